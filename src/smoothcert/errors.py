@@ -1,0 +1,75 @@
+"""The exceptions smoothcert raises on purpose.
+
+    SmoothcertError
+    ├── InputError            a parameter or an input cannot be used (exit 2)
+    ├── MissingExtraError     an optional package is not installed (exit 2)
+    ├── DataError             a dataset is unknown, missing, corrupt or of the wrong shape (exit 3)
+    ├── ModelError            a model cannot be loaded, or does not answer as a classifier must (exit 4)
+    ├── RunError              a run directory or a log cannot be used (exit 5)
+    │   ├── RunBusyError          another process is writing to it
+    │   ├── ManifestMismatchError it was made with other settings
+    │   └── CorruptRunError       it is damaged
+    └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
+
+Every message says what was given, what was expected and what to do next. The command line prints the message and
+leaves with the exit code; it never shows a traceback for one of these.
+"""
+
+from __future__ import annotations
+
+
+class SmoothcertError(Exception):
+    """Base of everything smoothcert raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(SmoothcertError, ValueError):
+    """A parameter or an input cannot be used as given."""
+
+    exit_code = 2
+
+
+class MissingExtraError(SmoothcertError, ImportError):
+    """An optional package is needed for what was asked."""
+
+    exit_code = 2
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'smoothcert[{extra}]'")
+
+
+class DataError(SmoothcertError):
+    """A dataset is unknown, missing, corrupt or of the wrong shape."""
+
+    exit_code = 3
+
+
+class ModelError(SmoothcertError):
+    """A model cannot be loaded, or does not answer as a classifier must."""
+
+    exit_code = 4
+
+
+class RunError(SmoothcertError):
+    """A run directory or a log file cannot be used."""
+
+    exit_code = 5
+
+
+class RunBusyError(RunError):
+    """Another process holds the run."""
+
+
+class ManifestMismatchError(RunError):
+    """The run on disk was made with other settings."""
+
+
+class CorruptRunError(RunError):
+    """The run on disk is damaged."""
+
+
+class InterruptedRunError(SmoothcertError):
+    """The work was stopped on request; everything finished so far is stored."""
+
+    exit_code = 130

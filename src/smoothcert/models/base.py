@@ -1,0 +1,48 @@
+"""What the sampler asks of a base classifier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from smoothcert.records import InputArray, IntArray
+
+if TYPE_CHECKING:
+    import torch
+
+
+class BaseClassifier(Protocol):
+    """A deterministic function from inputs to {0, …, num_classes-1} or "no valid answer".
+
+    digest: identifies the function (weights, architecture, back end), for the manifest.
+    description: one line for people. backend: which engine computes it ("torch cpu frozen", "onnxruntime cpu", …);
+        another back end is another floating-point function.
+    input_shape: shape of one input, or None if any shape is taken.
+    concurrency: how many threads may call `classify` at once.
+    """
+
+    num_classes: int
+    input_shape: tuple[int, ...] | None
+    digest: str
+    description: str
+    backend: str
+    concurrency: int
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        """Votes for a batch.
+
+        batch: (B, *input_shape) float32, C-contiguous. Returns (B,) int64. A tie goes to the lowest class. A row whose
+        largest logit is not finite (NaN anywhere, +inf, or nothing but -inf) gets `num_classes`: an invalid vote.
+        """
+
+    def prepare_thread(self) -> None:
+        """Called once in every thread that will call `classify` (for example to make it single-threaded inside)."""
+
+
+@runtime_checkable
+class DeviceClassifier(BaseClassifier, Protocol):
+    """A classifier whose inputs live on an accelerator; noise and counts stay there too."""
+
+    device: torch.device
+
+    def classify_tensor(self, batch: torch.Tensor, /) -> torch.Tensor:
+        """The same as `classify`, for a float32 tensor on `device`; returns an int64 tensor on `device`."""
