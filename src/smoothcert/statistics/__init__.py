@@ -1,0 +1,15 @@
+"""Bounds on sampled quantities, each with the probability of being wrong it was given."""
+
+from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
+from smoothcert.statistics.budget import split_alpha
+from smoothcert.statistics.votes import bound_votes, plurality, significant_plurality
+
+__all__ = [
+    "bound_votes",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "plurality",
+    "sign_test_p_value",
+    "significant_plurality",
+    "split_alpha",
+]

@@ -1,0 +1,30 @@
+"""What every certificate offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from numpy.typing import ArrayLike
+
+from smoothcert.records import FloatArray, Norm, Quantity
+
+
+class Certificate(Protocol):
+    """A theorem that turns bounded quantities into a radius.
+
+    name: unique, as given to `--certificate`. family: the theorem, as given to `smoothcert radius`; several forms of one theorem
+        share it and differ in `needs`.
+    needs: the quantities that must be bounded; this decides what is sampled and how α is split.
+    """
+
+    name: str
+    family: str
+    norm: Norm
+    needs: tuple[Quantity, ...]
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        """Certified radii, rounded down; 0 where nothing is certified.
+
+        quantities: one array per entry of `needs`, shapes that broadcast with sigma. Never NaN, never infinite.
+        """

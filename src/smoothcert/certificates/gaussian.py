@@ -1,0 +1,66 @@
+"""Constant Gaussian noise: the tight ℓ2 radius of Cohen, Rosenfeld and Kolter (2019), Theorem 1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from smoothcert.certificates.positive import only_positive
+from smoothcert.numerics.normal import quantile_down, quantile_up
+from smoothcert.records import FloatArray, Norm, Quantity
+
+
+def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
+    """R = σ Φ⁻¹(p_A): the smoothed classifier keeps its class within ‖δ‖₂ < R (Theorem 1 with p_B = 1 - p_A).
+
+    p_a: lower bounds on the probability of the class, in [0, 1); sigma > 0; shapes broadcast. Returns float64, rounded
+    down; 0 where p_a ≤ ½ (nothing is certified) or where an argument is not a finite number in its range.
+    """
+    scale = np.asarray(sigma, dtype=np.float64)
+    return only_positive(scale * quantile_down(p_a), where=scale > 0)
+
+
+def gaussian_two_class_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
+    """R = σ/2 (Φ⁻¹(p_A) - Φ⁻¹(p_B)) (Theorem 1 in full).
+
+    p_a: lower bounds on the probability of the class; p_b: upper bounds on the probability of *every* other class, both holding
+    at once. p_b is replaced by 1 - p_a where that is smaller, which the bound on p_a already implies. Shapes
+    broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
+    """
+    top = np.asarray(p_a, dtype=np.float64)
+    # 1 - top is rounded to nearest below ½, so it is raised by one step to stay an upper bound.
+    implied = np.nextafter(1.0 - top, 2.0)
+    other = np.minimum(np.asarray(p_b, dtype=np.float64), implied)
+    scale = np.asarray(sigma, dtype=np.float64)
+    return only_positive(0.5 * scale * (quantile_down(top) - quantile_up(other)), where=scale > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianCertificate:
+    """The binary form: all that is not the class is taken for one opponent."""
+
+    name: str = "gaussian"
+    family: str = "gaussian"
+    norm: Norm = Norm.L2
+    needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER,)
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return gaussian_radius(quantities[Quantity.TOP_LOWER], sigma=sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianTwoClassCertificate:
+    """The two-class form: the strongest other class is bounded on its own, at the price of half of α."""
+
+    name: str = "gaussian-two-class"
+    family: str = "gaussian"
+    norm: Norm = Norm.L2
+    needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER)
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return gaussian_two_class_radius(
+            quantities[Quantity.TOP_LOWER], quantities[Quantity.RUNNER_UP_UPPER], sigma=sigma
+        )

@@ -1,0 +1,16 @@
+"""The last step of every radius formula: nothing but a positive finite number, rounded down, leaves this room."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.records import FloatArray
+
+_RELATIVE_MARGIN = 1e-15
+
+
+def only_positive(radius: FloatArray, *, where: NDArray[np.bool_] | bool = True) -> FloatArray:
+    """`radius` lowered by a few rounding errors of the final products; 0 where it is not positive and finite, or not `where`."""
+    good = np.isfinite(radius) & (radius > 0) & where
+    return np.where(good, np.where(good, radius, 0.0) * (1.0 - _RELATIVE_MARGIN), 0.0)

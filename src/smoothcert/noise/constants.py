@@ -1,0 +1,41 @@
+"""Numbers shared by the numpy, numba and torch versions of the generator.
+
+Philox4x32-10: multipliers and key increments of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
+The polynomials are the single-precision minimax approximations of log(1+t), sin and cos tabulated in Moshier's Cephes library.
+"""
+
+from __future__ import annotations
+
+import math
+
+ROUNDS = 10
+MULTIPLIER_0 = 0xD2511F53
+MULTIPLIER_1 = 0xCD9E8D57
+WEYL_0 = 0x9E3779B9
+WEYL_1 = 0xBB67AE85
+WORD = 0xFFFFFFFF
+
+# log(1+t) = t - t²/2 + t³ P(t) for 1+t in [√½, √2), highest power first.
+LOG_POLYNOMIAL = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+# sin t = t + t³ P(t²), cos t = 1 - t²/2 + t⁴ Q(t²) for |t| ≤ π/4, highest power first.
+SIN_POLYNOMIAL = (-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1)
+COS_POLYNOMIAL = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
+
+LOG_2 = math.log(2.0)
+SQRT_HALF_BITS = 0x3F3504F3
+"""float32 bits of √½: subtracting them splits a float into a power of two and a mantissa in [√½, √2)."""
+MANTISSA_BITS = 23
+UNIFORM_BITS = 31
+"""A radius uses 31 random bits: u = (k + ½) / 2³¹, so no draw is beyond sqrt(2·32·log 2) = 6.66 standard deviations."""
+TURN = 2.0 * math.pi / 2.0**32
+"""One step of the 32-bit angle, in radians."""

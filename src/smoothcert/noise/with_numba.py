@@ -1,0 +1,138 @@
+"""The generator compiled with numba: the same bits as `with_numpy`, about fifty times faster.
+
+No fast-math: a fused or reassociated operation would change bits between machines. The Philox words are kept in 64-bit lanes whose
+upper halves may hold rubbish (the multiplication reads the lower half only), which spares the compiler all shuffling.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from smoothcert.noise import constants as c
+
+_F = np.float32
+_U4 = np.uint32
+_U8 = np.uint64
+_I4 = np.int32
+
+_M0, _M1 = _U8(c.MULTIPLIER_0), _U8(c.MULTIPLIER_1)
+_W0, _W1 = _U4(c.WEYL_0), _U4(c.WEYL_1)
+_WORD = _U8(c.WORD)
+_HALF_WORD = _U8(32)
+_ROUNDS = c.ROUNDS
+
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = (_F(v) for v in c.LOG_POLYNOMIAL)
+_S0, _S1, _S2 = (_F(v) for v in c.SIN_POLYNOMIAL)
+_C0, _C1, _C2 = (_F(v) for v in c.COS_POLYNOMIAL)
+_LOG_2 = _F(c.LOG_2)
+_TURN = _F(c.TURN)
+_SQRT_HALF_BITS = _I4(c.SQRT_HALF_BITS)
+_MANTISSA_BITS = _I4(c.MANTISSA_BITS)
+_UNIFORM_BITS = _I4(c.UNIFORM_BITS)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _bits_of(typing_context: Any, value: Any) -> Any:
+    """The 32 bits of a float32, as int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.int32))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _float_of(typing_context: Any, bits: Any) -> Any:
+    """The float32 with these 32 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), generate
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+    for _ in range(_ROUNDS):
+        p0 = _M0 * (c0 & _WORD)
+        p1 = _M1 * (c2 & _WORD)
+        c0, c1, c2, c3 = (p1 >> _HALF_WORD) ^ c1 ^ _U8(k0), p1, (p0 >> _HALF_WORD) ^ c3 ^ _U8(k1), p0
+        k0 = _U4(k0 + _W0)
+        k1 = _U4(k1 + _W1)
+    return _U4(c0), _U4(c1), _U4(c2), _U4(c3)
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _radius(word: Any) -> Any:
+    x = _F(_I4(word >> _U4(1))) + _F(0.5)
+    bits = _bits_of(x)
+    exponent = (bits - _SQRT_HALF_BITS) >> _MANTISSA_BITS
+    t = _float_of(_I4(bits - (exponent << _MANTISSA_BITS))) - _F(1.0)
+    square = t * t
+    y = _L0 * t + _L1
+    y = y * t + _L2
+    y = y * t + _L3
+    y = y * t + _L4
+    y = y * t + _L5
+    y = y * t + _L6
+    y = y * t + _L7
+    y = y * t + _L8
+    y = y * t * square - _F(0.5) * square
+    log_u = t + y + _F(_I4(exponent - _UNIFORM_BITS)) * _LOG_2
+    return _F(math.sqrt(max(_F(-2.0) * log_u, _F(0.0))))
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _sine_cosine(word: Any) -> Any:
+    quarter = _U4(word + _U4(1 << 29)) >> _U4(30)
+    t = _F(_I4(_U4(word - (quarter << _U4(30))))) * _TURN
+    square = t * t
+    s = ((_S0 * square + _S1) * square + _S2) * square * t + t
+    k = ((_C0 * square + _C1) * square + _C2) * square * square - _F(0.5) * square + _F(1.0)
+    odd = (quarter & _U4(1)) != _U4(0)
+    sine = k if odd else s
+    cosine = s if odd else k
+    # The sign goes straight into the sign bit: bit 1 of the quarter decides, shifted to bit 31.
+    sine = _float_of(_bits_of(sine) ^ _I4((quarter & _U4(2)) << _U4(30)))
+    cosine = _float_of(_bits_of(cosine) ^ _I4(((quarter + _U4(1)) & _U4(2)) << _U4(30)))
+    return sine, cosine
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
+def add_noise(out: Any, x: Any, sigma: Any, key0: Any, key1: Any, index: Any, stage: Any, start: Any, words: Any, normals: Any) -> None:
+    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; the rest is scratch space.
+
+    words: (4, blocks) uint32, normals: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
+    """
+    count, size = out.shape
+    blocks = words.shape[1]
+    flat = normals.reshape(4 * blocks)
+    for i in range(count):
+        counter = _U8(start) + _U8(i)
+        low = counter & _WORD
+        high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
+        for j in range(blocks):
+            a, b, d, e = _philox(_U8(j), low, _U8(index), high, key0, key1)
+            words[0, j] = a
+            words[1, j] = b
+            words[2, j] = d
+            words[3, j] = e
+        for j in range(blocks):
+            r = _radius(words[0, j])
+            s, k = _sine_cosine(words[1, j])
+            normals[0, j] = r * k
+            normals[1, j] = r * s
+        for j in range(blocks):
+            r = _radius(words[2, j])
+            s, k = _sine_cosine(words[3, j])
+            normals[2, j] = r * k
+            normals[3, j] = r * s
+        row = out[i]
+        for j in range(size):
+            row[j] = x[j] + sigma * flat[j]
