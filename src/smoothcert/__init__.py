@@ -1,0 +1,79 @@
+"""Certified robustness by randomized smoothing.
+
+The public names are imported when they are first used, so that `import smoothcert` is quick and needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smoothcert.certificates import CERTIFICATES, get_certificate
+    from smoothcert.data import load_dataset
+    from smoothcert.errors import SmoothcertError
+    from smoothcert.models import as_classifier, load_classifier
+    from smoothcert.records import (
+        Bound,
+        Bounds,
+        CertifiedPoint,
+        Guarantee,
+        Norm,
+        Outcome,
+        Quantity,
+        RunManifest,
+        Stage,
+        StreamId,
+        Tally,
+    )
+    from smoothcert.smoothed import SmoothedClassifier
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CERTIFICATES": "certificates",
+    "get_certificate": "certificates",
+    "load_dataset": "data",
+    "SmoothcertError": "errors",
+    "as_classifier": "models",
+    "load_classifier": "models",
+    "Bound": "records",
+    "Bounds": "records",
+    "CertifiedPoint": "records",
+    "Guarantee": "records",
+    "Norm": "records",
+    "Outcome": "records",
+    "Quantity": "records",
+    "RunManifest": "records",
+    "Stage": "records",
+    "StreamId": "records",
+    "Tally": "records",
+    "SmoothedClassifier": "smoothed",
+}
+
+__all__ = [
+    "CERTIFICATES",
+    "Bound",
+    "Bounds",
+    "CertifiedPoint",
+    "Guarantee",
+    "Norm",
+    "Outcome",
+    "Quantity",
+    "RunManifest",
+    "SmoothcertError",
+    "SmoothedClassifier",
+    "Stage",
+    "StreamId",
+    "Tally",
+    "as_classifier",
+    "get_certificate",
+    "load_classifier",
+    "load_dataset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"smoothcert.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'smoothcert' has no attribute {name!r}")

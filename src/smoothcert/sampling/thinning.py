@@ -1,0 +1,53 @@
+"""The tally of fewer samples, from stored segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from smoothcert.errors import InputError
+from smoothcert.records import Stage, Tally, merge
+
+
+def first_samples(segments: Sequence[Tally], n: int) -> Tally:
+    """The votes of the first n samples of a stream that was stored in segments.
+
+    Where n is the end of a segment this is exactly what a run with n samples would have counted. Otherwise the last segment used is
+    thinned: given its counts, the votes of a fixed-size part of it follow a multivariate hypergeometric law, from which one value is
+    drawn, by a generator fixed by the stream and n. That has the law of n independent votes, which is all a bound
+    needs, but is not the vote-for-vote prefix.
+    """
+    ordered = sorted(segments, key=lambda tally: tally.ranges[0])
+    available = sum(tally.n for tally in ordered)
+    if not 1 <= n <= available:
+        raise InputError(f"n={n} is not possible: the run holds 1 … {available} samples for an input")
+    chosen: list[Tally] = []
+    missing = n
+    for tally in ordered:
+        if missing == 0:
+            break
+        part = tally if tally.n <= missing else _thin(tally, missing)
+        chosen.append(part)
+        missing -= part.n
+    return merge(chosen)
+
+
+def _thin(tally: Tally, n: int) -> Tally:
+    start, stop = tally.ranges[0]
+    if len(tally.ranges) != 1:
+        raise InputError("only a tally of one contiguous range can be thinned")
+    generator = np.random.Generator(
+        np.random.Philox(
+            key=tally.stream.seed,
+            counter=[n, start, tally.stream.index, (int(tally.stream.stage) << 8) | int(Stage.THINNING)],
+        )
+    )
+    drawn = generator.multivariate_hypergeometric(np.append(tally.counts, tally.invalid), n, method="marginals")
+    return Tally(
+        stream=tally.stream,
+        sigma=tally.sigma,
+        counts=drawn[:-1],
+        invalid=int(drawn[-1]),
+        ranges=((start, start + n),),
+    )

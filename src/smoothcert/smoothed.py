@@ -1,0 +1,199 @@
+"""SmoothedClassifier: predict and certify, the whole pipeline as one readable page."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from smoothcert.certificates import Certificate, get_certificate
+from smoothcert.certification import (
+    Votes,
+    certify_votes,
+    check_can_certify,
+    check_can_predict,
+    predict_votes,
+)
+from smoothcert.errors import InputError
+from smoothcert.models import as_classifier
+from smoothcert.models.base import BaseClassifier
+from smoothcert.records import CertifiedPoint, InputArray, Stage, StreamId, Tally
+from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
+from smoothcert.sampling.sampler import Progress
+
+
+class SmoothedClassifier:
+    """The classifier g(x) = the class f(x + ε) takes most often, ε ~ N(0, σ²I), with certificates.
+
+    model: a torch module, an onnxruntime session or .onnx path, a scikit-learn estimator, any callable on a batch, or a
+        `BaseClassifier`.
+    sigma: noise level in the units of the input; the model standardises afterwards, as its first layer.
+    seed: of all noise; None takes one from the operating system (see `.seed`).
+    batch: samples classified at once; None measures the best one at the first call.
+    input_range: values every input must lie in; None allows any finite value.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        sigma: float,
+        num_classes: int | None = None,
+        seed: int | None = None,
+        batch: int | None = None,
+        workers: int | None = None,
+        device: str = "auto",
+        input_range: tuple[float, float] | None = (0.0, 1.0),
+    ) -> None:
+        if not (math.isfinite(sigma) and sigma > 0):
+            raise InputError(f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)")
+        self.classifier: BaseClassifier = as_classifier(model, num_classes=num_classes, device=device)
+        self.sigma = float(sigma)
+        self.seed = secrets.randbits(64) if seed is None else seed
+        self.batch = batch
+        self.workers = workers
+        self.input_range = input_range
+        self._next_index = 0
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        n: int = 100_000,
+        alpha: float = 0.001,
+        labels: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[CertifiedPoint]:
+        """PREDICT: the class of every input, or an abstention; wrong with probability at most alpha each.
+
+        x: (m, *input_shape). indices number the noise streams; by default every input ever given gets a new one.
+        """
+        check_can_predict(n=n, alpha=alpha)
+        inputs, indices, known = self._prepare(x, labels, indices)
+        points: list[CertifiedPoint] = []
+        for rows in self._shards(len(inputs), n):
+            began = time.perf_counter()
+            tallies = self._sample(inputs, rows, indices, Stage.PREDICTION, [(0, n)], progress)
+            seconds = (time.perf_counter() - began) / len(rows)
+            points += [
+                predict_votes(index=indices[row], label=known[row], tally=tallies[row][0], alpha=alpha, seconds=seconds)
+                for row in rows
+            ]
+        return points
+
+    def certify(
+        self,
+        x: Any,
+        *,
+        n0: int = 100,
+        n: int = 100_000,
+        alpha: float = 0.001,
+        certificate: str | Certificate = "gaussian",
+        labels: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> list[CertifiedPoint]:
+        """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
+
+        x: (m, *input_shape). n0 samples choose the class, n fresh ones prove it; the promise is wrong with probability at most
+        alpha, per input.
+        """
+        theorem = get_certificate(certificate) if isinstance(certificate, str) else certificate
+        check_can_certify(theorem, n=n, alpha=alpha)
+        if n0 < 1:
+            raise InputError(f"n0={n0} must be at least 1: some samples must choose the class; 100 is usual")
+        inputs, indices, known = self._prepare(x, labels, indices)
+        points: list[CertifiedPoint] = []
+        for group in self._shards(len(inputs), n0):
+            began = time.perf_counter()
+            selection = self._sample(inputs, group, indices, Stage.SELECTION, [(0, n0)], progress)
+            selecting = (time.perf_counter() - began) / len(group)
+            for rows in self._shards(len(group), n):
+                members = [group[i] for i in rows]
+                began = time.perf_counter()
+                estimation = self._sample(inputs, members, indices, Stage.ESTIMATION, segments(n), progress)
+                estimating = (time.perf_counter() - began) / len(members)
+                votes = [
+                    Votes(
+                        index=indices[row],
+                        label=known[row],
+                        selection=selection[row][0],
+                        estimation=tuple(estimation[row]),
+                        seconds=selecting + estimating,
+                    )
+                    for row in members
+                ]
+                points += certify_votes(votes, theorem, alpha=alpha)
+        return points
+
+    def tune(self, input_shape: tuple[int, ...]) -> int:
+        """The batch size in use, measured now if none was given."""
+        if self.batch is None:
+            self.batch = measure_batch(self.classifier, input_shape, workers=self.workers)
+        return self.batch
+
+    def _sample(
+        self,
+        inputs: InputArray,
+        rows: Sequence[int],
+        indices: Sequence[int],
+        stage: Stage,
+        ranges: Sequence[tuple[int, int]],
+        progress: Progress | None,
+    ) -> dict[int, list[Tally]]:
+        """For each row, one tally per counter range."""
+        requests = [
+            Request(row=row, stream=StreamId(self.seed, indices[row], stage), sigma=self.sigma, start=start, stop=stop)
+            for row in rows
+            for start, stop in ranges
+        ]
+        sampler = Sampler(self.classifier, batch=self.tune(inputs.shape[1:]), workers=self.workers)
+        tallies = sampler.tally(inputs, requests, progress=progress)
+        return {row: tallies[i * len(ranges) : (i + 1) * len(ranges)] for i, row in enumerate(rows)}
+
+    def _shards(self, count: int, samples: int) -> list[list[int]]:
+        size = inputs_per_shard(samples_per_input=samples, batch=self.batch or 1)
+        return [list(range(at, min(at + size, count))) for at in range(0, count, size)]
+
+    def _prepare(
+        self, x: Any, labels: Sequence[int] | None, indices: Sequence[int] | None
+    ) -> tuple[InputArray, list[int], list[int | None]]:
+        inputs = self.check_inputs(x)
+        self.tune(inputs.shape[1:])
+        if indices is None:
+            indices = range(self._next_index, self._next_index + len(inputs))
+            self._next_index += len(inputs)
+        if len(indices) != len(inputs) or (labels is not None and len(labels) != len(inputs)):
+            raise InputError(
+                f"{len(inputs)} inputs came with {len(indices)} indices and "
+                f"{'no' if labels is None else len(labels)} labels; one each is needed"
+            )
+        known: list[int | None] = [None] * len(inputs) if labels is None else [int(label) for label in labels]
+        return inputs, [int(index) for index in indices], known
+
+    def check_inputs(self, x: Any) -> InputArray:
+        """x as (m, *input_shape) float32, or the reason why not."""
+        array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        if array.dtype.kind not in "fiu":
+            raise InputError(f"inputs of type {array.dtype} cannot be smoothed; numbers were expected")
+        shape = self.classifier.input_shape
+        if array.ndim < 2 or (shape is not None and array.shape[1:] != shape):
+            wanted = "(m, features…)" if shape is None else str(("m", *shape)).replace("'", "")
+            raise InputError(f"inputs have shape {array.shape}; a batch of shape {wanted} was expected")
+        if len(array) == 0:
+            raise InputError("there are no inputs to work on: the batch is empty")
+        if not np.isfinite(array).all():
+            raise InputError("inputs contain NaN or infinite values; remove or repair them before smoothing")
+        if self.input_range is not None:
+            low, high = float(array.min()), float(array.max())
+            if low < self.input_range[0] or high > self.input_range[1]:
+                raise InputError(
+                    f"inputs lie in [{low:.4g}, {high:.4g}], outside [{self.input_range[0]:g}, {self.input_range[1]:g}]: sigma is in "
+                    "pixel units; put Standardise inside the model, or say input_range=None (--input-range any) if this is meant"
+                )
+        return np.ascontiguousarray(array, dtype=np.float32)
