@@ -1,0 +1,217 @@
+"""Statistics of a run: fractions of its inputs, facts about the log. For bounds on the truth see `intervals`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from smoothcert.errors import InputError, RunError
+from smoothcert.records import FloatArray, IntArray, Outcome
+from smoothcert.runs.results import Results
+
+
+def certified_counts(results: Results, radii: ArrayLike) -> IntArray:
+    """Number of inputs that are correct with a certified radius of at least r, for every r in `radii`.
+
+    Such an input is promised to keep its right answer under every perturbation with ‖δ‖ < r. Abstentions and
+    failures count as not certified. At r = 0 this is the number of right answers. radii: finite, ≥ 0, any
+    shape; same shape out.
+
+    The comparison is ≥, as in the field's tables: with > the logs of Cohen et al. do not give the table of
+    their paper.
+    """
+    wanted = np.asarray(radii, dtype=np.float64)
+    if not (np.isfinite(wanted).all() and (wanted >= 0).all()):
+        raise InputError("certified accuracy is asked at radii that are not finite numbers of at least 0")
+    _require_labels(results)
+    if not results.has_radius and (wanted > 0).any():
+        raise RunError(_no_radii(results))
+    certified = np.sort(results.radius[results.correct])
+    return np.asarray(certified.size - np.searchsorted(certified, wanted, side="left"), dtype=np.int64)
+
+
+def certified_accuracy(results: Results, radii: ArrayLike) -> FloatArray:
+    """`certified_counts` as a fraction of all inputs, in [0, 1]; never rises with r."""
+    return np.asarray(certified_counts(results, radii) / len(results), dtype=np.float64)
+
+
+def average_certified_radius(results: Results) -> float:
+    """ACR, the mean over all inputs of radius · 1[correct]: the area under the certified accuracy curve."""
+    _require_labels(results)
+    if not results.has_radius:
+        raise RunError(_no_radii(results))
+    return math.fsum(results.radius[results.correct]) / len(results)
+
+
+def accuracy(results: Results) -> float:
+    """Fraction of inputs whose answer is right. With misclassification, abstention and failure it sums to 1."""
+    _require_labels(results)
+    return int(results.correct.sum()) / len(results)
+
+
+def misclassification_rate(results: Results) -> float:
+    """Fraction of inputs for which a wrong class was given."""
+    _require_labels(results)
+    return int((results.decided & ~results.correct).sum()) / len(results)
+
+
+def abstention_rate(results: Results) -> float:
+    """Fraction of inputs on which no class was given because the votes did not settle on one."""
+    return int(results.is_outcome(Outcome.ABSTAINED).sum()) / len(results)
+
+
+def failure_rate(results: Results) -> float:
+    """Fraction of inputs about which nothing valid could be said."""
+    return int(results.is_outcome(Outcome.FAILED).sum()) / len(results)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassAccuracy:
+    """Certified accuracy class by class, at one radius. Columns of shape (k,), classes ascending.
+
+    classes: those that have at least one input. points: how many inputs each has.
+    """
+
+    classes: IntArray
+    points: IntArray
+    accuracy: FloatArray
+
+    @property
+    def spread(self) -> float:
+        """Population standard deviation over the classes (divided by k, not k − 1), each class weighing the
+        same.
+
+        Súkeník et al. report "the standard deviation of class-wise accuracies" as a measure of fairness
+        without naming the divisor; the classes are all there are, not a sample of them, so it is k here.
+        """
+        return float(np.std(self.accuracy))
+
+
+def class_accuracy(results: Results, *, radius: float = 0.0) -> ClassAccuracy:
+    """Certified accuracy at `radius` over the inputs of each class; at 0, its plain accuracy."""
+    _require_labels(results)
+    if radius > 0 and not results.has_radius:
+        raise RunError(_no_radii(results))
+    classes, membership = np.unique(results.label, return_inverse=True)
+    points = np.bincount(membership, minlength=classes.size)
+    held = results.correct & (results.radius >= radius)
+    right = np.bincount(membership[held], minlength=classes.size)
+    return ClassAccuracy(classes=classes, points=points.astype(np.int64), accuracy=right / points)
+
+
+def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
+    """Fraction of the inputs with a known p_A whose p_A falls in each bin; the fractions sum to 1.
+
+    edges: (b+1,) ascending from 0 to 1. Returns (b,). Bins hold their left edge, the last one also its right
+    edge.
+    """
+    bins = np.asarray(edges, dtype=np.float64)
+    if bins.ndim != 1 or bins.size < 2 or bins[0] != 0 or bins[-1] != 1 or (np.diff(bins) <= 0).any():
+        raise InputError("the bins of p_A must have ascending edges from 0 to 1")
+    known = results.p_a[np.isfinite(results.p_a)]
+    if known.size == 0:
+        raise RunError(f"{results.name} does not say p_A: it is in run directories, and in logs with a column p_A_bar")
+    counts, _ = np.histogram(known, bins=bins)
+    return np.asarray(counts / known.size, dtype=np.float64)
+
+
+def envelope(runs: Sequence[Results], radii: ArrayLike) -> FloatArray:
+    """Best certified accuracy over the runs, radius by radius: what choosing the run for each radius would
+    give.
+
+    It is at least every run's own curve. No single classifier attains it, and the choice is made after
+    looking.
+    """
+    _require_runs(runs)
+    return np.asarray(np.max([certified_accuracy(run, radii) for run in runs], axis=0), dtype=np.float64)
+
+
+def common_inputs(runs: Sequence[Results]) -> list[Results]:
+    """Each run cut down to the inputs that all of them hold, in ascending order of index: like with like."""
+    _require_runs(runs)
+    shared = runs[0].index
+    for run in runs[1:]:
+        shared = np.intersect1d(shared, run.index)
+    if shared.size == 0:
+        raise RunError(f"no input is in all of {', '.join(run.name for run in runs)}")
+    shared = np.sort(shared)
+    return [run.subset(_positions(run, shared)) for run in runs]
+
+
+def same_inputs(runs: Sequence[Results]) -> bool:
+    """True if the runs cover the same inputs, so that their fractions can be compared directly."""
+    return all(np.array_equal(np.sort(run.index), np.sort(runs[0].index)) for run in runs[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class GoldComparison:
+    """Fractions of the inputs, summing to 1 (Cohen et al. 2019, table 4).
+
+    correct: the answer is the label. accurate: the answer is the gold standard's answer.
+    """
+
+    correct_accurate: float
+    correct_inaccurate: float
+    incorrect_accurate: float
+    incorrect_inaccurate: float
+    abstain: float
+    failed: float
+
+
+def compare_with_gold(results: Results, gold: Results) -> GoldComparison:
+    """Set a run's answers beside those of a gold standard, such as PREDICT with many more samples.
+
+    Inputs are matched by index; the gold standard must hold all of them, with the same labels. Where the gold
+    standard itself gives no class, an answer counts as inaccurate.
+    """
+    _require_labels(results)
+    missing = np.setdiff1d(results.index, gold.index)
+    if missing.size:
+        raise RunError(
+            f"{gold.name} lacks {missing.size} of the {len(results)} inputs of {results.name}, the first of "
+            f"index {missing[0]}: a gold standard must hold them all"
+        )
+    matched = gold.subset(_positions(gold, results.index))
+    if (matched.label != results.label).any():
+        raise RunError(f"{gold.name} and {results.name} disagree on labels: they are not about the same dataset")
+    decided, correct = results.decided, results.correct
+    accurate = decided & matched.decided & (results.prediction == matched.prediction)
+    return GoldComparison(
+        correct_accurate=_fraction(correct & accurate),
+        correct_inaccurate=_fraction(correct & ~accurate),
+        incorrect_accurate=_fraction(decided & ~correct & accurate),
+        incorrect_inaccurate=_fraction(decided & ~correct & ~accurate),
+        abstain=abstention_rate(results),
+        failed=failure_rate(results),
+    )
+
+
+def _positions(results: Results, index: IntArray) -> IntArray:
+    """Where the inputs of the given indices stand in a run that holds them all."""
+    order = np.argsort(results.index)
+    return np.asarray(order[np.searchsorted(results.index, index, sorter=order)], dtype=np.int64)
+
+
+def _fraction(mask: np.typing.NDArray[np.bool_]) -> float:
+    return int(mask.sum()) / mask.size
+
+
+def _no_radii(results: Results) -> str:
+    return f"{results.name} holds predictions without radii: only radius 0 can be asked for"
+
+
+def _require_labels(results: Results) -> None:
+    unlabelled = int((~results.labelled).sum())
+    if unlabelled:
+        raise RunError(
+            f"{unlabelled} of the {len(results)} inputs of {results.name} have no label, so it has no accuracy"
+        )
+
+
+def _require_runs(runs: Sequence[Results]) -> None:
+    if not runs:
+        raise InputError("no run was given: at least one is needed")

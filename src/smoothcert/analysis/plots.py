@@ -1,0 +1,264 @@
+"""Figures of results, written as png, svg or pdf. The same results give the same bytes, whenever and wherever
+drawn.
+
+matplotlib's Figure is used directly: pyplot would start a window system's machinery, and costs half a second.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from smoothcert.analysis import metrics
+from smoothcert.analysis.options import BoundChoice, PlotKind
+from smoothcert.errors import InputError, MissingExtraError, RunError
+from smoothcert.records import FloatArray, Norm
+from smoothcert.runs.files import write_atomically
+from smoothcert.runs.results import Results
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, told apart with every kind of colour vision; yellow is left out, too faint on
+# white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# A run beyond the palette repeats a colour with another dash, so that no two look the same up to 28 runs.
+DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
+SUFFIXES = (".png", ".svg", ".pdf")
+_DOTS_PER_INCH = 160
+_MOST_CLASS_BARS = 120
+_P_A_BINS = 40
+# Without these a file holds the date it was drawn and random identifiers.
+_METADATA: dict[str, dict[str, None]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}
+_STYLE: Any = {
+    "svg.hashsalt": "smoothcert",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+}
+
+
+Corner = Literal["upper left", "upper right", "lower center"]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A non-increasing step function of the radius: on (x[k−1], x[k]] it is y[k]; beyond the last x it is 0."""
+
+    x: FloatArray
+    y: FloatArray
+
+
+def accuracy_curve(results: Results) -> Curve:
+    """Certified accuracy at every radius, exactly: it can change only at a certified radius."""
+    x = _breakpoints([results])
+    return Curve(x=x, y=metrics.certified_accuracy(results, x))
+
+
+def draw(
+    runs: Sequence[Results],
+    path: Path,
+    *,
+    kind: PlotKind = PlotKind.ACCURACY,
+    title: str | None = None,
+    bound: BoundChoice | None = None,
+) -> None:
+    """Draw the runs and write the figure to `path`, whose suffix says the format. An existing figure is
+    replaced.
+
+    bound: adds the high-probability lower curve to accuracy and envelope figures.
+    """
+    if not runs:
+        raise InputError("no run was given: at least one is needed to draw a figure")
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path.name} ends in {path.suffix or 'nothing'}; expected {', '.join(SUFFIXES)}")
+    if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
+        raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
+    with _matplotlib() as new_figure:
+        figure = new_figure(len(runs), kind)
+        axes = figure.add_axes((0.1, 0.13, 0.87, 0.78 if title else 0.83))
+        _DRAWERS[kind](axes, runs, bound)
+        if title:
+            axes.set_title(title, fontsize=11)
+        content = io.BytesIO()
+        suffix = path.suffix.lower()
+        figure.savefig(content, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=_METADATA[suffix])
+    write_atomically(path, content.getvalue(), overwrite=True)
+
+
+@contextmanager
+def _matplotlib() -> Iterator[Callable[[int, PlotKind], Figure]]:
+    """Import matplotlib, set the style for the time of drawing, and hand out a maker of figures."""
+    was_enabled = gc.isenabled()
+    # Importing matplotlib makes a great many objects that stay; not searching them for garbage saves a tenth
+    # of a second.
+    gc.disable()
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plot", "drawing figures") from error
+    finally:
+        if was_enabled:
+            gc.enable()
+
+    def new_figure(num_runs: int, kind: PlotKind) -> Figure:
+        wide = kind is PlotKind.CLASSES and num_runs > 2
+        return Figure(figsize=(8.4, 4.2) if wide else (6.4, 4.2))
+
+    with matplotlib.rc_context(_STYLE):
+        yield new_figure
+
+
+def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+    _require_radii(runs)
+    for number, run in enumerate(runs):
+        curve = accuracy_curve(run)
+        _step(axes, curve, number=number, label=run.name)
+        if bound is not None:
+            # scipy, which only a bound needs, takes longer to import than to draw the curves.
+            from smoothcert.analysis.intervals import certified_accuracy_lower_bound
+
+            lower = certified_accuracy_lower_bound(run, curve.x, choice=bound)
+            _shade_down_to(axes, curve, lower, number=number)
+    _finish_accuracy(axes, runs, bound)
+
+
+def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+    _require_radii(runs)
+    for number, run in enumerate(runs):
+        _step(axes, accuracy_curve(run), number=number, label=run.name, faint=True)
+    x = _breakpoints(runs)
+    best = Curve(x=x, y=metrics.envelope(runs, x))
+    axes.plot(*_closed(best), drawstyle="steps-pre", color="#000000", linewidth=1.8, label="envelope")
+    if bound is not None:
+        from smoothcert.analysis.intervals import envelope_lower_bound
+
+        lower = Curve(x=x, y=envelope_lower_bound(runs, x, choice=bound))
+        axes.plot(*_closed(lower), drawstyle="steps-pre", color="#000000", linewidth=1.0, linestyle=":")
+    _finish_accuracy(axes, runs, bound)
+
+
+def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+    edges = np.linspace(0.0, 1.0, _P_A_BINS + 1)
+    for number, run in enumerate(runs):
+        shares = metrics.p_a_distribution(run, edges=edges)
+        axes.stairs(shares, edges, label=run.name, linewidth=1.5, **_look(number))
+        if len(runs) == 1:
+            axes.stairs(shares, edges, fill=True, color=COLOURS[0], alpha=0.25)
+    axes.axvline(0.5, color="#666666", linewidth=0.8, linestyle=":")
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlabel("lower bound on the probability of the top class")
+    axes.set_ylabel("share of inputs")
+    _add_legend(axes, len(runs), location="upper left")
+
+
+def _draw_classes(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+    by_run = [metrics.class_accuracy(run) for run in runs]
+    classes = np.unique(np.concatenate([found.classes for found in by_run]))
+    if classes.size * len(runs) > _MOST_CLASS_BARS:
+        raise InputError(
+            f"{classes.size} classes of {len(runs)} run(s) are too many bars to read (at most {_MOST_CLASS_BARS}); "
+            "`table --classes` lists them"
+        )
+    width = 0.8 / len(runs)
+    for number, (run, found) in enumerate(zip(runs, by_run, strict=True)):
+        places = np.searchsorted(classes, found.classes) + (number - (len(runs) - 1) / 2) * width
+        label = f"{run.name} (spread {found.spread:.3f})"
+        axes.bar(places, found.accuracy, width=0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
+    axes.set_xticks(np.arange(classes.size), [str(label) for label in classes])
+    axes.grid(visible=False, axis="x")
+    axes.set_ylim(0.0, 1.0)
+    axes.set_xlabel("class")
+    axes.set_ylabel("accuracy")
+    _add_legend(axes, max(len(runs), 2), location="lower center")
+
+
+_DRAWERS: dict[PlotKind, Callable[[Axes, Sequence[Results], BoundChoice | None], None]] = {
+    PlotKind.ACCURACY: _draw_accuracy,
+    PlotKind.ENVELOPE: _draw_envelope,
+    PlotKind.P_A: _draw_p_a,
+    PlotKind.CLASSES: _draw_classes,
+}
+
+
+def _step(axes: Axes, curve: Curve, *, number: int, label: str, faint: bool = False) -> None:
+    look = _look(number)
+    axes.plot(
+        *_closed(curve),
+        drawstyle="steps-pre",
+        label=label,
+        linewidth=1.0 if faint else 1.6,
+        alpha=0.8 if faint else 1.0,
+        **look,
+    )
+
+
+def _shade_down_to(axes: Axes, curve: Curve, lower: FloatArray, *, number: int) -> None:
+    """A band between what was counted and what holds with high probability."""
+    x, y = _closed(curve)
+    colour = COLOURS[number % len(COLOURS)]
+    axes.fill_between(x, np.append(lower, 0.0), y, step="pre", color=colour, alpha=0.3, linewidth=0)
+
+
+def _finish_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+    norms = {run.norm for run in runs}
+    if len(norms) > 1:
+        raise RunError("the runs state radii in different norms: draw them in separate figures")
+    axes.set_xlim(left=0.0)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_xlabel(f"radius ({'ℓ₂' if norms == {Norm.L2} else 'ℓ₁'})")
+    axes.set_ylabel("certified accuracy")
+    if bound is not None:
+        said = f"lower edge: holds at each radius with probability {1 - bound.rho:g} ({bound.method.value})"
+        axes.text(0.99, 0.02, said, transform=axes.transAxes, ha="right", fontsize=7, color="#444444")
+    _add_legend(axes, len(axes.lines), location="upper right")
+
+
+def _add_legend(axes: Axes, entries: int, *, location: Corner) -> None:
+    if entries > 1:
+        axes.legend(loc=location, fontsize=8 if entries > 4 else 9)
+
+
+def _look(number: int) -> dict[str, Any]:
+    colour = COLOURS[number % len(COLOURS)]
+    return {"color": colour, "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
+
+
+def _breakpoints(runs: Sequence[Results]) -> FloatArray:
+    """0 and every radius at which some curve falls, ascending."""
+    radii = [run.radius[run.correct] for run in runs]
+    return np.unique(np.concatenate([np.zeros(1), *radii]))
+
+
+def _closed(curve: Curve) -> tuple[FloatArray, FloatArray]:
+    """The points to draw, with the final drop to zero."""
+    return np.append(curve.x, curve.x[-1]), np.append(curve.y, 0.0)
+
+
+def _require_radii(runs: Sequence[Results]) -> None:
+    for run in runs:
+        if not run.has_radius:
+            raise RunError(f"{run.name} holds predictions without radii: it has no certified accuracy to draw")

@@ -1,0 +1,157 @@
+"""One run in a line: the numbers a results table shows, and the radii it shows them at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smoothcert.analysis import metrics
+from smoothcert.analysis.options import BoundChoice
+from smoothcert.errors import InputError
+from smoothcert.runs.results import Results
+
+ENVELOPE_NAME = "envelope"
+_MOST_DEFAULT_STEPS = 8
+
+Radii = Mapping[str, float]
+"""Radii by the text they were asked for with, in the order of asking."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What is known of one run; None where the run cannot say. Fractions are of all `points` inputs.
+
+    certified_accuracy and lower_bound: by the text of the radius. lower_bound is None when none was asked
+    for.
+    """
+
+    run: str
+    points: int | None
+    sigma: float | None
+    sigma_range: tuple[float, float] | None
+    acr: float | None
+    accuracy: float | None
+    abstention: float | None
+    misclassification: float | None
+    failure: float | None
+    seconds_per_point: float | None
+    certified_accuracy: Mapping[str, float | None]
+    lower_bound: Mapping[str, float | None] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values in full precision."""
+        document: dict[str, Any] = {
+            "run": self.run,
+            "points": self.points,
+            "acr": self.acr,
+            "abstention": self.abstention,
+            "certified_accuracy": dict(self.certified_accuracy),
+            "accuracy": self.accuracy,
+            "misclassification": self.misclassification,
+            "failure": self.failure,
+            "sigma": self.sigma,
+            "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
+            "seconds_per_point": self.seconds_per_point,
+        }
+        return document if self.lower_bound is None else document | {"lower_bound": dict(self.lower_bound)}
+
+
+def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
+    """The line of one run. Accuracies are None where labels are missing, radii above 0 where the run has none."""
+    labelled = bool(results.labelled.all())
+    known = {text: radius for text, radius in radii.items() if labelled and (results.has_radius or radius == 0)}
+    values = np.array(list(known.values()), dtype=np.float64)
+    exact = metrics.certified_accuracy(results, values) if known else values
+    lower = None
+    if bound is not None:
+        # scipy, which only a bound needs, takes longer to import than everything else a table does.
+        from smoothcert.analysis.intervals import certified_accuracy_lower_bound
+
+        bounds = certified_accuracy_lower_bound(results, values, choice=bound) if known else values
+        lower = _by_text(radii, known, bounds)
+    sigma_range = _range(results.sigma)
+    return RunSummary(
+        run=results.name,
+        points=len(results),
+        sigma=sigma_range[0] if sigma_range is not None and sigma_range[0] == sigma_range[1] else None,
+        sigma_range=sigma_range,
+        acr=metrics.average_certified_radius(results) if labelled and results.has_radius else None,
+        accuracy=metrics.accuracy(results) if labelled else None,
+        abstention=metrics.abstention_rate(results),
+        misclassification=metrics.misclassification_rate(results) if labelled else None,
+        failure=metrics.failure_rate(results),
+        seconds_per_point=_mean(results.seconds),
+        certified_accuracy=_by_text(radii, known, exact),
+        lower_bound=lower,
+    )
+
+
+def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
+    """The line of the best run at each radius; everything that belongs to a single run is None."""
+    values = np.array(list(radii.values()), dtype=np.float64)
+    best = metrics.envelope(runs, values)
+    lower = None
+    if bound is not None:
+        from smoothcert.analysis.intervals import envelope_lower_bound
+
+        lower = _by_text(radii, radii, envelope_lower_bound(runs, values, choice=bound))
+    return RunSummary(
+        run=ENVELOPE_NAME,
+        points=None,
+        sigma=None,
+        sigma_range=None,
+        acr=None,
+        accuracy=None,
+        abstention=None,
+        misclassification=None,
+        failure=None,
+        seconds_per_point=None,
+        certified_accuracy=_by_text(radii, radii, best),
+        lower_bound=lower,
+    )
+
+
+def parse_radii(text: str) -> dict[str, float]:
+    """Radii from a comma-separated list such as "0,0.25,0.5", by their text; the same text twice counts once."""
+    radii: dict[str, float] = {}
+    for token in (part.strip() for part in text.split(",")):
+        try:
+            radius = float(token)
+        except ValueError:
+            radius = math.nan
+        if not (math.isfinite(radius) and radius >= 0):
+            raise InputError(f"{token!r} is not a radius; expected numbers of at least 0 such as 0,0.25,0.5")
+        radii[token] = radius
+    return radii
+
+
+def default_radii(runs: Sequence[Results]) -> dict[str, float]:
+    """0 and the multiples of a round step up to the largest certified radius: at most nine in all."""
+    largest = max((float(run.radius.max()) for run in runs), default=0.0)
+    if largest == 0:
+        return {"0": 0.0}
+    step = _round_step(largest / _MOST_DEFAULT_STEPS)
+    return {f"{k * step:.6g}": float(f"{k * step:.6g}") for k in range(int(largest / step) + 1)}
+
+
+def _round_step(least: float) -> float:
+    """The smallest of 1, 2.5, 5 times a power of ten that is at least `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2.5, 5, 10) if factor * power >= least)
+
+
+def _by_text(radii: Radii, known: Radii, values: np.typing.NDArray[np.float64]) -> dict[str, float | None]:
+    found = dict(zip(known, map(float, values), strict=True))
+    return {text: found.get(text) for text in radii}
+
+
+def _range(values: np.typing.NDArray[np.float64]) -> tuple[float, float] | None:
+    return None if np.isnan(values).any() else (float(values.min()), float(values.max()))
+
+
+def _mean(values: np.typing.NDArray[np.float64]) -> float | None:
+    return None if np.isnan(values).any() else math.fsum(values) / values.size
