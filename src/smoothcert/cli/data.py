@@ -1,0 +1,122 @@
+"""`smoothcert data`: which datasets there are, and how to get them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from smoothcert.data import DatasetInfo, FetchReport
+
+app = typer.Typer(help="List and fetch datasets.", no_args_is_help=True)
+
+RootOption = Annotated[
+    Path | None,
+    typer.Option("--root", help="Folder of fetched datasets (default: $SMOOTHCERT_DATA, or the user's cache)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print json for programs.")]
+
+_WIDTH_FOR_DESCRIPTIONS = 130
+
+
+@app.command("list")
+def list_command(root: RootOption = None, as_json: JsonOption = False) -> None:
+    """Show every dataset with a name, and whether it is here."""
+    from smoothcert.data import list_datasets
+
+    infos = list_datasets(root=root)
+    if as_json:
+        typer.echo(json.dumps([_as_object(info) for info in infos], indent=2))
+    else:
+        _print_table(infos)
+
+
+@app.command("fetch")
+def fetch_command(
+    name: Annotated[str, typer.Argument(help="A name from `smoothcert data list`.")],
+    source_folder: Annotated[
+        Path | None,
+        typer.Option("--from", help="Take the files from this folder or archive; nothing is downloaded then."),
+    ] = None,
+    root: RootOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch a dataset, check it, and keep it."""
+    report = _fetch_with_progress(name, root=root, source_folder=source_folder)
+    if as_json:
+        folder = None if report.folder is None else str(report.folder)
+        typer.echo(
+            json.dumps(
+                {
+                    "name": report.name,
+                    "folder": folder,
+                    "source": report.source,
+                    "fetched": report.fetched,
+                    "bytes": report.size,
+                },
+                indent=2,
+            )
+        )
+    elif report.folder is None:
+        typer.echo(f"{report.name} is {report.source}: nothing to fetch")
+    else:
+        verb = "fetched and checked" if report.fetched else "already here and intact"
+        typer.echo(f"{report.name}: {verb}, {report.size:,} bytes in {report.folder} (from {report.source})")
+
+
+def _fetch_with_progress(name: str, *, root: Path | None, source_folder: Path | None) -> FetchReport:
+    """Progress goes to stderr, so that stdout stays clean for the result."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    from smoothcert.data import Progress, fetch
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(progress: Progress) -> None:
+            bar.update(task, description=progress.message, completed=progress.done, total=progress.total)
+
+        return fetch(name, root=root, source_folder=source_folder, progress=show)
+
+
+def _as_object(info: DatasetInfo) -> dict[str, Any]:
+    entry = info.entry
+    return {
+        "name": entry.name,
+        "summary": entry.summary,
+        "shape": list(entry.input_shape),
+        "classes": entry.num_classes,
+        "sizes": dict(entry.sizes),
+        "levels": entry.levels,
+        "input_range": None if entry.input_range is None else list(entry.input_range),
+        "here": info.here,
+        "where": info.where,
+    }
+
+
+def _print_table(infos: tuple[DatasetInfo, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    # Eighty columns hold everything but the description, which would be squeezed to a word a line.
+    titles = ["name", "shape", "classes", "train", "test", "here", "where from"]
+    if console.width >= _WIDTH_FOR_DESCRIPTIONS:
+        titles.append("what")
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=title in ("name", "shape"), overflow="fold")
+    for info in infos:
+        entry = info.entry
+        sizes = ["yours" if size is None else f"{size}" for _, size in entry.sizes]
+        shape = "x".join(map(str, entry.input_shape))
+        here = "yes" if info.here else "no"
+        cells = [entry.name, shape, str(entry.num_classes), *sizes, here, info.where, entry.summary]
+        table.add_row(*cells[: len(titles)])
+    console.print(table)

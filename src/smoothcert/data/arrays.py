@@ -1,0 +1,134 @@
+"""A dataset that is held in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import DataError, InputError
+from smoothcert.records import InputArray, IntArray
+
+_GRID_DTYPES = (np.dtype(np.uint8), np.dtype(np.uint16))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrayDataset:
+    """Inputs and labels in memory.
+
+    stored: (n, *input_shape). Either float32 values (`levels` None), or uint8/uint16 grid numbers 0 … levels-1 whose
+        values are number/(levels-1), each rounded once to float32. Eight-bit images stay eight bits until asked for.
+    labels: (n,) integers in 0 … num_classes-1; -1 means "no label".
+    Arrays are made read-only; an integer grid is always within [0, 1].
+    """
+
+    name: str
+    split: str
+    stored: NDArray[Any] = field(repr=False)
+    labels: IntArray = field(repr=False)
+    num_classes: int
+    class_names: tuple[str, ...] = ()
+    input_range: tuple[float, float] | None = (0.0, 1.0)
+    levels: int | None = None
+    _digest: str | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        stored = _read_only(np.ascontiguousarray(self.stored))
+        labels = _read_only(np.asarray(self.labels, dtype=np.int64))
+        object.__setattr__(self, "stored", stored)
+        object.__setattr__(self, "labels", labels)
+        if not self.class_names:
+            object.__setattr__(self, "class_names", tuple(str(k) for k in range(self.num_classes)))
+        self._check_shapes()
+        self._check_values()
+
+    def _check_shapes(self) -> None:
+        if self.stored.ndim < 2 or 0 in self.stored.shape:
+            raise DataError(
+                f"{self.name}: inputs of shape {self.stored.shape} cannot be used: expected (n, …) with at least one"
+                " input and at least one value per input"
+            )
+        if self.labels.shape != (len(self.stored),):
+            raise DataError(
+                f"{self.name}: {len(self.stored)} inputs but labels of shape {self.labels.shape}: expected one label"
+                " per input"
+            )
+        if len(self.class_names) != self.num_classes:
+            raise DataError(
+                f"{self.name}: {len(self.class_names)} class names for {self.num_classes} classes: they must match"
+            )
+        low, high = int(self.labels.min()), int(self.labels.max())
+        if low < -1 or high >= max(self.num_classes, 0):
+            raise DataError(
+                f"{self.name}: labels lie in {low} … {high}: expected 0 … {self.num_classes - 1}, or -1 for no label"
+            )
+
+    def _check_values(self) -> None:
+        if self.levels is None:
+            if self.stored.dtype != np.float32:
+                raise DataError(f"{self.name}: inputs are {self.stored.dtype}, expected float32")
+            return
+        if self.stored.dtype not in _GRID_DTYPES or self.levels < 2 or int(self.stored.max()) >= self.levels:
+            raise DataError(
+                f"{self.name}: {self.levels} grid levels need uint8 or uint16 numbers 0 … {self.levels - 1},"
+                f" not {self.stored.dtype} up to {self.stored.max()}"
+            )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(int(side) for side in self.stored.shape[1:])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the values mean: grid, shape, values, labels; neither name nor origin enters."""
+        if self._digest is None:
+            header = (
+                f"smoothcert-data-1 {self.stored.dtype.name} {self.levels} {self.stored.shape} {self.num_classes}\n"
+            )
+            sha = hashlib.sha256(header.encode())
+            sha.update(_little_endian(self.stored))
+            sha.update(_little_endian(self.labels))
+            object.__setattr__(self, "_digest", sha.hexdigest())
+        assert self._digest is not None
+        return self._digest
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def inputs(self, indices: Sequence[int] | IntArray | slice, /) -> InputArray:
+        """(len(indices), *input_shape) float32, a fresh C-contiguous array."""
+        chosen = self.stored[checked_indices(indices, size=len(self), name=self.name)]
+        if self.levels is None:
+            return np.array(chosen, dtype=np.float32, order="C")
+        # A division, not a product with 1/255: the quotient is the float32 nearest to the true value.
+        return np.asarray(np.divide(chosen, np.float32(self.levels - 1), dtype=np.float32))
+
+
+def checked_indices(indices: Sequence[int] | IntArray | slice, *, size: int, name: str) -> NDArray[np.int64] | slice:
+    """The indices as numpy takes them; anything but whole numbers within the dataset is refused."""
+    if isinstance(indices, slice):
+        return indices
+    array = np.asarray(indices)
+    if array.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{name}: indices must be a flat list of whole numbers, not {array.dtype} {array.shape}")
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= size:
+        raise InputError(f"{name}: index {low if low < 0 else high} does not exist: there are inputs 0 … {size - 1}")
+    return array.astype(np.int64)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+def _little_endian(array: NDArray[Any]) -> memoryview:
+    ordered = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    return ordered.data.cast("B")

@@ -1,0 +1,125 @@
+"""Toy datasets made by formula, the same bits on every machine.
+
+Only uniform draws of a counter-based generator enter (numpy keeps those streams fixed), everything else is
+inverse-transform sampling, and coordinates are rounded to multiples of 2^-20, far above the last-bit differences
+between mathematical libraries. Classes alternate, so every stretch of inputs holds both.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.errors import InputError
+from smoothcert.records import FloatArray
+
+CONE_HALF_ANGLE = math.radians(10.0)
+"""Half the opening of the cone."""
+MAX_CONE_DIMENSION = 100_000
+
+_SEEDS = {"train": 0, "test": 1}
+_SWISS_ROLL_KEY, _CONE_KEY = 2021, 2022
+_SWISS_ROLL_PER_CLASS = {"train": 1000, "test": 250}
+_CONE_PER_CLASS = {"train": 500, "test": 100}
+_GRID = 2.0**20
+
+
+def swiss_roll(split: str) -> ArrayDataset:
+    """Two spiral arms of one and a half turns in the unit disk, half a turn apart, with a little Gaussian scatter.
+
+    Angle t in [π/2, 3π], radius t/(3π), points spread evenly along the arm; neighbouring arms are 1/3 apart and the
+    scatter is 0.025 in each coordinate. 1000 training and 250 test points per class; inputs (n, 2).
+    """
+    from scipy.special import ndtri
+
+    per_class = _SWISS_ROLL_PER_CLASS[split]
+    uniform = _uniform(_SWISS_ROLL_KEY, split, (2 * per_class, 3))
+    labels = np.arange(2 * per_class) % 2
+    # The arm's length grows as t² (but for a part that is small here), so t² is uniform for an even spread.
+    low, high = 0.5 * math.pi, 3.0 * math.pi
+    t = np.sqrt(low**2 + (high**2 - low**2) * uniform[:, 0])
+    angle = t + math.pi * labels
+    centre = (t / high)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return _toy("swiss-roll", split, centre + 0.025 * ndtri(uniform[:, 1:]), labels, name="swiss-roll")
+
+
+def cone(split: str, *, dimension: int) -> ArrayDataset:
+    """A narrow cone with its vertex in the origin (class 0) against everything around it (class 1).
+
+    The toy of Súkeník et al., "Intriguing Properties of Input-Dependent Randomized Smoothing", A.1 (dimension 2) and
+    A.5 (any dimension N). The cone opens along the first axis. Its points have a uniform angle to the axis, up to
+    CONE_HALF_ANGLE, and a uniform direction around it; the others a uniform direction among those outside the cone. The
+    distance to the origin is the square root of a chi-square variable with one degree of freedom in both classes: the
+    density falls as r^(1-N) exp(-r²/2), more peaked at the centre than a normal one. In the plane this is a uniform
+    angle within two sectors. The paper leaves the angle and the degrees of freedom open. 500 training and 100 test
+    points per class; inputs (n, dimension).
+    """
+    if not 2 <= dimension <= MAX_CONE_DIMENSION:
+        raise InputError(f"a cone of dimension {dimension} cannot be made: expected 2 … {MAX_CONE_DIMENSION}")
+    per_class = _CONE_PER_CLASS[split]
+    uniform = _uniform(_CONE_KEY, split, (2 * per_class, dimension + 1))
+    labels = np.arange(2 * per_class) % 2
+    inside = labels == 0
+    angle = np.where(inside, CONE_HALF_ANGLE * uniform[:, 0], _angle_outside_cone(uniform[:, 0], dimension))
+    across = _unit_vectors(uniform[:, 2:])
+    directions = np.concatenate([np.cos(angle)[:, None], np.sin(angle)[:, None] * across], axis=1)
+    distance = _square_root_of_chi_square(uniform[:, 1])
+    name = "cone" if dimension == 2 else f"cone-{dimension}"
+    return _toy("cone", split, distance[:, None] * directions, labels, name=name)
+
+
+def _angle_outside_cone(uniform: FloatArray, dimension: int) -> FloatArray:
+    """Angle to the first axis of a direction that is uniform on the sphere outside the cone.
+
+    The squared sine s² of the angle has tail P(s² ≤ q) = I_q((N-1)/2, 1/2) on either half of the sphere.
+    """
+    from scipy.special import betainc, betaincinv
+
+    a, b = 0.5 * (dimension - 1), 0.5
+    in_cone = 0.5 * betainc(a, b, math.sin(CONE_HALF_ANGLE) ** 2)
+    # Probability, over the whole sphere, of a smaller angle to the axis than the one drawn.
+    below = in_cone + (1.0 - in_cone) * uniform
+    front = below < 0.5
+    tail = np.where(front, below, 1.0 - below)
+    acute = np.arcsin(np.sqrt(betaincinv(a, b, np.clip(2.0 * tail, 0.0, 1.0))))
+    return np.asarray(np.where(front, acute, math.pi - acute), dtype=np.float64)
+
+
+def _unit_vectors(uniform: FloatArray) -> FloatArray:
+    """(n, k) directions, uniform on the sphere, from (n, k) uniform numbers."""
+    from scipy.special import ndtri
+
+    if uniform.shape[1] == 1:
+        return np.where(uniform < 0.5, -1.0, 1.0)
+    normal = ndtri(uniform)
+    return np.asarray(normal / np.linalg.norm(normal, axis=1, keepdims=True), dtype=np.float64)
+
+
+def _square_root_of_chi_square(uniform: FloatArray) -> FloatArray:
+    """Square root of a chi-square variable with one degree of freedom, that is |Z|, by its quantile function."""
+    from scipy.special import ndtri
+
+    return np.asarray(-ndtri(0.5 * uniform), dtype=np.float64)
+
+
+def _uniform(key: int, split: str, shape: tuple[int, int]) -> FloatArray:
+    """Numbers strictly between 0 and 1, multiples of 2^-53 moved by half a step so that neither end is met."""
+    generator = np.random.Generator(np.random.Philox(key=[key, _SEEDS[split]]))
+    return generator.random(shape) + 2.0**-54
+
+
+def _toy(entry: str, split: str, points: FloatArray, labels: NDArray[np.int64], *, name: str) -> ArrayDataset:
+    known = CATALOGUE[entry]
+    return ArrayDataset(
+        name=name,
+        split=split,
+        stored=(np.rint(points * _GRID) / _GRID).astype(np.float32),
+        labels=labels,
+        num_classes=known.num_classes,
+        class_names=known.class_names,
+        input_range=None,
+    )
