@@ -1,0 +1,194 @@
+"""Base classifiers: anything that maps inputs to classes, behind one small protocol.
+
+`as_classifier` takes an object, `load_classifier` a file or a `package.module:attribute`. Importing this
+package does not import torch, onnxruntime or scikit-learn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from smoothcert.errors import InputError, ModelError
+from smoothcert.models.architectures import ARCHITECTURES, Standardisation
+from smoothcert.models.base import BaseClassifier, DeviceClassifier
+from smoothcert.models.callable_classifier import CallableClassifier
+from smoothcert.models.devices import import_torch, parse_device, resolve_device
+
+__all__ = [
+    "ARCHITECTURES",
+    "BaseClassifier",
+    "DeviceClassifier",
+    "Standardisation",
+    "as_classifier",
+    "load_classifier",
+    "resolve_device",
+]
+
+TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".ckpt", ".bin")
+
+
+def as_classifier(
+    model: object,
+    *,
+    num_classes: int | None = None,
+    input_shape: Sequence[int] | None = None,
+    device: str = "auto",
+    digest: str | None = None,
+) -> BaseClassifier:
+    """`model` as a base classifier: a torch module, a fitted scikit-learn classifier, a path, or any
+    callable.
+
+    num_classes may be left out where the model shows it (scikit-learn; or logits, when input_shape is given).
+    input_shape is the shape of one input; a torch module on the processor runs about twice as fast when it is
+    known. device: auto, cpu, cuda, cuda:1, mps. digest replaces the one computed; needed by callables whose
+    weights lie elsewhere. What already is a base classifier is returned as it is.
+    """
+    shape = None if input_shape is None else tuple(int(size) for size in input_shape)
+    classifier = _adapted(model, num_classes, shape, device, digest)
+    if digest is not None and not isinstance(classifier, CallableClassifier):
+        classifier.digest = digest
+    return classifier
+
+
+def load_classifier(
+    spec: str | Path,
+    *,
+    num_classes: int | None = None,
+    input_shape: Sequence[int] | None = None,
+    device: str = "auto",
+    arch: str | None = None,
+    standardise: Standardisation | None = None,
+) -> BaseClassifier:
+    """The base classifier a file or an import names.
+
+    `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors
+    only, never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a
+    factory that takes no arguments. arch and standardise override what a checkpoint says about itself;
+    standardise=((0,), (1,)) means none.
+    """
+    shape = None if input_shape is None else tuple(int(size) for size in input_shape)
+    text = str(spec)
+    suffix = Path(text).suffix.lower()
+    if suffix == ".onnx":
+        from smoothcert.models.onnx_classifier import OnnxClassifier
+
+        return OnnxClassifier(Path(text), num_classes=num_classes, input_shape=shape, device=device)
+    if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
+        return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise)
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
+        return as_classifier(_imported(text), num_classes=num_classes, input_shape=shape, device=device)
+    raise ModelError(
+        f"{text!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
+        "package.module:attribute for your own code"
+    )
+
+
+def _adapted(
+    model: object, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, digest: str | None
+) -> BaseClassifier:
+    parse_device(device)
+    if _is_base_classifier(model):
+        return cast(BaseClassifier, model)
+    if isinstance(model, (str, Path)):
+        return load_classifier(model, num_classes=num_classes, input_shape=input_shape, device=device)
+    if _inherits(model, "torch.nn.modules.module", "Module"):
+        return _torch_classifier(model, num_classes, input_shape, device)
+    if _inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
+        from smoothcert.models.sklearn_classifier import SklearnClassifier
+
+        return SklearnClassifier(model, num_classes=num_classes, input_shape=input_shape)
+    if type(model).__name__ == "InferenceSession":
+        raise InputError(
+            "an open onnxruntime session cannot be identified by its content; give the path of the .onnx file"
+        )
+    if callable(model):
+        return CallableClassifier(model, num_classes=num_classes, input_shape=input_shape, digest=digest)
+    raise InputError(
+        f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
+        "function from arrays to logits or labels"
+    )
+
+
+def _is_base_classifier(model: object) -> bool:
+    wanted = ("classify", "prepare_thread", "num_classes", "input_shape", "digest", "backend", "concurrency")
+    return not isinstance(model, type) and all(hasattr(model, name) for name in wanted)
+
+
+def _inherits(model: object, module: str, name: str) -> bool:
+    """Whether a class of that name is among the ancestors, found without importing the package it lives in."""
+    return any(kind.__module__ == module and kind.__name__ == name for kind in type(model).__mro__)
+
+
+def _torch_classifier(
+    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str
+) -> BaseClassifier:
+    from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
+
+    chosen = resolve_device(device)
+    if chosen.type == "cpu":
+        return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
+    return TorchDeviceClassifier(module, device=chosen, num_classes=num_classes, input_shape=input_shape)
+
+
+def _from_checkpoint(
+    path: Path,
+    num_classes: int | None,
+    input_shape: tuple[int, ...] | None,
+    device: str,
+    arch: str | None,
+    standardise: Standardisation | None,
+) -> BaseClassifier:
+    import_torch(f"loading {path.name}")
+    from smoothcert.models.checkpoints import load_any
+
+    loaded = load_any(path, arch=arch, num_classes=num_classes, input_shape=input_shape, standardise=standardise)
+    classifier = _torch_classifier(loaded.module, loaded.header.num_classes, loaded.header.input_shape, device)
+    classifier.description = f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes"
+    return classifier
+
+
+def _imported(spec: str) -> object:
+    """The object `package.module:attribute` names; a class, or a function without required arguments, is
+    called.
+    """
+    module_name, _, attribute = spec.partition(":")
+    with _working_directory_first():
+        try:
+            found: Any = importlib.import_module(module_name)
+            for name in attribute.split("."):
+                found = getattr(found, name)
+            return found() if _is_factory(found) else found
+        except ImportError as error:
+            raise ModelError(
+                f"{spec}: {module_name} cannot be imported ({error}); is its folder the current one?"
+            ) from error
+        except AttributeError as error:
+            raise ModelError(f"{spec}: {error}") from error
+
+
+def _is_factory(found: Any) -> bool:
+    if inspect.isclass(found):
+        return True
+    if not inspect.isroutine(found):
+        return False
+    parameters = inspect.signature(found).parameters.values()
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(one.default is not inspect.Parameter.empty or one.kind in optional for one in parameters)
+
+
+@contextmanager
+def _working_directory_first() -> Iterator[None]:
+    """Python run as an installed command does not look in the current folder; `-m` and scripts do."""
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 class BaseClassifier(Protocol):
     """A deterministic function from inputs to {0, …, num_classes-1} or "no valid answer".
 
-    digest: identifies the function (weights, architecture, back end), for the manifest.
-    description: one line for people. backend: which engine computes it ("torch cpu frozen", "onnxruntime cpu", …);
-        another back end is another floating-point function.
-    input_shape: shape of one input, or None if any shape is taken.
+    digest: identifies the function (weights, architecture, back end), for the manifest. description: one line
+    for people. backend: which engine computes it ("torch cpu frozen", "onnxruntime cpu", …); another back end
+    is another floating-point function. input_shape: shape of one input, or None if any shape is taken.
     concurrency: how many threads may call `classify` at once.
     """
 
@@ -30,12 +29,15 @@ class BaseClassifier(Protocol):
     def classify(self, batch: InputArray, /) -> IntArray:
         """Votes for a batch.
 
-        batch: (B, *input_shape) float32, C-contiguous. Returns (B,) int64. A tie goes to the lowest class. A row whose
-        largest logit is not finite (NaN anywhere, +inf, or nothing but -inf) gets `num_classes`: an invalid vote.
+        batch: (B, *input_shape) float32, C-contiguous. Returns (B,) int64. A tie goes to the lowest class. A
+        row whose largest logit is not finite (NaN anywhere, +inf, or nothing but -inf) gets `num_classes`: an
+        invalid vote.
         """
 
     def prepare_thread(self) -> None:
-        """Called once in every thread that will call `classify` (for example to make it single-threaded inside)."""
+        """Called once in every thread that will call `classify` (for example to make it single-threaded
+        inside).
+        """
 
 
 @runtime_checkable

@@ -1,0 +1,69 @@
+"""Any Python function as a base classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from smoothcert.errors import ModelError
+from smoothcert.models.digests import source_text, text_digest
+from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer
+from smoothcert.records import InputArray, IntArray
+
+
+class CallableClassifier:
+    """A function from a (B, *input_shape) float32 array to (B, K) logits or (B,) labels 0 … K-1.
+
+    It must be deterministic and must not change what it was given. One thread calls it at a time.
+
+    The digest covers the function's qualified name and its source text, where that can be read: it does *not*
+    see weights the function reads from elsewhere. Give `digest` (say, the SHA-256 of the weight file) so that
+    a run resumed with other weights is refused; other adapters need no such help.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[InputArray], object],
+        *,
+        num_classes: int | None = None,
+        input_shape: tuple[int, ...] | None = None,
+        digest: str | None = None,
+    ) -> None:
+        name = _qualified_name(function)
+        self._function = function
+        self.input_shape = input_shape
+        self.num_classes = known_num_classes(self._tried_num_classes(), num_classes)
+        self.backend = "python callable"
+        self.description = f"callable {name}"
+        source = source_text(function) or source_text(type(function))
+        self.digest = text_digest(self.backend, name, source, str(self.num_classes), digest or "")
+        self.concurrency = 1
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        check_batch(batch, self.input_shape)
+        return votes_from_answer(self._answer(batch), batch_size=len(batch), num_classes=self.num_classes)
+
+    def prepare_thread(self) -> None:
+        """Nothing to prepare: what the function does inside is its own business."""
+
+    def _answer(self, batch: InputArray) -> object:
+        try:
+            return self._function(batch)
+        except Exception as error:
+            raise ModelError(
+                f"{_qualified_name(self._function)} failed on a float32 batch of shape {batch.shape}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _tried_num_classes(self) -> int | None:
+        """Columns of the logits for two zero inputs; None if the shape is not known or labels come back."""
+        if self.input_shape is None:
+            return None
+        answer = np.asarray(self._answer(np.zeros((2, *self.input_shape), dtype=np.float32)))
+        return answer.shape[1] if answer.ndim == 2 else None
+
+
+def _qualified_name(function: object) -> str:
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"

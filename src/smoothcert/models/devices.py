@@ -1,0 +1,116 @@
+"""Which device computes, and how many threads it uses. Nothing else in smoothcert decides this."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from smoothcert.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def parse_device(name: str) -> tuple[str, int | None]:
+    """("auto" | "cpu" | "cuda" | "mps", index or None) of a device name; InputError for anything else. No
+    torch.
+    """
+    match = re.fullmatch(r"(auto|cpu|cuda|mps)(?::(\d+))?", name.strip().lower())
+    if match is None or (match[2] is not None and match[1] != "cuda"):
+        raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda, cuda:1 (the second card) or mps")
+    return match[1], None if match[2] is None else int(match[2])
+
+
+def resolve_device(name: str) -> torch.device:
+    """The torch device of that name. "auto" takes cuda, then mps, then cpu; a device that is not there is an
+    InputError.
+    """
+    kind, index = parse_device(name)
+    import_torch("computing with torch")
+    import torch
+
+    if kind == "auto":
+        kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if kind == "cuda":
+        return _cuda_device(index)
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise InputError("device 'mps' is not there: it needs a Mac with Apple silicon; use --device cpu or auto")
+    return torch.device(kind)
+
+
+def _cuda_device(index: int | None) -> torch.device:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        why = "this torch was built without CUDA" if torch.version.cuda is None else "torch finds no usable CUDA card"
+        raise InputError(f"device 'cuda' is not there: {why}; use --device cpu or auto")
+    if index is not None and index >= count:
+        raise InputError(f"device 'cuda:{index}' is not there: this machine has {count}, cuda:0 … cuda:{count - 1}")
+    return torch.device("cuda", 0 if index is None else index)
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits until everything queued on `device` is done, so that a clock read afterwards is honest."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def usable_cores() -> int:
+    """Processor cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def make_thread_sequential() -> None:
+    """Makes torch use one core for what the calling thread asks of it: parallelism is then many such threads."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Torch uses `count` cores for the calling thread inside the block, and what it used before after it."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def reproducible_kernels() -> Iterator[None]:
+    """Accelerator arithmetic in full float32 with deterministic kernels: no TF32, no autotuning by timing.
+
+    These are process-wide switches of torch, so only one thread at a time may be inside.
+    """
+    import torch
+
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def import_torch(purpose: str) -> Any:
+    """The torch package, or a MissingExtraError that says what it was needed for."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "torch", purpose) from error
+    return torch

@@ -1,0 +1,167 @@
+"""An ONNX file as a base classifier, computed by onnxruntime."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.models.devices import parse_device, usable_cores
+from smoothcert.models.digests import file_digest, text_digest
+from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer
+from smoothcert.records import InputArray, IntArray
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}
+
+
+class OnnxClassifier:
+    """One float32 input of shape (B, …), and an output of logits (B, K), or of labels (B,) int64 as
+    converters of scikit-learn models write it. Where a file has several outputs, the first of shape (B, K) is
+    taken, then the first of labels.
+
+    A file exported for one fixed batch size works: batches are cut, and the last one is filled up. On the
+    processor any number of threads may call `classify`; each works on one core.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        num_classes: int | None = None,
+        input_shape: tuple[int, ...] | None = None,
+        device: str = "auto",
+    ) -> None:
+        kind = _device_kind(device)
+        self._session = _open_session(path, kind=kind, device=device)
+        entry = _single_input(self._session, path)
+        self._input_name = entry.name
+        self._fixed_batch, self.input_shape = _input_shape(entry.shape, input_shape, path)
+        output = _chosen_output(self._session, path)
+        self._output_name = output.name
+        self.backend = f"onnxruntime {kind}"
+        self.num_classes = known_num_classes(self._found_num_classes(output), num_classes)
+        self.description = f"ONNX {path.name}, {self.num_classes} classes"
+        self.digest = text_digest(self.backend, self._output_name, file_digest(path), *_external_digests(path))
+        self.concurrency = usable_cores() if kind == "cpu" else 1
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        check_batch(batch, self.input_shape)
+        return votes_from_answer(self._answer(batch), batch_size=len(batch), num_classes=self.num_classes)
+
+    def prepare_thread(self) -> None:
+        """Nothing to prepare: the session was opened with one thread for each call."""
+
+    def _answer(self, batch: InputArray) -> np.ndarray[Any, Any]:
+        if self._fixed_batch is None:
+            return self._run(batch)
+        size = self._fixed_batch
+        filled = np.zeros((-(-len(batch) // size) * size, *batch.shape[1:]), dtype=np.float32)
+        filled[: len(batch)] = batch
+        parts = [self._run(filled[start : start + size]) for start in range(0, len(filled), size)]
+        return np.concatenate(parts)[: len(batch)]
+
+    def _run(self, batch: InputArray) -> np.ndarray[Any, Any]:
+        try:
+            answer = self._session.run([self._output_name], {self._input_name: batch})[0]
+        except Exception as error:  # onnxruntime raises its own unrelated classes
+            raise ModelError(f"the ONNX model failed on a float32 batch of shape {batch.shape}: {error}") from error
+        return np.asarray(answer)
+
+    def _found_num_classes(self, output: Any) -> int | None:
+        """From the declared output shape, else by trying two zero inputs; None where labels come back."""
+        if len(output.shape) == 2 and isinstance(output.shape[1], int):
+            return output.shape[1]
+        if self.input_shape is None:
+            return None
+        answer = self._answer(np.zeros((2, *self.input_shape), dtype=np.float32))
+        return answer.shape[1] if answer.ndim == 2 else None
+
+
+def _device_kind(device: str) -> str:
+    """cpu, cuda or mps: "auto" is the processor, because an accelerated onnxruntime is a separate
+    installation.
+    """
+    kind, _ = parse_device(device)
+    return "cpu" if kind == "auto" else kind
+
+
+def _open_session(path: Path, *, kind: str, device: str) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise MissingExtraError("onnxruntime", "onnx", "running an ONNX model") from error
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}; give the path of an .onnx file")
+    provider = _PROVIDERS[kind]
+    if provider not in onnxruntime.get_available_providers():
+        raise InputError(
+            f"device {device!r} is not there for ONNX: this onnxruntime has no {provider}; use --device cpu"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    _, index = parse_device(device)
+    provider_options = [{"device_id": str(index)} if index is not None else {}]
+    try:
+        return onnxruntime.InferenceSession(
+            str(path), sess_options=options, providers=[provider], provider_options=provider_options
+        )
+    except Exception as error:  # onnxruntime raises its own unrelated classes
+        raise ModelError(f"{path} cannot be loaded as an ONNX model: {error}; is the file complete?") from error
+
+
+def _single_input(session: Any, path: Path) -> Any:
+    inputs = session.get_inputs()
+    if len(inputs) != 1 or inputs[0].type != "tensor(float)":
+        found = ", ".join(f"{entry.name}: {entry.type}" for entry in inputs) or "none"
+        raise ModelError(f"{path} takes the inputs [{found}]; expected a single tensor(float), the batch")
+    return inputs[0]
+
+
+def _input_shape(
+    declared: list[int | str | None], given: tuple[int, ...] | None, path: Path
+) -> tuple[int | None, tuple[int, ...] | None]:
+    """(fixed batch size or None, shape of one input or None), from what the file declares and the caller
+    says.
+    """
+    if not declared:
+        return None, given
+    fixed_batch = declared[0] if isinstance(declared[0], int) else None
+    rest = declared[1:]
+    if given is None:
+        sizes = [size for size in rest if isinstance(size, int)]
+        return fixed_batch, tuple(sizes) if len(sizes) == len(rest) else None
+    agrees = len(given) == len(rest) and all(
+        size == wanted for size, wanted in zip(given, rest, strict=True) if isinstance(wanted, int)
+    )
+    if not agrees:
+        raise ModelError(f"{path} takes inputs of shape {rest}, not {given}")
+    return fixed_batch, given
+
+
+def _chosen_output(session: Any, path: Path) -> Any:
+    outputs = session.get_outputs()
+    logits = [entry for entry in outputs if entry.type in ("tensor(float)", "tensor(double)") and len(entry.shape) == 2]
+    labels = [entry for entry in outputs if entry.type == "tensor(int64)" and len(entry.shape) == 1]
+    if not logits and not labels:
+        found = ", ".join(f"{entry.name}: {entry.type} {entry.shape}" for entry in outputs)
+        raise ModelError(
+            f"{path} gives the outputs [{found}]; expected float logits (batch, classes) or int64 labels (batch)"
+        )
+    return (logits or labels)[0]
+
+
+def _external_digests(path: Path) -> list[str]:
+    """Digests of the weight files a large model keeps beside it, in the order of their names.
+
+    An ONNX file names each as a protobuf entry: field 1 (key) "location", field 2 (value) the relative path.
+    """
+    names = {
+        match[2][: match[1][0]].decode(errors="replace")
+        for match in re.finditer(rb"\x0a\x08location\x12([\x01-\x7f])(.{1,127})", path.read_bytes(), flags=re.DOTALL)
+    }
+    files = [path.parent / name for name in sorted(names)]
+    return [file_digest(file) for file in files if file.is_file()]

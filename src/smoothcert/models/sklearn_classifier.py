@@ -1,0 +1,75 @@
+"""A fitted scikit-learn classifier (or anything with `predict` and `classes_`) as a base classifier."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from smoothcert.errors import ModelError
+from smoothcert.models.digests import object_digest, text_digest
+from smoothcert.models.votes import check_batch, known_num_classes
+from smoothcert.records import InputArray, IntArray
+
+
+class SklearnClassifier:
+    """Votes are `estimator.predict`, each class numbered by its position in `estimator.classes_`.
+
+    Inputs are flattened to (B, features). One thread calls it at a time: estimators promise nothing about
+    threads. The digest covers every fitted parameter.
+    """
+
+    def __init__(
+        self, estimator: Any, *, num_classes: int | None = None, input_shape: tuple[int, ...] | None = None
+    ) -> None:
+        name = type(estimator).__name__
+        classes = getattr(estimator, "classes_", None)
+        if classes is None:
+            raise ModelError(
+                f"the scikit-learn estimator {name} has no classes_: it is not a fitted classifier; fit it first"
+            )
+        if not isinstance(classes, np.ndarray) or classes.ndim != 1:
+            raise ModelError(
+                f"the scikit-learn estimator {name} predicts several outputs at once; give one with a single output"
+            )
+        self._estimator = estimator
+        self._order = np.argsort(classes)
+        self._sorted_classes = classes[self._order]
+        self.num_classes = known_num_classes(int(classes.size), num_classes)
+        self.input_shape = _checked_shape(estimator, input_shape)
+        self.backend = "scikit-learn"
+        self.description = f"scikit-learn {name}, {self.num_classes} classes"
+        self.digest = text_digest(self.backend, object_digest(estimator))
+        self.concurrency = 1
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        check_batch(batch, self.input_shape)
+        try:
+            predicted = np.asarray(self._estimator.predict(batch.reshape(len(batch), -1)))
+        except ValueError as error:
+            raise ModelError(f"{self.description} refused a batch of shape {batch.shape}: {error}") from error
+        return self._positions(predicted)
+
+    def prepare_thread(self) -> None:
+        """Nothing to prepare: one thread at a time calls the estimator, and it may use every core."""
+
+    def _positions(self, predicted: np.ndarray[Any, Any]) -> IntArray:
+        found = np.searchsorted(self._sorted_classes, predicted).clip(max=self.num_classes - 1)
+        if predicted.ndim != 1 or not np.array_equal(self._sorted_classes[found], predicted):
+            raise ModelError(f"{self.description} predicted something that is not in its classes_")
+        positions: IntArray = self._order[found].astype(np.int64, copy=False)
+        return positions
+
+
+def _checked_shape(estimator: Any, input_shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """`input_shape` as given (None: any shape with enough values), refused if the estimator has other
+    features.
+    """
+    features = getattr(estimator, "n_features_in_", None)
+    if input_shape is not None and features is not None and math.prod(input_shape) != features:
+        raise ModelError(
+            f"inputs of shape {input_shape} have {math.prod(input_shape)} values, "
+            f"but the estimator was fitted on {features}"
+        )
+    return input_shape

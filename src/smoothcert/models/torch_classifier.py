@@ -1,0 +1,271 @@
+"""Torch modules as base classifiers: a fused graph on the processor, the module itself on an accelerator."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+import warnings
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert.errors import InputError, ModelError
+from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, usable_cores
+from smoothcert.models.digests import feed, source_text
+from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
+from smoothcert.records import InputArray, IntArray
+
+ROW_MULTIPLE = 16
+"""Batches are filled up to a multiple of this.
+
+Matrix kernels treat the last few rows of an odd batch with another summation order. With whole multiples the
+logits of a row came out bit for bit the same whatever batch it was in (measured for every architecture here;
+see the tests), so that the batch size does not change a vote.
+"""
+
+Forward = Callable[[Tensor], Tensor]
+
+
+class TorchClassifier:
+    """A torch module on the processor; the caller's module is copied, never changed.
+
+    With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks), if that
+    graph agrees with the module on random batches of other sizes; otherwise the module runs as it is.
+    `backend` says which. Any number of threads may call `classify`; each works on one core.
+    """
+
+    def __init__(
+        self, module: nn.Module, *, num_classes: int | None = None, input_shape: tuple[int, ...] | None = None
+    ) -> None:
+        network = private_copy(module, torch.device("cpu"))
+        self.input_shape = input_shape
+        self.num_classes = known_num_classes(_tried_num_classes(network, input_shape), num_classes)
+        frozen = None if input_shape is None else _frozen_graph(network, input_shape)
+        self._forward: Forward = network if frozen is None else frozen
+        self.backend = f"torch cpu {'eager' if frozen is None else 'frozen'}{_precision_note()}"
+        self.description = _describe(module, self.num_classes)
+        self.digest = module_digest(network, backend=self.backend)
+        self.concurrency = usable_cores()
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        check_batch(batch, self.input_shape)
+        rows = len(batch)
+        inputs = _as_tensor(_filled_up(batch))
+        with torch.inference_mode():
+            logits = _logits(self._forward, inputs, self.num_classes)
+        return votes_from_logits(logits.to(_numpy_dtype(logits)).numpy()[:rows])
+
+    def prepare_thread(self) -> None:
+        make_thread_sequential()
+
+
+class TorchDeviceClassifier:
+    """A torch module on `device`, usually an accelerator; inputs, logits and votes can all stay there.
+
+    The module is copied there once. Full float32 with deterministic kernels; one thread at a time.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        device: torch.device,
+        num_classes: int | None = None,
+        input_shape: tuple[int, ...] | None = None,
+    ) -> None:
+        self.device = device
+        self._network = private_copy(module, device)
+        self.input_shape = input_shape
+        with reproducible_kernels():
+            self.num_classes = known_num_classes(_tried_num_classes(self._network, input_shape), num_classes)
+        self.backend = f"torch {device.type}"
+        self.description = _describe(module, self.num_classes)
+        self.digest = module_digest(self._network, backend=self.backend)
+        self.concurrency = 1
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        check_batch(batch, self.input_shape)
+        votes = self.classify_tensor(_as_tensor(batch).to(self.device))
+        return cast(IntArray, votes.cpu().numpy())
+
+    def classify_tensor(self, batch: Tensor, /) -> Tensor:
+        if self.input_shape is not None and tuple(batch.shape[1:]) != self.input_shape:
+            raise InputError(
+                f"inputs of shape {tuple(batch.shape[1:])} were given, but the model takes {self.input_shape}"
+            )
+        with torch.inference_mode(), reproducible_kernels():
+            return tensor_votes(_logits(self._network, batch, self.num_classes))
+
+    def prepare_thread(self) -> None:
+        """Nothing to prepare: the device does its own scheduling."""
+
+
+def tensor_votes(logits: Tensor) -> Tensor:
+    """`votes_from_logits` for a (B, K) tensor on any device: (B,) int64 in {0, …, K}.
+
+    The lowest class among those equal to the maximum is computed, not left to how a device breaks ties. A NaN
+    equals nothing, so its row falls through to K; an infinite maximum is sent there.
+    """
+    num_classes = logits.shape[1]
+    largest = logits.amax(dim=1, keepdim=True)
+    wins = (logits == largest) & torch.isfinite(largest)
+    classes = torch.arange(num_classes, device=logits.device)
+    return torch.where(wins, classes, num_classes).amin(dim=1)
+
+
+def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
+    """A float32 copy in evaluation mode on `device`, without gradients."""
+    try:
+        twin = copy.deepcopy(module)
+    except Exception as error:
+        raise ModelError(
+            f"the module {type(module).__name__} cannot be copied ({error}); give a module that copy.deepcopy accepts"
+        ) from error
+    return twin.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+
+
+def module_digest(network: nn.Module, *, backend: str) -> str:
+    """SHA-256 over structure, source of classes that are not torch's or ours, every parameter and buffer, and
+    back end.
+
+    The code of torch and of smoothcert is identified by their versions, which the manifest holds.
+    """
+    hasher = hashlib.sha256()
+    # Some modules print a function's address, which changes from process to process.
+    feed(hasher, re.sub(r" at 0x[0-9a-f]+", "", repr(network)).encode())
+    for kind in sorted(
+        {type(part) for part in network.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__)
+    ):
+        feed(hasher, f"{kind.__module__}.{kind.__qualname__}".encode())
+        if kind.__module__.partition(".")[0] not in ("torch", "smoothcert"):
+            feed(hasher, source_text(kind).encode())
+    feed_tensors(hasher, {**dict(network.named_parameters()), **dict(network.named_buffers())})
+    feed(hasher, backend.encode())
+    return hasher.hexdigest()
+
+
+def feed_tensors(hasher: hashlib._Hash, tensors: dict[str, Tensor]) -> None:
+    """Adds names, types, shapes and bytes, in the order of the names."""
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        feed(hasher, f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        feed(hasher, tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _logits(forward: Forward, inputs: Tensor, num_classes: int) -> Tensor:
+    try:
+        logits = forward(inputs)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            f"the model failed on a float32 batch of shape {tuple(inputs.shape)}: {_last_line(error)}"
+        ) from error
+    _check_is_logits(logits)
+    check_logits_shape(tuple(logits.shape), batch_size=len(inputs), num_classes=num_classes)
+    return logits
+
+
+def _check_is_logits(logits: object) -> None:
+    if not isinstance(logits, Tensor):
+        raise ModelError(
+            f"the model answers with a {type(logits).__name__}; expected one tensor of logits, (batch, classes)"
+        )
+    if not logits.is_floating_point():
+        raise ModelError(
+            f"the model answers with {logits.dtype} values; expected floating-point logits, (batch, classes)"
+        )
+
+
+def _tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) -> int | None:
+    """Columns of the logits for two zero inputs; None if the input shape is not known."""
+    if input_shape is None:
+        return None
+    device = next((tensor.device for tensor in network.state_dict().values()), torch.device("cpu"))
+    try:
+        with torch.inference_mode():
+            logits = network(torch.zeros((2, *input_shape), device=device))
+    except Exception as error:
+        raise ModelError(f"the model does not take inputs of shape {input_shape}: {_last_line(error)}") from error
+    _check_is_logits(logits)
+    if logits.ndim != 2 or len(logits) != 2:
+        raise ModelError(
+            f"the model answers 2 inputs with values of shape {tuple(logits.shape)}; expected logits (2, classes)"
+        )
+    return int(logits.shape[1])
+
+
+def _frozen_graph(network: nn.Module, input_shape: tuple[int, ...]) -> Forward | None:
+    """The traced, frozen and fused network, or None where that cannot be done faithfully."""
+    generator = torch.Generator().manual_seed(0)
+    batches = [torch.rand((rows, *input_shape), generator=generator) for rows in (16, 32, 48)]
+    try:
+        graph = _traced(network, batches[0])
+        # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
+        agrees = all(_same_logits(network, graph, batch) for batch in batches * 2)
+    except ModelError:
+        raise
+    except Exception:  # whatever a graph compiler may raise: the module itself still works
+        return None
+    return graph if agrees else None
+
+
+def _traced(network: nn.Module, example: Tensor) -> Forward:
+    with warnings.catch_warnings(), torch.no_grad():
+        # torch.jit is deprecated in favour of a compiler that needs a C++ tool chain on the user's machine.
+        warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
+        # Raised where Python code looks at values: the trace would hold one branch only.
+        warnings.filterwarnings("error", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
+        traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
+        return cast(Forward, torch.jit.optimize_for_inference(traced))
+
+
+def _same_logits(network: nn.Module, graph: Forward, batch: Tensor) -> bool:
+    with torch.inference_mode():
+        expected, again, fused = network(batch), network(batch), graph(batch)
+    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    if not torch.allclose(expected, again, rtol=1e-5, atol=1e-5 * scale, equal_nan=True):
+        raise ModelError(
+            "the model gives different logits for the same batch; a base classifier must be "
+            "deterministic: noise belongs to the smoothing, and dropout must follow eval mode"
+        )
+    return torch.allclose(expected, fused, rtol=1e-4, atol=1e-4 * scale, equal_nan=True)
+
+
+def _filled_up(batch: InputArray) -> InputArray:
+    missing = -len(batch) % ROW_MULTIPLE
+    if missing == 0:
+        return batch
+    return np.concatenate([batch, np.zeros((missing, *batch.shape[1:]), dtype=np.float32)])
+
+
+def _as_tensor(batch: InputArray) -> Tensor:
+    """The array as a tensor, sharing memory where torch can (it cannot express a read-only one)."""
+    return torch.from_numpy(batch if batch.flags.writeable else batch.copy())
+
+
+def _numpy_dtype(logits: Tensor) -> torch.dtype:
+    """numpy has no bfloat16."""
+    return logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
+
+
+def _precision_note() -> str:
+    precision = torch.get_float32_matmul_precision()
+    return "" if precision == "highest" else f", float32 matmul precision {precision}"
+
+
+def _describe(module: nn.Module, num_classes: int) -> str:
+    count = sum(parameter.numel() for parameter in module.parameters())
+    layers = ", ".join(type(part).__name__ for part in module) if isinstance(module, nn.Sequential) else ""
+    name = f"{type(module).__name__}({layers})" if layers and len(layers) < 60 else type(module).__name__
+    return f"torch {name}, {count} parameters, {num_classes} classes"
+
+
+def _last_line(error: Exception) -> str:
+    """The sentence of a torch error without the listing of graph code above it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
