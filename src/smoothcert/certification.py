@@ -54,7 +54,10 @@ def certify_votes(votes: Sequence[Votes], certificate: Certificate, *, alpha: fl
     bounds = bound_votes([totals[i] for i in usable], labels, certificate.needs, alpha=alpha)
     radii = _radii(certificate, bounds, [totals[i].sigma for i in usable])
     judged = {i: (bound, radius) for i, bound, radius in zip(usable, bounds, radii, strict=True)}
-    return [_point(item, total, judged.get(i), certificate) for i, (item, total) in enumerate(zip(votes, totals, strict=True))]
+    return [
+        _point(item, total, judged.get(i), certificate)
+        for i, (item, total) in enumerate(zip(votes, totals, strict=True))
+    ]
 
 
 def _radii(certificate: Certificate, bounds: Sequence[Bounds], sigmas: Sequence[float]) -> list[float]:
@@ -64,9 +67,7 @@ def _radii(certificate: Certificate, bounds: Sequence[Bounds], sigmas: Sequence[
     return [float(r) for r in certificate.radius(quantities, sigma=np.array(sigmas))]
 
 
-def _point(
-    item: Votes, total: Tally, judged: tuple[Bounds, float] | None, certificate: Certificate
-) -> CertifiedPoint:
+def _point(item: Votes, total: Tally, judged: tuple[Bounds, float] | None, certificate: Certificate) -> CertifiedPoint:
     prediction: int | None = None
     if judged is None:
         outcome = Outcome.FAILED
@@ -94,15 +95,16 @@ def _point(
     )
 
 
-def predict_votes(
-    *, index: int, label: int | None, tally: Tally, alpha: float, seconds: float
-) -> CertifiedPoint:
+def predict_votes(*, index: int, label: int | None, tally: Tally, alpha: float, seconds: float) -> CertifiedPoint:
     """PREDICT (Cohen et al. 2019, C.1): the class with most votes if it is significant at level α."""
     winner = significant_plurality(tally, alpha=alpha)
     if winner is not None:
         outcome, reason = Outcome.PREDICTED, ""
     elif plurality(tally) is None:
-        outcome, reason = Outcome.FAILED, f"the model gave no finite answer for {tally.invalid} of {tally.n} samples"
+        outcome, reason = (
+            Outcome.FAILED,
+            f"the model gave no finite answer for {tally.invalid} of {tally.n} samples",
+        )
     else:
         outcome, reason = Outcome.ABSTAINED, "the two leading classes are too close to call"
     return CertifiedPoint(
@@ -135,7 +137,11 @@ def _stored_votes(point: CertifiedPoint, n: int | None) -> Votes:
     if n is not None:
         estimation = (first_samples(estimation, n),)
     return Votes(
-        index=point.index, label=point.label, selection=selection, estimation=estimation, seconds=point.seconds
+        index=point.index,
+        label=point.label,
+        selection=selection,
+        estimation=estimation,
+        seconds=point.seconds,
     )
 
 
@@ -173,4 +179,6 @@ def check_can_predict(*, n: int, alpha: float) -> None:
     if n >= 1 and float(sign_test_p_value(n, 0)) <= alpha:
         return
     smallest = next(m for m in range(1, _SEARCH_LIMIT) if float(sign_test_p_value(m, 0)) <= alpha)
-    raise InputError(f"n={n} at alpha={alpha:g} can never predict: even {n} votes of {n} are not significant; use n ≥ {smallest}")
+    raise InputError(
+        f"n={n} at alpha={alpha:g} can never predict: even {n} votes of {n} are not significant; use n ≥ {smallest}"
+    )

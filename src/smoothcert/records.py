@@ -136,8 +136,8 @@ class Tally:
         same = (self.stream, self.sigma, self.num_classes) == (other.stream, other.sigma, other.num_classes)
         if not same:
             raise InputError(
-                f"tallies of different streams do not merge: {self.stream}, sigma {self.sigma}, {self.num_classes} classes"
-                f" and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
+                f"tallies of different streams do not merge: {self.stream}, sigma {self.sigma}, "
+                f"{self.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
             )
         return Tally(
             stream=self.stream,

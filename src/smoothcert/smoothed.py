@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,9 @@ class SmoothedClassifier:
         input_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
         if not (math.isfinite(sigma) and sigma > 0):
-            raise InputError(f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)")
+            raise InputError(
+                f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)"
+            )
         self.classifier: BaseClassifier = as_classifier(model, num_classes=num_classes, device=device)
         self.sigma = float(sigma)
         self.seed = secrets.randbits(64) if seed is None else seed
@@ -73,18 +75,33 @@ class SmoothedClassifier:
 
         x: (m, *input_shape). indices number the noise streams; by default every input ever given gets a new one.
         """
+        shards = self.predict_shards(x, n=n, alpha=alpha, labels=labels, indices=indices, progress=progress)
+        return [point for shard in shards for point in shard]
+
+    def predict_shards(
+        self,
+        x: Any,
+        *,
+        n: int,
+        alpha: float,
+        labels: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        done: Set[int] = frozenset(),
+        progress: Progress | None = None,
+    ) -> Iterator[list[CertifiedPoint]]:
+        """`predict`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over."""
         check_can_predict(n=n, alpha=alpha)
         inputs, indices, known = self._prepare(x, labels, indices)
-        points: list[CertifiedPoint] = []
-        for rows in self._shards(len(inputs), n):
+        for rows in self._shards(range(len(inputs)), n):
+            if all(indices[row] in done for row in rows):
+                continue
             began = time.perf_counter()
             tallies = self._sample(inputs, rows, indices, Stage.PREDICTION, [(0, n)], progress)
             seconds = (time.perf_counter() - began) / len(rows)
-            points += [
+            yield [
                 predict_votes(index=indices[row], label=known[row], tally=tallies[row][0], alpha=alpha, seconds=seconds)
                 for row in rows
             ]
-        return points
 
     def certify(
         self,
@@ -100,24 +117,54 @@ class SmoothedClassifier:
     ) -> list[CertifiedPoint]:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
-        x: (m, *input_shape). n0 samples choose the class, n fresh ones prove it; the promise is wrong with probability at most
-        alpha, per input.
+        x: (m, *input_shape). n0 samples choose the class, n fresh ones prove it; the promise is wrong with
+        probability at most alpha, per input. indices as in `predict`.
+        """
+        shards = self.certify_shards(
+            x,
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            certificate=certificate,
+            labels=labels,
+            indices=indices,
+            progress=progress,
+        )
+        return [point for shard in shards for point in shard]
+
+    def certify_shards(
+        self,
+        x: Any,
+        *,
+        n0: int,
+        n: int,
+        alpha: float,
+        certificate: str | Certificate = "gaussian",
+        labels: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
+        done: Set[int] = frozenset(),
+        progress: Progress | None = None,
+    ) -> Iterator[list[CertifiedPoint]]:
+        """`certify`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over.
+
+        Selection is cheap and done for a larger group at once. It is repeated when a group is resumed, so that every
+        batch holds the same samples as in an uninterrupted run.
         """
         theorem = get_certificate(certificate) if isinstance(certificate, str) else certificate
         check_can_certify(theorem, n=n, alpha=alpha)
         if n0 < 1:
             raise InputError(f"n0={n0} must be at least 1: some samples must choose the class; 100 is usual")
         inputs, indices, known = self._prepare(x, labels, indices)
-        points: list[CertifiedPoint] = []
-        for group in self._shards(len(inputs), n0):
+        for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
             selection = self._sample(inputs, group, indices, Stage.SELECTION, [(0, n0)], progress)
             selecting = (time.perf_counter() - began) / len(group)
-            for rows in self._shards(len(group), n):
-                members = [group[i] for i in rows]
+            for rows in self._shards(group, n):
+                if all(indices[row] in done for row in rows):
+                    continue
                 began = time.perf_counter()
-                estimation = self._sample(inputs, members, indices, Stage.ESTIMATION, segments(n), progress)
-                estimating = (time.perf_counter() - began) / len(members)
+                estimation = self._sample(inputs, rows, indices, Stage.ESTIMATION, segments(n), progress)
+                estimating = (time.perf_counter() - began) / len(rows)
                 votes = [
                     Votes(
                         index=indices[row],
@@ -126,10 +173,15 @@ class SmoothedClassifier:
                         estimation=tuple(estimation[row]),
                         seconds=selecting + estimating,
                     )
-                    for row in members
+                    for row in rows
                 ]
-                points += certify_votes(votes, theorem, alpha=alpha)
-        return points
+                yield certify_votes(votes, theorem, alpha=alpha)
+
+    def group_size(self, samples: int) -> int:
+        """How many inputs are sampled together when each takes this many samples (the batch size must be known)."""
+        if self.batch is None:
+            raise InputError("the batch size is not known yet: call tune() first")
+        return inputs_per_shard(samples_per_input=samples, batch=self.batch)
 
     def tune(self, input_shape: tuple[int, ...]) -> int:
         """The batch size in use, measured now if none was given."""
@@ -148,7 +200,13 @@ class SmoothedClassifier:
     ) -> dict[int, list[Tally]]:
         """For each row, one tally per counter range."""
         requests = [
-            Request(row=row, stream=StreamId(self.seed, indices[row], stage), sigma=self.sigma, start=start, stop=stop)
+            Request(
+                row=row,
+                stream=StreamId(self.seed, indices[row], stage),
+                sigma=self.sigma,
+                start=start,
+                stop=stop,
+            )
             for row in rows
             for start, stop in ranges
         ]
@@ -156,9 +214,9 @@ class SmoothedClassifier:
         tallies = sampler.tally(inputs, requests, progress=progress)
         return {row: tallies[i * len(ranges) : (i + 1) * len(ranges)] for i, row in enumerate(rows)}
 
-    def _shards(self, count: int, samples: int) -> list[list[int]]:
-        size = inputs_per_shard(samples_per_input=samples, batch=self.batch or 1)
-        return [list(range(at, min(at + size, count))) for at in range(0, count, size)]
+    def _shards(self, rows: Sequence[int], samples: int) -> list[Sequence[int]]:
+        size = self.group_size(samples)
+        return [rows[at : at + size] for at in range(0, len(rows), size)]
 
     def _prepare(
         self, x: Any, labels: Sequence[int] | None, indices: Sequence[int] | None
@@ -193,7 +251,8 @@ class SmoothedClassifier:
             low, high = float(array.min()), float(array.max())
             if low < self.input_range[0] or high > self.input_range[1]:
                 raise InputError(
-                    f"inputs lie in [{low:.4g}, {high:.4g}], outside [{self.input_range[0]:g}, {self.input_range[1]:g}]: sigma is in "
-                    "pixel units; put Standardise inside the model, or say input_range=None (--input-range any) if this is meant"
+                    f"inputs lie in [{low:.4g}, {high:.4g}], outside [{self.input_range[0]:g}, {self.input_range[1]:g}]: "
+                    "sigma is in pixel units; put Standardise inside the model, or say input_range=None "
+                    "(--input-range any) if this is meant"
                 )
         return np.ascontiguousarray(array, dtype=np.float32)

@@ -13,8 +13,8 @@ from smoothcert.records import FloatArray, Norm, Quantity
 class Certificate(Protocol):
     """A theorem that turns bounded quantities into a radius.
 
-    name: unique, as given to `--certificate`. family: the theorem, as given to `smoothcert radius`; several forms of one theorem
-        share it and differ in `needs`.
+    name: unique, as given to `--certificate`. family: the theorem, as given to `smoothcert radius`; several forms of
+        one theorem share it and differ in `needs`.
     needs: the quantities that must be bounded; this decides what is sampled and how α is split.
     """
 

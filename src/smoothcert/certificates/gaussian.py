@@ -26,9 +26,9 @@ def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
 def gaussian_two_class_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
     """R = σ/2 (Φ⁻¹(p_A) - Φ⁻¹(p_B)) (Theorem 1 in full).
 
-    p_a: lower bounds on the probability of the class; p_b: upper bounds on the probability of *every* other class, both holding
-    at once. p_b is replaced by 1 - p_a where that is smaller, which the bound on p_a already implies. Shapes
-    broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
+    p_a: lower bounds on the probability of the class; p_b: upper bounds on the probability of *every* other class,
+    both holding at once. p_b is replaced by 1 - p_a where that is smaller, which the bound on p_a already implies.
+    Shapes broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
     """
     top = np.asarray(p_a, dtype=np.float64)
     # 1 - top is rounded to nearest below ½, so it is raised by one step to stay an upper bound.

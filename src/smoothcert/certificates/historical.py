@@ -1,7 +1,7 @@
 """Older ℓ2 radii for Gaussian noise, kept as baselines: Lecuyer et al. (2019) and Li et al. (2019).
 
-Both are suprema of a bound over a free parameter. Every parameter value gives a valid radius, so a numerical search that misses
-the supremum is still sound; it only gives away a little.
+Both are suprema of a bound over a free parameter. Every parameter value gives a valid radius, so a numerical search
+that misses the supremum is still sound; it only gives away a little.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _LI_ORDERS = (1e-3, 1e3)
 def lecuyer_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
     """Radius from differential privacy (Lecuyer et al. 2019, as restated in Cohen et al. 2019, Appendix I).
 
-    sup over 0 < β ≤ min(1, ½ log(p_A/p_B)) of σβ / sqrt(2 log(1.25 (1+e^β) / (p_A - e^{2β} p_B))). p_a lower, p_b upper bound on
-    every other class; shapes broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
+    sup over 0 < β ≤ min(1, ½ log(p_A/p_B)) of σβ / sqrt(2 log(1.25 (1+e^β) / (p_A - e^{2β} p_B))). p_a lower, p_b
+    upper bound on every other class; shapes broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is
+    out of range.
     """
     a, b, scale, valid = _prepare(p_a, p_b, sigma)
     largest = np.minimum(1.0, 0.5 * np.log(a / b))
@@ -45,10 +46,11 @@ def lecuyer_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> Float
 def li_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
     """Radius from the Rényi divergence (Li et al. 2019, as restated in Cohen et al. 2019, Appendix I).
 
-    sup over orders a > 0 of σ sqrt(-(2/a) log(1 - p_A - p_B + 2 M)), M = (½(p_A^{1-a} + p_B^{1-a}))^{1/(1-a)}, the power mean of
-    order 1-a. With m = ½ log(p_A p_B) and h = ½ log(p_A/p_B), log M = m + log cosh((1-a)h)/(1-a), which is smooth through
-    a = 1; and 1 - p_A - p_B + 2M = 1 - (p_A+p_B)(1 - M/M₁) with M₁ the arithmetic mean, which does not cancel as a → 0. Orders are
-    searched in [1e-3, 1e3]. Shapes broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
+    sup over orders a > 0 of σ sqrt(-(2/a) log(1 - p_A - p_B + 2 M)), M = (½(p_A^{1-a} + p_B^{1-a}))^{1/(1-a)}, the
+    power mean of order 1-a. With m = ½ log(p_A p_B) and h = ½ log(p_A/p_B), log M = m + log cosh((1-a)h)/(1-a), which
+    is smooth through a = 1; and 1 - p_A - p_B + 2M = 1 - (p_A+p_B)(1 - M/M₁) with M₁ the arithmetic mean, which does
+    not cancel as a → 0. Orders are searched in [1e-3, 1e3]. Shapes broadcast with sigma. Rounded down; 0 where p_a ≤
+    p_b or an argument is out of range.
     """
     a, b, scale, valid = _prepare(p_a, p_b, sigma)
     half_log_ratio = 0.5 * np.log(a / b)[..., None]
@@ -74,7 +76,7 @@ def _prepare(
 ) -> tuple[FloatArray, FloatArray, FloatArray, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
     """Broadcast, and replace what is out of range by harmless values that are masked out at the end."""
     a, b, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (p_a, p_b, sigma)))
-    valid = (0 < b) & (b < a) & (a < 1) & (a + b <= 1.0 + 1e-12) & (scale > 0)
+    valid = (b > 0) & (b < a) & (a < 1) & (a + b <= 1.0 + 1e-12) & (scale > 0)
     return np.where(valid, a, 0.75), np.where(valid, b, 0.25), scale, valid
 
 

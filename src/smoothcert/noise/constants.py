@@ -1,7 +1,8 @@
 """Numbers shared by the numpy, numba and torch versions of the generator.
 
-Philox4x32-10: multipliers and key increments of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
-The polynomials are the single-precision minimax approximations of log(1+t), sin and cos tabulated in Moshier's Cephes library.
+Philox4x32-10: multipliers and key increments of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
+1, 2, 3" (2011). The polynomials are the single-precision minimax approximations of log(1+t), sin and cos tabulated in
+Moshier's Cephes library.
 """
 
 from __future__ import annotations

@@ -53,7 +53,12 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
     for at in range(0, count, rows):
         chunk = out[at : at + rows]
         normal = with_numpy.standard_normals(
-            key=(key0, key1), index=stream.index, stage=int(stream.stage), start=start + at, count=len(chunk), size=size
+            key=(key0, key1),
+            index=stream.index,
+            stage=int(stream.stage),
+            start=start + at,
+            count=len(chunk),
+            size=size,
         )
         np.add(x, np.float32(sigma) * normal, out=chunk)
 

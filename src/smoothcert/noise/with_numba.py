@@ -1,7 +1,8 @@
 """The generator compiled with numba: the same bits as `with_numpy`, about fifty times faster.
 
-No fast-math: a fused or reassociated operation would change bits between machines. The Philox words are kept in 64-bit lanes whose
-upper halves may hold rubbish (the multiplication reads the lower half only), which spares the compiler all shuffling.
+No fast-math: a fused or reassociated operation would change bits between machines. The Philox words are kept in
+64-bit lanes whose upper halves may hold rubbish (the multiplication reads the lower half only), which spares the
+compiler all shuffling.
 """
 
 from __future__ import annotations
@@ -105,8 +106,20 @@ def _sine_cosine(word: Any) -> Any:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def add_noise(out: Any, x: Any, sigma: Any, key0: Any, key1: Any, index: Any, stage: Any, start: Any, words: Any, normals: Any) -> None:
-    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; the rest is scratch space.
+def add_noise(
+    out: Any,
+    x: Any,
+    sigma: Any,
+    key0: Any,
+    key1: Any,
+    index: Any,
+    stage: Any,
+    start: Any,
+    words: Any,
+    normals: Any,
+) -> None:
+    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; the rest is scratch
+    space.
 
     words: (4, blocks) uint32, normals: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
     """

@@ -1,4 +1,4 @@
-"""The generator in plain numpy: the reference the compiled and the torch version are tested against, and the fallback."""
+"""The generator in plain numpy: the reference the other versions are tested against, and the fallback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> 
     for _ in range(c.ROUNDS):
         p0 = np.uint64(c.MULTIPLIER_0) * c0
         p1 = np.uint64(c.MULTIPLIER_1) * c2
-        c0, c1, c2, c3 = (p1 >> half) ^ c1 ^ np.uint64(k0), p1 & word, (p0 >> half) ^ c3 ^ np.uint64(k1), p0 & word
+        c0, c1, c2, c3 = (
+            (p1 >> half) ^ c1 ^ np.uint64(k0),
+            p1 & word,
+            (p0 >> half) ^ c3 ^ np.uint64(k1),
+            p0 & word,
+        )
         k0 = (k0 + c.WEYL_0) & c.WORD
         k1 = (k1 + c.WEYL_1) & c.WORD
     return c0, c1, c2, c3
@@ -35,7 +40,13 @@ def standard_normals(*, key: tuple[int, int], index: int, stage: int, start: int
     zero = np.zeros((count, blocks), dtype=np.uint64)
     high = (counter >> np.uint64(32)) << np.uint64(8)
     words = philox(
-        (block + zero, (counter & np.uint64(c.WORD)) + zero, np.uint64(index) + zero, (high | np.uint64(stage)) + zero), key
+        (
+            block + zero,
+            (counter & np.uint64(c.WORD)) + zero,
+            np.uint64(index) + zero,
+            (high | np.uint64(stage)) + zero,
+        ),
+        key,
     )
     first = _box_muller(words[0], words[1])
     second = _box_muller(words[2], words[3])

@@ -58,7 +58,8 @@ def _radius(word: torch.Tensor) -> torch.Tensor:
 
 
 def _rounded_sqrt(x: torch.Tensor) -> torch.Tensor:
-    """Correctly rounded float32 square root: torch's own may be off by one unit, so it is taken in float64 and rounded once.
+    """Correctly rounded float32 square root: torch's own may be off by one unit, so it is taken in float64 and
+    rounded once.
 
     MPS has no float64; there the last bit may differ from the other devices (and is still the same in every run).
     """

@@ -20,7 +20,7 @@ _GOOD_ENOUGH = 0.97
 
 
 def measure_batch(classifier: BaseClassifier, input_shape: tuple[int, ...], *, workers: int | None = None) -> int:
-    """The batch size at which sampling runs fastest here. Takes about two seconds, for very slow models a few batches."""
+    """The batch size at which sampling runs fastest here. Takes a few seconds."""
     row_bytes = 4 * max(1, int(np.prod(input_shape)))
     candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
     deadline = time.perf_counter() + _SECONDS_IN_ALL

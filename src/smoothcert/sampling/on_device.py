@@ -33,7 +33,9 @@ class DeviceVoteCounter:
             noisy = torch.cat([self._noisy(piece) for piece in slices]).reshape(-1, *self._shape)
             votes = self._classifier.classify_tensor(noisy)
             if votes.shape != (slices[-1].last_row,):
-                raise ModelError(f"the model returned votes of shape {tuple(votes.shape)} for {slices[-1].last_row} inputs")
+                raise ModelError(
+                    f"the model returned votes of shape {tuple(votes.shape)} for {slices[-1].last_row} inputs"
+                )
             stray = (votes < 0) | (votes >= self._columns)
             self._strays += stray.sum()
             offsets = torch.cat([torch.full((p.last_row - p.first_row,), p.request * self._columns) for p in slices])
@@ -55,8 +57,6 @@ class DeviceVoteCounter:
 
     def counts(self) -> IntArray:
         if int(self._strays) > 0:
-            raise ModelError(
-                f"the model voted {int(self._strays)} times for a class outside 0 … {self._columns - 2}"
-            )
+            raise ModelError(f"the model voted {int(self._strays)} times for a class outside 0 … {self._columns - 2}")
         counts: IntArray = self._counts.reshape(-1, self._columns).cpu().numpy().astype(np.int64)
         return counts

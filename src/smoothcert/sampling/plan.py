@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,11 +41,11 @@ class Slice:
 def segments(n: int) -> list[tuple[int, int]]:
     """Counter ranges [0, n) cut at 1, 2 and 5 times the powers of ten.
 
-    The votes of each segment are stored apart, so that the tally of the first 100, 200, 500, 1000, … samples can be had later
-    exactly as a run with that n would have made it.
+    The votes of each segment are stored apart, so that the tally of the first 100, 200, 500, 1000, … samples can be
+    had later exactly as a run with that n would have made it.
     """
     cuts = [0, *(c * 10**e for e in range(1, 19) for c in (1, 2, 5) if c * 10**e < n), n]
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(itertools.pairwise(cuts))
 
 
 def batch_slices(requests: Sequence[Request], *, batch: int) -> Iterator[list[Slice]]:
@@ -66,7 +67,8 @@ def batch_slices(requests: Sequence[Request], *, batch: int) -> Iterator[list[Sl
 
 
 def inputs_per_shard(*, samples_per_input: int, batch: int) -> int:
-    """How many inputs are sampled together: enough to fill about sixteen batches, one if a single input does that alone.
+    """How many inputs are sampled together: enough to fill about sixteen batches, one if a single input does that
+    alone.
 
     A pure function of the settings of the run, so a resumed run cuts the same shards.
     """

@@ -1,9 +1,9 @@
 """Noise → base classifier → tallies.
 
-Worker threads take batches from one queue; each makes the noise into its own buffer, classifies it and counts the votes. Noise and
-classifier release the interpreter lock, so on a CPU one single-threaded worker per core keeps all cores busy. Memory is a few
-batches per worker, whatever the number of samples. Which worker takes which batch changes nothing: the content of a batch is fixed by
-the requests and the batch size.
+Worker threads take batches from one queue; each makes the noise into its own buffer, classifies it and counts the
+votes. Noise and classifier release the interpreter lock, so on a CPU one single-threaded worker per core keeps all
+cores busy. Memory is a few batches per worker, whatever the number of samples. Which worker takes which batch changes
+nothing: the content of a batch is fixed by the requests and the batch size.
 """
 
 from __future__ import annotations
@@ -64,7 +64,11 @@ class Sampler:
         ]
 
     def _count(
-        self, inputs: InputArray, requests: Sequence[Request], batches: _SharedBatches, progress: Progress | None
+        self,
+        inputs: InputArray,
+        requests: Sequence[Request],
+        batches: _SharedBatches,
+        progress: Progress | None,
     ) -> IntArray:
         """(len(requests), num_classes + 1) votes, the last column holding the invalid ones."""
         total = sum(request.stop - request.start for request in requests)
@@ -164,7 +168,9 @@ class HostVoteCounter:
 def check_votes(votes: IntArray, expected: int, num_classes: int) -> IntArray:
     """The votes, if they are what a base classifier must return."""
     if votes.shape != (expected,):
-        raise ModelError(f"the model returned votes of shape {votes.shape} for {expected} inputs; one class each was expected")
+        raise ModelError(
+            f"the model returned votes of shape {votes.shape} for {expected} inputs; one class each was expected"
+        )
     if expected and not 0 <= int(votes.min()) <= int(votes.max()) <= num_classes:
         raise ModelError(
             f"the model voted for classes {int(votes.min())} … {int(votes.max())}; {num_classes} classes were announced"

@@ -13,10 +13,10 @@ from smoothcert.records import Stage, Tally, merge
 def first_samples(segments: Sequence[Tally], n: int) -> Tally:
     """The votes of the first n samples of a stream that was stored in segments.
 
-    Where n is the end of a segment this is exactly what a run with n samples would have counted. Otherwise the last segment used is
-    thinned: given its counts, the votes of a fixed-size part of it follow a multivariate hypergeometric law, from which one value is
-    drawn, by a generator fixed by the stream and n. That has the law of n independent votes, which is all a bound
-    needs, but is not the vote-for-vote prefix.
+    Where n is the end of a segment this is exactly what a run with n samples would have counted. Otherwise the last
+    segment used is thinned: given its counts, the votes of a fixed-size part of it follow a multivariate
+    hypergeometric law, from which one value is drawn, by a generator fixed by the stream and n. That has the law of n
+    independent votes, which is all a bound needs, but is not the vote-for-vote prefix.
     """
     ordered = sorted(segments, key=lambda tally: tally.ranges[0])
     available = sum(tally.n for tally in ordered)
@@ -34,7 +34,7 @@ def first_samples(segments: Sequence[Tally], n: int) -> Tally:
 
 
 def _thin(tally: Tally, n: int) -> Tally:
-    start, stop = tally.ranges[0]
+    start = tally.ranges[0][0]
     if len(tally.ranges) != 1:
         raise InputError("only a tally of one contiguous range can be thinned")
     generator = np.random.Generator(

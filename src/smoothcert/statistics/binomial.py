@@ -1,7 +1,7 @@
 """Exact confidence bounds and tests for votes (binomial counts), vectorised over inputs.
 
-The only functions used are the incomplete beta function and its inverse; every inverse is moved to the safe side and then
-verified with the forward function.
+The only functions used are the incomplete beta function and its inverse; every inverse is moved to the safe side and
+then verified with the forward function.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _MAX_DOUBLINGS = 60
 def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
     """One-sided (1-α) lower confidence bound for a binomial probability (Clopper and Pearson 1934).
 
-    successes k, trials n: any shapes that broadcast, 0 ≤ k ≤ n, n ≥ 1. Returns float64: the p with P(Bin(n, p) ≥ k) = α,
-    that is BetaInv(α; k, n-k+1); 0 where k = 0. For every true p, the bound exceeds p with probability at most α.
-    Rounded down by about 1e-12 of the smaller of p and 1-p, and verified: I_p(k, n-k+1) ≤ α holds at the value returned.
+    successes k, trials n: any shapes that broadcast, 0 ≤ k ≤ n, n ≥ 1. Returns float64: the p with P(Bin(n, p) ≥ k) =
+    α, that is BetaInv(α; k, n-k+1); 0 where k = 0. For every true p, the bound exceeds p with probability at most α.
+    Rounded down by about 1e-12 of the smaller of p and 1-p, and verified: I_p(k, n-k+1) ≤ α holds at the value
+    returned.
     """
     _check_alpha(alpha)
     k, n = _check_counts(successes, trials)
@@ -55,10 +56,11 @@ def clopper_pearson_upper(successes: ArrayLike, trials: ArrayLike, *, alpha: flo
 
 
 def sign_test_p_value(first: ArrayLike, second: ArrayLike) -> FloatArray:
-    """Two-sided p-value of `first` against `second` votes under a fair coin: the test of PREDICT (Cohen et al. 2019, C.1).
+    """Two-sided p-value of `first` against `second` votes under a fair coin: the test of PREDICT (Cohen et al. 2019,
+    C.1).
 
-    Non-negative counts of any shapes that broadcast. The fair binomial is symmetric, so the two-sided value is twice the
-    tail beyond the larger count, at most 1. Rounded up.
+    Non-negative counts of any shapes that broadcast. The fair binomial is symmetric, so the two-sided value is twice
+    the tail beyond the larger count, at most 1. Rounded up.
     """
     a = np.asarray(first, dtype=np.int64)
     b = np.asarray(second, dtype=np.int64)
@@ -80,7 +82,9 @@ def _upper_tail(hits: FloatArray, misses: FloatArray, p: FloatArray) -> FloatArr
 
 def _check_alpha(alpha: float) -> None:
     if not 0.0 < alpha < 0.5:
-        raise InputError(f"alpha={alpha} is outside (0, 0.5): it is the probability that a bound is wrong, 0.001 is usual")
+        raise InputError(
+            f"alpha={alpha} is outside (0, 0.5): it is the probability that a bound is wrong, 0.001 is usual"
+        )
 
 
 def _check_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[IntArray, IntArray]:

@@ -31,9 +31,10 @@ def runner_up_upper(tallies: Sequence[Tally], labels: Sequence[int], alpha: floa
     """Upper bounds on max over c ≠ label of P(vote = c), each wrong with probability at most α. Returns (m,).
 
     No union over the other classes is needed. Let c* be the other class of largest true probability: it is fixed, not
-    chosen from the votes (the label was selected on disjoint samples). Its count N* never exceeds the largest other count M,
-    and the Clopper–Pearson upper bound U(k) increases with k, so U(M) ≥ U(N*) always, and U(N*) ≥ p_{c*} with
-    probability at least 1-α. Hence U(M) bounds every other class at once. Invalid votes are one more "other class".
+    chosen from the votes (the label was selected on disjoint samples). Its count N* never exceeds the largest other
+    count M, and the Clopper–Pearson upper bound U(k) increases with k, so U(M) ≥ U(N*) always, and U(N*) ≥ p_{c*}
+    with probability at least 1-α. Hence U(M) bounds every other class at once. Invalid votes are one more "other
+    class".
     """
     largest = [tally.largest_other(label) for tally, label in zip(tallies, labels, strict=True)]
     return clopper_pearson_upper(largest, [tally.n for tally in tallies], alpha=alpha)
@@ -54,7 +55,9 @@ def bound_votes(
     """
     for tally in tallies:
         if tally.stream.stage is not Stage.ESTIMATION:
-            raise InputError(f"bounds need estimation votes, not {tally.stream.stage.name}: a sample that chose cannot also prove")
+            raise InputError(
+                f"bounds need estimation votes, not {tally.stream.stage.name}: a sample that chose cannot also prove"
+            )
     if not tallies:
         return []
     shares = split_alpha(alpha, needs)

@@ -1,0 +1,54 @@
+"""`smoothcert certify`: radii for a dataset, into a run directory that can be stopped and resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli import options as o
+
+
+def certify(
+    model: o.Model = None,
+    data: o.Data = None,
+    sigma: o.Sigma = None,
+    out: o.Out = None,
+    resume: o.Resume = None,
+    certificate: Annotated[
+        str, typer.Option("--certificate", help="gaussian, gaussian-two-class, or a baseline: lecuyer, li (-two-class).")
+    ] = "gaussian",
+    n0: Annotated[int, typer.Option("--n0", help="Samples that choose the class.")] = 100,
+    n: Annotated[int, typer.Option("--n", help="Fresh samples that prove it.")] = 100_000,
+    alpha: o.Alpha = 0.001,
+    batch: o.Batch = None,
+    skip: o.Skip = 1,
+    max_inputs: o.Max = None,
+    split: o.Split = "test",
+    seed: o.Seed = None,
+    arch: o.Arch = None,
+    num_classes: o.NumClasses = None,
+    input_range: o.InputRange = None,
+    data_root: o.DataRoot = None,
+    device: o.Device = "auto",
+    workers: o.Workers = None,
+    as_json: o.Json = False,
+) -> None:
+    """Certify a model on a dataset.
+
+    The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
+    """
+    from smoothcert.cli.running import run_job
+    from smoothcert.engines.jobs import Job
+
+    if resume is not None:
+        run_job(Job.of_run(resume), resume, as_json=as_json)
+        return
+    model, data, sigma = o.required(model=model, data=data, sigma=sigma)
+    job = Job(
+        task="certify", model=model, data=data, sigma=sigma, n0=n0, n=n, alpha=alpha, certificate=certificate,
+        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, num_classes=num_classes,
+        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device, workers=workers,
+    )  # fmt: skip
+    run_job(job, out or o.default_out("certify", model, data, sigma), as_json=as_json)

@@ -1,0 +1,83 @@
+"""The command line: `smoothcert VERB …`. Verbs live in their own files; this one joins them and reports errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from smoothcert.cli import data
+from smoothcert.cli.certify import certify
+from smoothcert.cli.demo import demo
+from smoothcert.cli.export import export
+from smoothcert.cli.plot import plot
+from smoothcert.cli.predict import predict
+from smoothcert.cli.radius import radius
+from smoothcert.cli.recertify import recertify
+from smoothcert.cli.table import table
+from smoothcert.cli.train import train
+from smoothcert.errors import SmoothcertError
+
+app = typer.Typer(
+    name="smoothcert",
+    help="Certified robustness by randomized smoothing.",
+    epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 130 stopped (can be resumed).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from smoothcert import __version__
+
+        typer.echo(f"smoothcert {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Certified robustness by randomized smoothing."""
+
+
+app.command()(demo)
+app.add_typer(data.app, name="data")
+app.command()(train)
+app.command()(predict)
+app.command()(certify)
+app.command()(recertify)
+app.command()(table)
+app.command()(plot)
+app.command()(export)
+app.command()(radius)
+
+
+def run() -> None:
+    """Entry point of the console script: one sentence and an exit code for every error that is foreseen."""
+    try:
+        app()
+    except SmoothcertError as error:
+        typer.echo(f"smoothcert: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader went away (as `| head` does). Python would complain once more while closing stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("smoothcert: stopped", err=True)
+        sys.exit(130)
+    except OSError as error:
+        named = f" ({error.filename})" if error.filename else ""
+        typer.echo(f"smoothcert: {error.strerror or error}{named}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,94 @@
+"""Progress of long work on the terminal: rate and time left, or a plain line now and then where there is no terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import typer
+
+_SECONDS_BETWEEN_LINES = 20.0
+
+
+@contextlib.contextmanager
+def samples_progress(total: int, *, done: int = 0, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A callback that takes the number of samples just finished; safe to call from any thread."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if quiet:
+        yield lambda _: None
+    elif not console.is_terminal:
+        yield _plain_lines(total, done)
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as bars:
+            task = bars.add_task("sampling", total=total, completed=done, rate="")
+            rate = _Rate()
+            yield lambda count: bars.update(task, advance=count, rate=rate.add(count))
+
+
+class _Rate:
+    """Samples per second since the start, for printing."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._count = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> str:
+        with self._lock:
+            self._count += count
+            return f"{self._count / max(time.perf_counter() - self._began, 1e-9):,.0f} samples/s"
+
+
+def _plain_lines(total: int, done: int) -> Callable[[int], None]:
+    rate = _Rate()
+    lock = threading.Lock()
+    began = last = time.perf_counter()
+    finished = 0
+
+    def advance(count: int) -> None:
+        nonlocal finished, last
+        text = rate.add(count)
+        with lock:
+            finished += count
+            now = time.perf_counter()
+            if now - last < _SECONDS_BETWEEN_LINES:
+                return
+            last = now
+            left = (total - done - finished) * (now - began) / max(finished, 1)
+            typer.echo(f"{100 * (done + finished) / total:.0f}%  {text}  {max(left, 0):.0f} s left", err=True)
+
+    return advance
+
+
+@contextlib.contextmanager
+def stop_on_interrupt() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one stops at once."""
+    stop = threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+        typer.echo("\nfinishing the current shard; press Ctrl-C again to stop at once", err=True)
+
+    previous = signal.signal(signal.SIGINT, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)

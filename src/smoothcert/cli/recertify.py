@@ -1,0 +1,41 @@
+"""`smoothcert recertify`: a stored run at another α, a smaller n or by another certificate, without the model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def recertify(
+    run: Annotated[Path, typer.Argument(help="A run directory made by `certify`.")],
+    alpha: Annotated[float | None, typer.Option("--alpha", help="The new error probability.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Use the first N samples only.")] = None,
+    certificate: Annotated[str | None, typer.Option("--certificate", help="Another theorem over the same votes.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also store the result as a run of its own.")] = None,
+    radii: Annotated[str | None, typer.Option("--radii", help="Radii of the table, as in `table`.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, as `table --json` does.")] = False,
+) -> None:
+    """Recompute every radius of a run from its stored votes.
+
+    Whichever settings you report must be fixed before looking at the results: the best of several is not covered by alpha.
+    """
+    from smoothcert.analysis.options import TableFormat
+    from smoothcert.analysis.summary import default_radii, parse_radii, summarise
+    from smoothcert.analysis.tables import render, summary_table
+    from smoothcert.engines.recertify import recertify_run
+    from smoothcert.runs.results import Results
+
+    recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate)
+    if out is not None:
+        recertified.save(out)
+    parameters = recertified.manifest.parameters
+    results = Results.from_points(recertified.points, name=(out or run).name, alpha=parameters["alpha"])
+    summary = summarise(results, radii=default_radii([results]) if radii is None else parse_radii(radii))
+    if as_json:
+        typer.echo(json.dumps([summary.to_json()]))
+    else:
+        note = f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"
+        typer.echo(render(summary_table([summary], notes=[note]), form=TableFormat.TEXT))

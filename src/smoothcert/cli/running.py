@@ -1,0 +1,49 @@
+"""What `certify` and `predict` do once their options are read: run, show progress, stop on request, sum up."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import typer
+
+from smoothcert.analysis.options import TableFormat
+from smoothcert.analysis.summary import default_radii, summarise
+from smoothcert.analysis.tables import render, summary_table
+from smoothcert.cli.progress import samples_progress, stop_on_interrupt
+from smoothcert.engines.jobs import Job, prepare
+from smoothcert.engines.local import run_study
+from smoothcert.errors import InterruptedRunError
+from smoothcert.runs.load import load_results
+
+
+def run_job(job: Job, out: Path, *, as_json: bool) -> None:
+    """Run or resume, then print what came out."""
+    with prepare(job, out, notice=lambda text: typer.echo(text, err=True)) as run:
+        per_input = run.study.samples_per_input
+        total = len(run.indices) * per_input
+        if run.finished:
+            typer.echo(f"{run.finished} of {len(run.indices)} inputs are already in {out}", err=True)
+        with stop_on_interrupt() as stop:
+            try:
+                with samples_progress(total, done=run.finished * per_input) as progress:
+                    run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
+            except (InterruptedRunError, KeyboardInterrupt) as error:
+                finished = len(run.store.indices())
+                raise InterruptedRunError(
+                    f"stopped; {finished} of {len(run.indices)} inputs are stored. "
+                    f"Go on with: smoothcert {job.task} --resume {shlex.quote(str(out))}"
+                ) from error
+    _print_summary(out, as_json=as_json)
+
+
+def _print_summary(out: Path, *, as_json: bool) -> None:
+    results = load_results(out)
+    summary = summarise(results, radii=default_radii([results]))
+    if as_json:
+        typer.echo(json.dumps(summary.to_json()))
+        return
+    typer.echo(render(summary_table([summary]), form=TableFormat.TEXT))
+    place = shlex.quote(str(out))
+    typer.echo(f"next: smoothcert table {place}   smoothcert plot {place} -o curve.png", err=True)

@@ -1,0 +1,85 @@
+"""Running a study in this process: shard after shard, each stored before the next begins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from smoothcert.data import Dataset
+from smoothcert.errors import InterruptedRunError
+from smoothcert.records import CertifiedPoint
+from smoothcert.runs.store import RunStore
+from smoothcert.sampling.sampler import Progress
+from smoothcert.smoothed import SmoothedClassifier
+
+Shards = Callable[[Sequence[int]], Iterator[list[CertifiedPoint]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is done to each input: its settings, and how many samples an input takes in all."""
+
+    smoothed: SmoothedClassifier
+    dataset: Dataset
+    n: int
+    alpha: float
+    n0: int | None = None
+    certificate: str = "gaussian"
+
+    @property
+    def samples_per_input(self) -> int:
+        return self.n + (self.n0 or 0)
+
+    def group_size(self) -> int:
+        """Inputs that share their first batches; fixed by the settings, so that resuming repeats the same groups."""
+        return self.smoothed.group_size(self.n if self.n0 is None else self.n0)
+
+    def shards(
+        self, indices: Sequence[int], *, done: frozenset[int], progress: Progress | None
+    ) -> Iterator[list[CertifiedPoint]]:
+        """Results for one group of inputs, a shard at a time; shards that are `done` are passed over."""
+        inputs = self.dataset.inputs(list(indices))
+        labels = [int(label) for label in self.dataset.labels[list(indices)]]
+        known = None if any(label < 0 for label in labels) else labels
+        if self.n0 is None:
+            return self.smoothed.predict_shards(
+                inputs,
+                n=self.n,
+                alpha=self.alpha,
+                labels=known,
+                indices=indices,
+                done=done,
+                progress=progress,
+            )
+        return self.smoothed.certify_shards(
+            inputs, n0=self.n0, n=self.n, alpha=self.alpha, certificate=self.certificate,
+            labels=known, indices=indices, done=done, progress=progress,
+        )  # fmt: skip
+
+
+def run_study(
+    study: Study,
+    indices: Sequence[int],
+    store: RunStore,
+    *,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    on_shard: Callable[[list[CertifiedPoint]], None] | None = None,
+) -> None:
+    """Work through `indices`, storing every shard; what the store already holds is not done again.
+
+    stop: when set, the shard in flight is finished and stored, then InterruptedRunError is raised.
+    """
+    done = frozenset(store.indices())
+    size = study.group_size()
+    for at in range(0, len(indices), size):
+        group = indices[at : at + size]
+        if done.issuperset(group):
+            continue
+        for points in study.shards(group, done=done, progress=progress):
+            store.add(points)
+            if on_shard is not None:
+                on_shard(points)
+            if stop is not None and stop.is_set() and not store.indices().issuperset(indices):
+                raise InterruptedRunError(f"stopped on request; every finished input is stored in {store.path}")

@@ -1,0 +1,59 @@
+"""A finished run at another α, with fewer samples, or by another certificate: from its tallies, without the model."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoothcert.certificates import get_certificate
+from smoothcert.certification import check_can_certify, recertify_points
+from smoothcert.errors import RunError
+from smoothcert.records import CertifiedPoint, RunManifest
+from smoothcert.runs.manifest import code_digest, environment
+from smoothcert.runs.store import RunStore
+
+
+@dataclass(frozen=True, slots=True)
+class Recertified:
+    """The recomputed points, and the manifest of the run they would make."""
+
+    points: list[CertifiedPoint]
+    manifest: RunManifest
+
+    def save(self, out: Path) -> None:
+        """Store as a run of its own."""
+        with RunStore.create(out, self.manifest) as store:
+            store.add(self.points)
+
+
+def recertify_run(
+    path: Path, *, alpha: float | None = None, n: int | None = None, certificate: str | None = None
+) -> Recertified:
+    """Recompute every point of a run; what is not given stays as it was.
+
+    Each result is valid at its own α. Trying many settings and keeping the best is a choice after looking, which the α of none of
+    them covers.
+    """
+    with RunStore.open(path) as store:
+        manifest, points = store.manifest, store.points()
+    if manifest.task != "certify":
+        raise RunError(f"{path} is a {manifest.task} run; only the votes of a certify run can be certified again")
+    if not points:
+        raise RunError(f"{path} holds no finished input yet")
+    parameters = dict(manifest.parameters)
+    parameters["alpha"] = parameters["alpha"] if alpha is None else alpha
+    parameters["certificate"] = parameters["certificate"] if certificate is None else certificate
+    parameters["n"] = parameters["n"] if n is None else n
+    theorem = get_certificate(parameters["certificate"])
+    check_can_certify(theorem, n=parameters["n"], alpha=parameters["alpha"])
+    return Recertified(
+        points=recertify_points(points, theorem, alpha=parameters["alpha"], n=n),
+        manifest=dataclasses.replace(
+            manifest,
+            parameters=parameters,
+            environment=environment(),
+            code=code_digest(),
+            extra={"recertified_from": manifest.to_json()},
+        ),
+    )

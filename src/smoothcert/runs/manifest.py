@@ -1,0 +1,85 @@
+"""What a run depends on: digests of the code, versions of the libraries, and how two manifests differ."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import CorruptRunError
+from smoothcert.records import SCHEMA_VERSION, RunManifest
+
+_LIBRARIES = ("numpy", "scipy", "numba", "torch", "onnxruntime", "scikit-learn")
+_ROOMS_WITHOUT_INFLUENCE = {"cli", "analysis", "report"}
+_NOT_COMPARED = "extra"
+
+
+def environment() -> dict[str, str]:
+    """Versions of all that computes: interpreter, machine type and numerical libraries that are installed."""
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@functools.cache
+def code_digest() -> str:
+    """SHA-256 of the source files that can change a result; printing and drawing are left out."""
+    package = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        relative = file.relative_to(package)
+        if relative.parts[0] in _ROOMS_WITHOUT_INFLUENCE:
+            continue
+        digest.update(relative.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
+    """One line for every value that is not the same; `extra` (where things lie, when it was made) is not compared."""
+    old, new = (dict(_flatten(m.to_json())) for m in (stored, wanted))
+    return [
+        f"{key}: the run has {old.get(key, 'nothing')!r}, now {new.get(key, 'nothing')!r}"
+        for key in sorted(old.keys() | new.keys())
+        if not key.startswith(_NOT_COMPARED + ".") and old.get(key) != new.get(key)
+    ]
+
+
+def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, value
+
+
+def dump_manifest(manifest: RunManifest) -> bytes:
+    return (json.dumps(manifest.to_json(), indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def parse_manifest(content: bytes, *, path: Path) -> RunManifest:
+    """The manifest in these bytes, or CorruptRunError."""
+    try:
+        document = json.loads(content)
+        manifest = RunManifest.from_json(document)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CorruptRunError(f"{path} is not a manifest of a run: {error}") from error
+    mappings = (manifest.parameters, manifest.model, manifest.data, manifest.environment, manifest.extra)
+    well_typed = (
+        all(isinstance(m, dict) for m in mappings) and type(manifest.seed) is int and isinstance(manifest.task, str)
+    )
+    if not well_typed:
+        raise CorruptRunError(f"{path} is not a manifest of a run: a field has the wrong type")
+    if manifest.schema != SCHEMA_VERSION:
+        raise CorruptRunError(
+            f"{path} was written in format {manifest.schema!r}; this version reads format {SCHEMA_VERSION}"
+        )
+    return manifest

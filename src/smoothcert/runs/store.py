@@ -1,0 +1,314 @@
+"""A run on disk: `manifest.json`, written once, and `results.sqlite` with one row per input and its tallies.
+
+A shard of results is one SQLite transaction, so a process that dies loses at most the shard in flight. Rows are only
+ever added. One writer at a time holds the file lock; the operating system drops the lock with the process, however it
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
+from smoothcert.records import (
+    Bound,
+    Bounds,
+    CertifiedPoint,
+    Norm,
+    Outcome,
+    Quantity,
+    RunManifest,
+    Side,
+    Stage,
+    StreamId,
+    Tally,
+)
+from smoothcert.runs.files import write_atomically
+from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
+
+MANIFEST = "manifest.json"
+RESULTS = "results.sqlite"
+LOCK = "writer.lock"
+
+_SECONDS_TO_WAIT = 30.0
+_SCHEMA = """
+CREATE TABLE points (
+    idx INTEGER PRIMARY KEY,
+    label INTEGER,
+    prediction INTEGER,
+    radius REAL NOT NULL,
+    norm TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    sigma REAL NOT NULL,
+    seconds REAL NOT NULL,
+    bounds TEXT
+) STRICT;
+CREATE TABLE tallies (
+    idx INTEGER NOT NULL REFERENCES points (idx),
+    stage TEXT NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    sigma REAL NOT NULL,
+    num_classes INTEGER NOT NULL,
+    counts TEXT NOT NULL,
+    invalid INTEGER NOT NULL,
+    PRIMARY KEY (idx, stage, start)
+) STRICT;
+"""
+
+
+class RunStore:
+    """One run directory. Make it with `create`, `resume` or `open`; use it as a context manager."""
+
+    def __init__(
+        self, path: Path, manifest: RunManifest, connection: sqlite3.Connection, lock: FileLock | None
+    ) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._connection = connection
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, manifest: RunManifest) -> Self:
+        """A new run; refused if the directory already holds one, or anything else."""
+        if path.exists() and (not path.is_dir() or any(p.name != LOCK for p in path.iterdir())):
+            raise RunError(
+                f"{path} exists and is not empty; an existing result is never overwritten: choose another --out"
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
+        lock = _acquire(path)
+        try:
+            with contextlib.closing(_connect(path, create=True)) as connection:
+                # The results file comes first: a directory with a manifest is always a complete run.
+                connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+            write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
+            return cls(path, manifest, _connect(path), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def resume(cls, path: Path, wanted: RunManifest) -> Self:
+        """Go on with an existing run, if it was made with the same manifest; otherwise the difference is shown."""
+        stored = read_manifest(path)
+        differing = differences(stored, wanted)
+        if differing:
+            raise ManifestMismatchError(
+                f"{path} was made with other settings; give another --out, or the same settings to go on:\n  "
+                + "\n  ".join(differing)
+            )
+        lock = _acquire(path)
+        try:
+            return cls(path, stored, _connect(path), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = True) -> Self:
+        """Read a run, also while another process writes it."""
+        manifest = read_manifest(path)
+        lock = None if read_only else _acquire(path)
+        return cls(path, manifest, _connect(path), lock)
+
+    @classmethod
+    def exists(cls, path: Path) -> bool:
+        return (path / MANIFEST).is_file()
+
+    def add(self, points: Sequence[CertifiedPoint]) -> None:
+        """Store a shard, all of it or nothing. An input that is already there is an error: nothing is overwritten."""
+        if self._lock is None:
+            raise RunError(f"{self.path} was opened for reading")
+        try:
+            with _explain(self.path), self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany(
+                    "INSERT INTO points VALUES (?,?,?,?,?,?,?,?,?,?)", [_point_row(point) for point in points]
+                )
+                self._connection.executemany(
+                    "INSERT INTO tallies VALUES (?,?,?,?,?,?,?,?)",
+                    [_tally_row(tally) for point in points for tally in point.tallies],
+                )
+        except sqlite3.IntegrityError as error:
+            raise RunError(
+                f"{self.path} already holds a result for one of these inputs; nothing was changed"
+            ) from error
+
+    def indices(self) -> set[int]:
+        """The inputs that have a result."""
+        with _explain(self.path):
+            return {row[0] for row in self._connection.execute("SELECT idx FROM points")}
+
+    def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
+        """All results, by index. Without tallies it is quicker, and enough for tables."""
+        with _explain(self.path):
+            # One transaction, so that a shard committed in between is seen in both tables or in neither.
+            self._connection.execute("BEGIN")
+            try:
+                rows = self._connection.execute("SELECT * FROM points ORDER BY idx").fetchall()
+                tallies = self._tallies() if with_tallies else {}
+            finally:
+                self._connection.execute("ROLLBACK")
+            return [_point_from_row(row, tallies.get(row[0], ())) for row in rows]
+
+    def _tallies(self) -> dict[int, tuple[Tally, ...]]:
+        found: dict[int, list[Tally]] = {}
+        for row in self._connection.execute("SELECT * FROM tallies ORDER BY idx, stage DESC, start"):
+            found.setdefault(row[0], []).append(_tally_from_row(row, seed=self.manifest.seed))
+        return {index: tuple(tallies) for index, tallies in found.items()}
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_manifest(path: Path) -> RunManifest:
+    """The manifest of a run directory."""
+    file = path / MANIFEST
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError as error:
+        raise RunError(f"{path} is not a run: it has no {MANIFEST}") from error
+    except OSError as error:
+        raise RunError(f"{file} cannot be read: {error.strerror or error}") from error
+    return parse_manifest(content, path=file)
+
+
+def _acquire(path: Path) -> FileLock:
+    lock = FileLock(path / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise RunBusyError(f"another process is working on {path}; wait for it or stop it, then try again") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+    return lock
+
+
+def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
+    file = path / RESULTS
+    if not create and not file.is_file():
+        raise CorruptRunError(f"{path} is damaged: it has a manifest but no {RESULTS}")
+    with _explain(path):
+        return sqlite3.connect(file, timeout=_SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False)
+
+
+@contextlib.contextmanager
+def _explain(path: Path) -> Iterator[None]:
+    """Whatever SQLite or a malformed row raises, as a sentence about the run."""
+    try:
+        yield
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.OperationalError as error:
+        if "no such table" in str(error) or "no such column" in str(error):
+            raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
+        raise RunError(f"{path / RESULTS} cannot be used: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+        if isinstance(error, SmoothcertError) and not isinstance(error, ValueError):
+            raise
+        raise CorruptRunError(f"{path / RESULTS} holds a row that makes no sense: {error}") from error
+
+
+def _point_row(point: CertifiedPoint) -> tuple[Any, ...]:
+    return (
+        point.index,
+        point.label,
+        point.prediction,
+        point.radius,
+        point.norm.value,
+        point.outcome.name,
+        point.reason,
+        point.sigma,
+        point.seconds,
+        None if point.bounds is None else json.dumps(_bounds_to_json(point.bounds)),
+    )
+
+
+def _point_from_row(row: Sequence[Any], tallies: Iterable[Tally]) -> CertifiedPoint:
+    index, label, prediction, radius, norm, outcome, reason, sigma, seconds, bounds = row
+    return CertifiedPoint(
+        index=index,
+        label=label,
+        prediction=prediction,
+        radius=radius,
+        norm=Norm(norm),
+        outcome=Outcome[outcome],
+        reason=reason,
+        sigma=sigma,
+        bounds=None if bounds is None else _bounds_from_json(json.loads(bounds)),
+        tallies=tuple(tallies),
+        seconds=seconds,
+    )
+
+
+def _bounds_to_json(bounds: Bounds) -> dict[str, Any]:
+    return {
+        "label": bounds.label,
+        "quantities": {
+            quantity.value: {"value": b.value, "side": b.side.value, "alpha": b.alpha, "method": b.method}
+            for quantity, b in bounds.quantities.items()
+        },
+    }
+
+
+def _bounds_from_json(document: dict[str, Any]) -> Bounds:
+    return Bounds(
+        label=document["label"],
+        quantities={
+            Quantity(name): Bound(value=b["value"], side=Side(b["side"]), alpha=b["alpha"], method=b["method"])
+            for name, b in document["quantities"].items()
+        },
+    )
+
+
+def _tally_row(tally: Tally) -> tuple[Any, ...]:
+    ((start, stop),) = tally.ranges
+    counts = {str(label): int(count) for label, count in enumerate(tally.counts) if count}
+    return (
+        tally.stream.index,
+        tally.stream.stage.name,
+        start,
+        stop,
+        tally.sigma,
+        tally.num_classes,
+        json.dumps(counts),
+        tally.invalid,
+    )
+
+
+def _tally_from_row(row: Sequence[Any], *, seed: int) -> Tally:
+    index, stage, start, stop, sigma, num_classes, counts, invalid = row
+    dense = [0] * num_classes
+    for label, count in json.loads(counts).items():
+        dense[int(label)] = count
+    return Tally(
+        stream=StreamId(seed=seed, index=index, stage=Stage[stage]),
+        sigma=sigma,
+        counts=dense,  # type: ignore[arg-type]
+        invalid=invalid,
+        ranges=((start, stop),),
+    )
