@@ -54,12 +54,14 @@ _STYLE: Any = {
     "axes.axisbelow": True,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
-    "legend.frameon": False,
+    "legend.facecolor": "#ffffff",
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
     "pdf.fonttype": 42,
 }
 
 
-Corner = Literal["upper left", "upper right", "lower center"]
+Corner = Literal["upper left", "upper right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,11 @@ def draw(
         raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
     with _matplotlib() as new_figure:
         figure = new_figure(len(runs), kind)
-        axes = figure.add_axes((0.1, 0.13, 0.87, 0.78 if title else 0.83))
+        bottom, top = 0.13 if bound is None else 0.17, 0.91 if title else 0.96
+        axes = figure.add_axes((0.1, bottom, 0.87, top - bottom))
         _DRAWERS[kind](axes, runs, bound)
+        if bound is not None:
+            figure.text(0.97, 0.015, _bound_caption(bound, kind), ha="right", fontsize=7, color="#444444")
         if title:
             axes.set_title(title, fontsize=11)
         content = io.BytesIO()
@@ -110,25 +115,31 @@ def draw(
 @contextmanager
 def _matplotlib() -> Iterator[Callable[[int, PlotKind], Figure]]:
     """Import matplotlib, set the style for the time of drawing, and hand out a maker of figures."""
+    with _no_garbage_collection():
+        try:
+            import matplotlib
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise MissingExtraError("matplotlib", "plot", "drawing figures") from error
+
+        def new_figure(num_runs: int, kind: PlotKind) -> Figure:
+            wide = kind is PlotKind.CLASSES and num_runs > 2
+            return Figure(figsize=(8.4, 4.2) if wide else (6.4, 4.2))
+
+        with matplotlib.rc_context(_STYLE):
+            yield new_figure
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """matplotlib makes a great many objects that stay; not searching them for garbage saves a tenth of a second."""
     was_enabled = gc.isenabled()
-    # Importing matplotlib makes a great many objects that stay; not searching them for garbage saves a tenth
-    # of a second.
     gc.disable()
     try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plot", "drawing figures") from error
+        yield
     finally:
         if was_enabled:
             gc.enable()
-
-    def new_figure(num_runs: int, kind: PlotKind) -> Figure:
-        wide = kind is PlotKind.CLASSES and num_runs > 2
-        return Figure(figsize=(8.4, 4.2) if wide else (6.4, 4.2))
-
-    with matplotlib.rc_context(_STYLE):
-        yield new_figure
 
 
 def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
@@ -142,7 +153,7 @@ def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
 
             lower = certified_accuracy_lower_bound(run, curve.x, choice=bound)
             _shade_down_to(axes, curve, lower, number=number)
-    _finish_accuracy(axes, runs, bound)
+    _finish_accuracy(axes, runs)
 
 
 def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
@@ -157,7 +168,7 @@ def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
 
         lower = Curve(x=x, y=envelope_lower_bound(runs, x, choice=bound))
         axes.plot(*_closed(lower), drawstyle="steps-pre", color="#000000", linewidth=1.0, linestyle=":")
-    _finish_accuracy(axes, runs, bound)
+    _finish_accuracy(axes, runs)
 
 
 def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
@@ -190,10 +201,13 @@ def _draw_classes(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None
         axes.bar(places, found.accuracy, width=0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
     axes.set_xticks(np.arange(classes.size), [str(label) for label in classes])
     axes.grid(visible=False, axis="x")
-    axes.set_ylim(0.0, 1.0)
+    legend_rows = -(-len(runs) // 2)
+    # The legend has a strip of its own above the tallest bar, two runs a row.
+    axes.set_ylim(0.0, 1.02 + 0.08 * legend_rows)
+    axes.set_yticks(np.linspace(0.0, 1.0, 6))
     axes.set_xlabel("class")
     axes.set_ylabel("accuracy")
-    _add_legend(axes, max(len(runs), 2), location="lower center")
+    axes.legend(loc="upper center", fontsize=8, ncols=min(len(runs), 2))
 
 
 _DRAWERS: dict[PlotKind, Callable[[Axes, Sequence[Results], BoundChoice | None], None]] = {
@@ -223,7 +237,12 @@ def _shade_down_to(axes: Axes, curve: Curve, lower: FloatArray, *, number: int) 
     axes.fill_between(x, np.append(lower, 0.0), y, step="pre", color=colour, alpha=0.3, linewidth=0)
 
 
-def _finish_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+def _bound_caption(bound: BoundChoice, kind: PlotKind) -> str:
+    mark = "dotted" if kind is PlotKind.ENVELOPE else "lower edge of the band"
+    return f"{mark}: holds at each radius with probability {1 - bound.rho:g} ({bound.method.value})"
+
+
+def _finish_accuracy(axes: Axes, runs: Sequence[Results]) -> None:
     norms = {run.norm for run in runs}
     if len(norms) > 1:
         raise RunError("the runs state radii in different norms: draw them in separate figures")
@@ -231,9 +250,6 @@ def _finish_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | N
     axes.set_ylim(0.0, 1.0)
     axes.set_xlabel(f"radius ({'ℓ₂' if norms == {Norm.L2} else 'ℓ₁'})")
     axes.set_ylabel("certified accuracy")
-    if bound is not None:
-        said = f"lower edge: holds at each radius with probability {1 - bound.rho:g} ({bound.method.value})"
-        axes.text(0.99, 0.02, said, transform=axes.transAxes, ha="right", fontsize=7, color="#444444")
     _add_legend(axes, len(axes.lines), location="upper right")
 
 

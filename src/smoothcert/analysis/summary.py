@@ -91,7 +91,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
 
 
 def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
-    """The line of the best run at each radius; everything that belongs to a single run is None."""
+    """The line of the best run at each radius; what belongs to a single run is None."""
     values = np.array(list(radii.values()), dtype=np.float64)
     best = metrics.envelope(runs, values)
     lower = None
@@ -101,7 +101,7 @@ def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundCho
         lower = _by_text(radii, radii, envelope_lower_bound(runs, values, choice=bound))
     return RunSummary(
         run=ENVELOPE_NAME,
-        points=None,
+        points=len(runs[0]) if metrics.same_inputs(runs) else None,
         sigma=None,
         sigma_range=None,
         acr=None,

@@ -13,6 +13,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from smoothcert.analysis import metrics
 from smoothcert.analysis.metrics import ClassAccuracy, GoldComparison
@@ -25,7 +26,7 @@ from smoothcert.runs.results import Results
 DEFAULT_DIGITS = 3
 _ABSENT = "–"
 
-Cell = str | int | float | None
+Cell = str | int | float | Fraction | None
 
 
 class Kind(enum.Enum):
@@ -74,11 +75,9 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ())
     ]
     for text in summaries[0].certified_accuracy:
         title = f"r={text}"
-        columns.append(
-            (Column(f"certified_{text}", title, Kind.FRACTION, best=True), _pick("certified_accuracy", text))
-        )
+        columns.append((Column(f"certified_{text}", title, Kind.FRACTION, best=True), _certified(text)))
         if summaries[0].lower_bound is not None:
-            columns.append((Column(f"lower_{text}", "≥", Kind.LOWER), _pick("lower_bound", text)))
+            columns.append((Column(f"lower_{text}", "≥", Kind.LOWER), _lower(text)))
     needed = [(column, value) for column, value in columns if any(value(s) is not None for s in summaries)]
     rows = tuple(tuple(value(summary) for _, value in needed) for summary in summaries)
     return Table(columns=tuple(column for column, _ in needed), rows=rows, notes=tuple(notes))
@@ -118,7 +117,7 @@ def gold_table(comparisons: Mapping[str, GoldComparison], *, gold: str) -> Table
 
 
 def render(table: Table, *, form: TableFormat, digits: int | None = None) -> str:
-    """The table as text without a final newline. digits: decimals; default 3, or full precision in CSV and JSON."""
+    """The table as text without a final newline. digits: decimals (default 3); see the module for CSV and JSON."""
     if digits is not None and not 0 <= digits <= 15:
         raise InputError(f"{digits} digits were asked for; expected 0 to 15")
     return _RENDERERS[form](table, digits)
@@ -168,16 +167,13 @@ def _render_csv(table: Table, digits: int | None) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows(table.rows if digits is None else _printed(table, digits, absent=""))
+    writer.writerows(_plain(table) if digits is None else _printed(table, digits, absent=""))
     return text.getvalue().removesuffix("\n")
 
 
 def _render_json(table: Table, digits: int | None) -> str:
     keys = [column.key for column in table.columns]
-    rows = [
-        {key: _rounded(cell, column.kind, digits) for key, cell, column in zip(keys, row, table.columns, strict=True)}
-        for row in table.rows
-    ]
+    rows = [dict(zip(keys, row, strict=True)) for row in _plain(table)]
     return json.dumps(rows, indent=1, allow_nan=False, ensure_ascii=False)
 
 
@@ -188,6 +184,10 @@ _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
     TableFormat.CSV: _render_csv,
     TableFormat.JSON: _render_json,
 }
+
+
+def _plain(table: Table) -> list[list[Cell]]:
+    return [[float(cell) if isinstance(cell, Fraction) else cell for cell in row] for row in table.rows]
 
 
 def _printed(table: Table, digits: int | None, *, absent: str = _ABSENT) -> list[list[str]]:
@@ -201,18 +201,12 @@ def _printed(table: Table, digits: int | None, *, absent: str = _ABSENT) -> list
     ]
 
 
-def _print_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
+def _print_cell(cell: str | int | float | Fraction, kind: Kind, decimals: int) -> str:
     if isinstance(cell, str) or kind in (Kind.NAME, Kind.COUNT):
         return str(cell)
     if kind is Kind.SETTING:
         return f"{cell:g}"
     return (format_down if kind is Kind.LOWER else format_nearest)(cell, decimals=decimals)
-
-
-def _rounded(cell: Cell, kind: Kind, digits: int | None) -> Cell:
-    if digits is None or isinstance(cell, str) or cell is None or kind not in (Kind.FRACTION, Kind.LOWER):
-        return cell
-    return float(_print_cell(cell, kind, digits))
 
 
 def _emphasised(
@@ -234,10 +228,22 @@ def _accuracy_by_class(found: ClassAccuracy) -> dict[int, float]:
     return {int(label): float(value) for label, value in zip(found.classes, found.accuracy, strict=True)}
 
 
-def _pick(attribute: str, text: str) -> Callable[[RunSummary], Cell]:
+def _certified(text: str) -> Callable[[RunSummary], Cell]:
+    return lambda summary: summary.certified_accuracy[text]
+
+
+def _lower(text: str) -> Callable[[RunSummary], Cell]:
+    """The lower bound at a radius, as the fraction it stands for.
+
+    The float of 290/500 lies just below 0.58 and would print, rounded down, as 0.579.
+    """
+
     def value(summary: RunSummary) -> Cell:
-        by_radius: Mapping[str, float | None] | None = getattr(summary, attribute)
-        return None if by_radius is None else by_radius[text]
+        bound = None if summary.lower_bound is None else summary.lower_bound[text]
+        if bound is None or summary.points is None:
+            return bound
+        share = Fraction(round(bound * summary.points), summary.points)
+        return share if float(share) == bound else bound
 
     return value
 

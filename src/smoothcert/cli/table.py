@@ -42,7 +42,7 @@ def table(
             min=0,
             max=15,
             show_default=False,
-            help="Decimals (default: 3; csv and json: full precision). Fractions go to nearest, ACR and bounds down.",
+            help="Decimals (default: 3; csv: all; json always all). Fractions go to nearest, ACR and bounds down.",
         ),
     ] = None,
     bound: BoundOption = None,

@@ -1,51 +1,50 @@
-"""Decimal text of a float, rounded in a stated direction.
+"""Decimal text of a number, rounded in a stated direction.
 
-`format(x, ".3f")` rounds to nearest, so 1.2367 prints as 1.237 and promises more than was proved. These
-functions work on the exact value of the float (every float is a finite decimal), so the direction is kept for
-every input.
+`format(x, ".3f")` rounds to nearest, so 1.2367 prints as 1.237 and promises more than was proved. These functions
+work on the exact value (every float is a fraction), so the direction is kept for every input.
 """
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from collections.abc import Callable
+from fractions import Fraction
 
 from smoothcert.errors import InputError
 
 MAX_DECIMALS = 400
-# The longest float, 2^1023 or so, has 309 digits before the point: with that many decimals nothing is ever
-# cut off.
-_EXACT = Context(prec=MAX_DECIMALS + 400)
 
 
-def format_down(value: float, *, decimals: int) -> str:
+def format_down(value: float | Fraction, *, decimals: int) -> str:
     """The largest decimal with `decimals` places <= value, for radii and lower bounds. 1.2367 -> "1.236"."""
-    return _format(value, decimals=decimals, rounding=ROUND_FLOOR)
+    return _format(value, decimals=decimals, to_integer=math.floor)
 
 
-def format_up(value: float, *, decimals: int) -> str:
-    """The smallest decimal with `decimals` places that is >= value: upper bounds. 1.2361 -> "1.237"."""
-    return _format(value, decimals=decimals, rounding=ROUND_CEILING)
+def format_up(value: float | Fraction, *, decimals: int) -> str:
+    """The smallest decimal with `decimals` places >= value, for upper bounds. 1.2361 -> "1.237"."""
+    return _format(value, decimals=decimals, to_integer=math.ceil)
 
 
-def format_nearest(value: float, *, decimals: int) -> str:
+def format_nearest(value: float | Fraction, *, decimals: int) -> str:
     """The nearest decimal with `decimals` places, exact ties to even, for plain statistics."""
-    return _format(value, decimals=decimals, rounding=ROUND_HALF_EVEN)
+    return _format(value, decimals=decimals, to_integer=round)
 
 
 def round_down_to_float(value: float, *, decimals: int) -> float:
     """The float read back from `format_down`; it is <= value.
 
-    Reading a decimal as a float rounds to nearest, which is monotone and leaves floats alone: from text <=
-    value follows float(text) <= float(value) = value.
+    Reading a decimal as a float rounds to nearest, which is monotone and leaves floats alone: from text <= value
+    follows float(text) <= float(value) = value.
     """
     return float(format_down(value, decimals=decimals))
 
 
-def _format(value: float, *, decimals: int, rounding: str) -> str:
+def _format(value: float | Fraction, *, decimals: int, to_integer: Callable[[Fraction], int]) -> str:
     if not math.isfinite(value):
         raise InputError(f"{value} has no decimal form: only finite numbers are printed")
     if not 0 <= decimals <= MAX_DECIMALS:
         raise InputError(f"{decimals} decimals were asked for: use 0 to {MAX_DECIMALS}")
-    rounded = Decimal(value).quantize(Decimal((0, (1,), -decimals)), rounding=rounding, context=_EXACT)
-    return f"{abs(rounded) if rounded.is_zero() else rounded:f}"
+    units = to_integer(Fraction(value) * 10**decimals)
+    whole, rest = divmod(abs(units), 10**decimals)
+    sign = "-" if units < 0 else ""
+    return f"{sign}{whole}.{rest:0{decimals}d}" if decimals else f"{sign}{whole}"
