@@ -70,8 +70,8 @@ def load_classifier(
 
     `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors
     only, never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a
-    factory that takes no arguments. arch and standardise override what a checkpoint says about itself;
-    standardise=((0,), (1,)) means none.
+    factory that takes no arguments. arch and standardise say what a file of another program
+    does not; standardise=((0,), (1,)) means none.
     """
     shape = None if input_shape is None else tuple(int(size) for size in input_shape)
     text = str(spec)

@@ -118,9 +118,10 @@ def load_any(
     given = {
         "arch": None if arch is None else canonical_name(arch),
         "num_classes": num_classes,
-        "input_shape": input_shape,
-        "standardise": standardise,
+        "standardise": None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
     }
+    if input_shape is not None and input_shape != header.input_shape:
+        raise ModelError(f"{path} takes inputs of shape {header.input_shape}, but the inputs have shape {input_shape}")
     for name, value in given.items():
         stored = getattr(header, name)
         if value is not None and value != stored:

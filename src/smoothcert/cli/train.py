@@ -1,0 +1,139 @@
+"""`smoothcert train`: a base classifier under Gaussian noise, with progress, stopped and resumed at will."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smoothcert.cli import options as o
+
+if TYPE_CHECKING:
+    from smoothcert.training import TrainedModel, TrainingProgress
+
+
+def train(
+    data: Annotated[str, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")],
+    arch: Annotated[str, typer.Option("--arch", help="mlp, lenet, small_net, cifar_resnet20, resnet50, …")],
+    sigma: Annotated[float, typer.Option("--sigma", help="Noise level to train with, in the units of the input.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The checkpoint to write, .safetensors.")],
+    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 10,
+    batch: Annotated[int, typer.Option("--batch", help="Inputs in a step.")] = 256,
+    rate: Annotated[float, typer.Option("--lr", help="Peak learning rate of the one-cycle schedule.")] = 0.1,
+    weight_decay: Annotated[float, typer.Option("--weight-decay", help="L2 penalty on the weights.")] = 1e-4,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of weights, order and noise [default: from the operating system].")
+    ] = None,
+    standardise: Annotated[
+        bool, typer.Option("--standardise/--no-standardise", help="Let the model's first layer standardise inputs.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished training beside --out.")] = False,
+    input_range: o.InputRange = None,
+    data_root: o.DataRoot = None,
+    device: o.Device = "auto",
+    threads: Annotated[int | None, typer.Option("--threads", help="Cores used [default: all].")] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Train a network with Gaussian noise added to its inputs.
+
+    Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on.
+    """
+    from smoothcert.cli.progress import stop_on_interrupt
+    from smoothcert.data import load_dataset, parse_input_range
+    from smoothcert.errors import DataError, InputError
+    from smoothcert.models.devices import import_torch
+
+    import_torch("training")
+    from smoothcert.training import GaussianAugmentation, TrainingConfig
+    from smoothcert.training import train as run_training
+
+    if out.suffix != ".safetensors":
+        raise InputError(f"--out {out} must end in .safetensors: that is the format checkpoints are written in")
+    config = TrainingConfig(
+        arch=arch, objective=GaussianAugmentation(sigma=sigma), seed=_seed(seed, out, resume=resume), epochs=epochs,
+        batch=batch, peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
+    )  # fmt: skip
+    wanted = "default" if input_range is None else parse_input_range(input_range)
+    dataset = load_dataset(data, split="train", root=data_root, input_range=wanted)
+    try:
+        held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)
+    except DataError:  # a file of the user's may hold training data only; then accuracy is measured on that
+        held_out = None
+    with stop_on_interrupt() as stop, _shown_progress() as progress:
+        trained = run_training(
+            config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
+            progress=progress, stop=stop,
+        )  # fmt: skip
+    _print_result(trained, as_json=as_json)
+
+
+def _seed(given: int | None, out: Path, *, resume: bool) -> int:
+    """The seed given, that of the training to resume, or a fresh one."""
+    import secrets
+
+    from smoothcert.training import load_state, partial_path
+
+    if given is not None:
+        return given
+    if resume and partial_path(out).exists():
+        return int(load_state(partial_path(out)).settings["seed"])
+    return secrets.randbits(63)
+
+
+@contextmanager
+def _shown_progress() -> Iterator[Callable[[TrainingProgress], None]]:
+    """A bar with loss, accuracy and time left on a terminal; one line an epoch elsewhere."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line_an_epoch
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        task = bars.add_task("training")
+
+        def show(report: TrainingProgress) -> None:
+            bars.update(task, completed=report.step, total=report.steps, description=_sentence(report))
+
+        yield show
+
+
+def _line_an_epoch(report: TrainingProgress) -> None:
+    if report.step * report.epochs == report.epoch * report.steps:
+        typer.echo(_sentence(report), err=True)
+
+
+def _sentence(report: TrainingProgress) -> str:
+    accuracy = "" if report.accuracy is None else f"  accuracy under noise {report.accuracy:.3f}"
+    return f"epoch {report.epoch}/{report.epochs}  loss {report.loss:.4f}{accuracy}"
+
+
+def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
+    facts = trained.header.training
+    if as_json:
+        typer.echo(json.dumps({"model": str(trained.path), "arch": trained.header.arch, **facts}))
+        return
+    typer.echo(
+        f"{trained.path}: {trained.header.arch}, {trained.accuracy:.2%} of the {facts['noisy_accuracy_split']} inputs "
+        f"right under noise {facts['objective']['sigma']:g}, {trained.seconds:.0f} s, seed {facts['seed']}"
+    )
