@@ -42,12 +42,13 @@ def _load_directory(path: Path, *, name: str) -> Results:
     from smoothcert.runs.store import RunStore
 
     with RunStore.open(path, read_only=True) as store:
-        points, manifest = store.points(), store.manifest
-    alpha = manifest.parameters.get("alpha")
+        points, manifest = store.points(with_tallies=False), store.manifest
+    alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
     return Results.from_points(
         points,
         name=name,
         alpha=None if alpha is None else float(alpha),
+        num_classes=None if num_classes is None else int(num_classes),
         has_radius=manifest.task != "predict",
         independent_noise=bool(manifest.parameters.get("independent_noise", True)),
     )

@@ -1,0 +1,75 @@
+"""Decimal text in a stated direction."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.errors import InputError
+from smoothcert.numerics.rounding import format_down, format_nearest, format_up, round_down_to_float
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+decimals = st.integers(0, 20)
+
+
+@pytest.mark.parametrize(
+    ("value", "down", "nearest", "up"),
+    [
+        (1.2367, "1.236", "1.237", "1.237"),
+        (1.2361, "1.236", "1.236", "1.237"),
+        (0.5, "0.500", "0.500", "0.500"),
+        (0.0, "0.000", "0.000", "0.000"),
+        (-0.0, "0.000", "0.000", "0.000"),
+        (-1e-9, "-0.001", "0.000", "0.000"),
+        (-1.2367, "-1.237", "-1.237", "-1.236"),
+        (1e-300, "0.000", "0.000", "0.001"),
+        # The float written 0.58 is a little less than 0.58; the fraction is not.
+        (0.58, "0.579", "0.580", "0.580"),
+        (Fraction(290, 500), "0.580", "0.580", "0.580"),
+        (Fraction(1, 2000), "0.000", "0.000", "0.001"),
+        (Fraction(3, 2000), "0.001", "0.002", "0.002"),
+    ],
+)
+def test_three_directions(value: float | Fraction, down: str, nearest: str, up: str) -> None:
+    assert format_down(value, decimals=3) == down
+    assert format_nearest(value, decimals=3) == nearest
+    assert format_up(value, decimals=3) == up
+
+
+def test_no_decimals_has_no_point() -> None:
+    assert format_down(2.9, decimals=0) == "2"
+    assert format_down(-2.1, decimals=0) == "-3"
+
+
+@given(value=finite, places=decimals)
+def test_brackets_the_exact_value_within_one_unit(value: float, places: int) -> None:
+    down, up = (Fraction(form(value, decimals=places)) for form in (format_down, format_up))
+    assert down <= Fraction(value) <= up
+    assert up - down in (0, Fraction(1, 10**places))
+
+
+@given(value=finite, places=decimals)
+def test_nearest_is_within_half_a_unit(value: float, places: int) -> None:
+    nearest = Fraction(format_nearest(value, decimals=places))
+    assert abs(nearest - Fraction(value)) <= Fraction(1, 2 * 10**places)
+
+
+@given(value=finite, places=decimals)
+def test_reading_back_never_exceeds(value: float, places: int) -> None:
+    assert round_down_to_float(value, decimals=places) <= value
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_only_finite_numbers_are_printed(value: float) -> None:
+    with pytest.raises(InputError, match="only finite"):
+        format_down(value, decimals=3)
+
+
+@pytest.mark.parametrize("places", [-1, 401])
+def test_number_of_decimals_is_checked(places: int) -> None:
+    with pytest.raises(InputError, match="decimals"):
+        format_up(1.0, decimals=places)
