@@ -29,8 +29,8 @@ from smoothcert.sampling.sampler import Progress
 class SmoothedClassifier:
     """The classifier g(x) = the class f(x + ε) takes most often, ε ~ N(0, σ²I), with certificates.
 
-    model: a torch module, an onnxruntime session or .onnx path, a scikit-learn estimator, any callable on a batch, or a
-        `BaseClassifier`.
+    model: a torch module, the path of a checkpoint or .onnx file, a scikit-learn estimator, any callable on a batch, or
+        a `BaseClassifier`. It is adapted when the first inputs show their shape, unless `input_shape` is given.
     sigma: noise level in the units of the input; the model standardises afterwards, as its first layer.
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
@@ -43,6 +43,7 @@ class SmoothedClassifier:
         *,
         sigma: float,
         num_classes: int | None = None,
+        input_shape: tuple[int, ...] | None = None,
         seed: int | None = None,
         batch: int | None = None,
         workers: int | None = None,
@@ -53,7 +54,12 @@ class SmoothedClassifier:
             raise InputError(
                 f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)"
             )
-        self.classifier: BaseClassifier = as_classifier(model, num_classes=num_classes, device=device)
+        self._model = model
+        self._num_classes = num_classes
+        self._device = device
+        self._classifier: BaseClassifier | None = None
+        if input_shape is not None:
+            self._adapt(input_shape)
         self.sigma = float(sigma)
         self.seed = secrets.randbits(64) if seed is None else seed
         self.batch = batch
@@ -183,6 +189,20 @@ class SmoothedClassifier:
             raise InputError("the batch size is not known yet: call tune() first")
         return inputs_per_shard(samples_per_input=samples, batch=self.batch)
 
+    @property
+    def classifier(self) -> BaseClassifier:
+        """The base classifier f, once the shape of an input is known."""
+        if self._classifier is None:
+            raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
+        return self._classifier
+
+    def _adapt(self, input_shape: tuple[int, ...]) -> BaseClassifier:
+        if self._classifier is None:
+            self._classifier = as_classifier(
+                self._model, num_classes=self._num_classes, input_shape=input_shape, device=self._device
+            )
+        return self._classifier
+
     def tune(self, input_shape: tuple[int, ...]) -> int:
         """The batch size in use, measured now if none was given."""
         if self.batch is None:
@@ -239,7 +259,7 @@ class SmoothedClassifier:
         array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
         if array.dtype.kind not in "fiu":
             raise InputError(f"inputs of type {array.dtype} cannot be smoothed; numbers were expected")
-        shape = self.classifier.input_shape
+        shape = self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None
         if array.ndim < 2 or (shape is not None and array.shape[1:] != shape):
             wanted = "(m, features…)" if shape is None else str(("m", *shape)).replace("'", "")
             raise InputError(f"inputs have shape {array.shape}; a batch of shape {wanted} was expected")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.certificates.positive import only_positive
-from smoothcert.numerics.normal import quantile_down, quantile_up
+from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up
 from smoothcert.records import FloatArray, Norm, Quantity
 
 
@@ -19,8 +19,9 @@ def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
     p_a: lower bounds on the probability of the class, in [0, 1); sigma > 0; shapes broadcast. Returns float64, rounded
     down; 0 where p_a ≤ ½ (nothing is certified) or where an argument is not a finite number in its range.
     """
-    scale = np.asarray(sigma, dtype=np.float64)
-    return only_positive(scale * quantile_down(p_a), where=scale > 0)
+    top, scale = np.broadcast_arrays(np.asarray(p_a, dtype=np.float64), np.asarray(sigma, dtype=np.float64))
+    valid = _usable(top, scale)
+    return only_positive(np.where(valid, scale, 1.0) * quantile_down(np.where(valid, top, 0.5)), where=valid)
 
 
 def gaussian_two_class_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -30,12 +31,17 @@ def gaussian_two_class_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLik
     both holding at once. p_b is replaced by 1 - p_a where that is smaller, which the bound on p_a already implies.
     Shapes broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
     """
-    top = np.asarray(p_a, dtype=np.float64)
-    # 1 - top is rounded to nearest below ½, so it is raised by one step to stay an upper bound.
-    implied = np.nextafter(1.0 - top, 2.0)
-    other = np.minimum(np.asarray(p_b, dtype=np.float64), implied)
-    scale = np.asarray(sigma, dtype=np.float64)
-    return only_positive(0.5 * scale * (quantile_down(top) - quantile_up(other)), where=scale > 0)
+    top, other, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (p_a, p_b, sigma)))
+    valid = _usable(top, scale) & (other > 0)
+    top = np.where(valid, top, 0.5)
+    other = np.where(valid, np.minimum(other, one_minus_up(top)), 0.5)
+    gap = quantile_down(top) - quantile_up(other)
+    return only_positive(0.5 * np.where(valid, scale, 1.0) * gap, where=valid)
+
+
+def _usable(top: FloatArray, scale: FloatArray) -> NDArray[np.bool_]:
+    """A probability that some finite sample can prove, and a positive finite noise level."""
+    return (top > 0) & (top < 1) & (scale > 0) & np.isfinite(scale)
 
 
 @dataclass(frozen=True, slots=True)

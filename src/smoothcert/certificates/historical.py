@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.certificates.positive import only_positive
+from smoothcert.numerics.normal import one_minus_up
 from smoothcert.records import FloatArray, Norm, Quantity
 
 # Forward evaluation of either formula is good to better than this, relatively.
@@ -76,8 +77,8 @@ def _prepare(
 ) -> tuple[FloatArray, FloatArray, FloatArray, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
     """Broadcast, and replace what is out of range by harmless values that are masked out at the end."""
     a, b, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (p_a, p_b, sigma)))
-    valid = (b > 0) & (b < a) & (a < 1) & (a + b <= 1.0 + 1e-12) & (scale > 0)
-    return np.where(valid, a, 0.75), np.where(valid, b, 0.25), scale, valid
+    valid = (b > 0) & (b < a) & (a < 1) & (b <= 1.0 - a + 1e-12) & (scale > 0) & np.isfinite(scale)
+    return np.where(valid, a, 0.75), np.where(valid, b, 0.25), np.where(valid, scale, 1.0), valid
 
 
 def _log_cosh(x: FloatArray) -> FloatArray:
@@ -115,7 +116,8 @@ class HistoricalCertificate:
     def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
         p_a = np.asarray(quantities[Quantity.TOP_LOWER], dtype=np.float64)
         p_b = quantities.get(Quantity.RUNNER_UP_UPPER)
-        other = np.nextafter(1.0 - p_a, 2.0) if p_b is None else np.minimum(p_b, np.nextafter(1.0 - p_a, 2.0))
+        implied = one_minus_up(np.where(np.isfinite(p_a), p_a, 1.0))
+        other = implied if p_b is None else np.minimum(p_b, implied)
         return self.formula(p_a, other, sigma=sigma)
 
 

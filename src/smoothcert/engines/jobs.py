@@ -142,6 +142,7 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
         seed=secrets.randbits(63) if job.seed is None else job.seed,
         batch=job.batch,
         workers=job.workers,
+        input_shape=dataset.input_shape,
         input_range=dataset.input_range,
     )
 

@@ -42,6 +42,11 @@ def quantile_up(p: ArrayLike) -> FloatArray:
     return np.where(upper_half, -_lower_tail_point_down(upper_tail), -_upper_tail_point_down(lower_tail))
 
 
+def one_minus_up(p: ArrayLike) -> FloatArray:
+    """1 - p rounded up: exact for p ≥ ½, one step above the nearest float otherwise."""
+    return np.nextafter(1.0 - np.asarray(p, dtype=np.float64), 2.0)
+
+
 def _lower_tail_point_down(tail: FloatArray) -> FloatArray:
     """z with P(Z ≤ z) ≤ tail, for tail ≤ ½."""
     return _lower_until(special.ndtri(tail), lambda z: special.ndtr(z) <= tail)

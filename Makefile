@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`. They need Python 3.11+, make and a package index.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint types imports check bench clean
+
+demo: $(INSTALLED)
+	$(BIN)/smoothcert demo --out demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto --dist loadgroup
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+imports: $(INSTALLED)
+	$(BIN)/lint-imports
+
+check: test lint types imports
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/throughput.py
+
+# The pinned set in constraints.txt is what is tested; torch is asked for by its exact version, because a free
+# choice would bring gigabytes of CUDA packages.
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $(INSTALLED)
+
+clean:
+	rm -rf $(VENV) demo build dist
