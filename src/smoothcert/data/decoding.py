@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import zlib
@@ -46,7 +45,7 @@ def _find_piece(spec: Published, piece: Piece, folders: list[Path], top: Path) -
         except (SmoothcertError, OSError, EOFError, ValueError, zlib.error) as error:
             rejected.append(f"{place}: {error}")
             continue
-        reason = mismatch(piece, content)
+        reason = piece.mismatch(content)
         if reason is None:
             return content
         rejected.append(f"{place}: {reason}")
@@ -54,16 +53,6 @@ def _find_piece(spec: Published, piece: Piece, folders: list[Path], top: Path) -
     if rejected:
         raise DataError(f"the {wanted} were found but cannot be used: " + "; ".join(rejected))
     raise DataError(f"the {wanted} are not in {top} (expected {spec.packing.value})")
-
-
-def mismatch(piece: Piece, content: bytes | bytearray) -> str | None:
-    """Why `content` is not the piece, or None if it is, byte for byte."""
-    if len(content) != piece.size:
-        return f"{len(content):,} bytes, expected {piece.size:,}"
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != piece.sha256:
-        return f"SHA-256 is {digest}, expected {piece.sha256}"
-    return None
 
 
 def _folders(top: Path) -> Iterator[Path]:

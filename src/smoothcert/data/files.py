@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,10 +82,10 @@ def load_file(
 
 
 def _read_npz(path: Path, split: str) -> RawData:
-    loaded = _load_numpy(path)
-    if not isinstance(loaded, np.lib.npyio.NpzFile):
-        raise DataError(f"{path} is not an npz archive, although its name says so")
-    with loaded as archive:
+    with path.open("rb") as stream:
+        archive = _load_numpy(path, stream)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path} is not an npz archive, although its name says so")
         keys = {key.lower(): key for key in archive.files}
         input_key, label_key = _find_keys(path, keys, split)
         names_key = keys.get("class_names")
@@ -147,15 +147,17 @@ def _read_npy(path: Path, _split: str) -> RawData:
 
 
 def _load_npy(path: Path) -> NDArray[Any]:
-    loaded = _load_numpy(path)
+    with path.open("rb") as stream:
+        loaded = _load_numpy(path, stream)
     if not isinstance(loaded, np.ndarray):
         raise DataError(f"{path} is not a single numpy array, although its name says so")
     return loaded
 
 
-def _load_numpy(path: Path) -> Any:
+def _load_numpy(path: Path, stream: BinaryIO) -> Any:
+    # The caller owns the stream: numpy leaves a file it opened itself open when the content is damaged.
     try:
-        return np.load(path, allow_pickle=False)
+        return np.load(stream, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile, SyntaxError) as error:
         raise DataError(f"{path} {_why_unreadable(error)}") from error
 

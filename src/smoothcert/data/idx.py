@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 import struct
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from smoothcert.errors import DataError
+
+# numpy is imported where it is used: listing the datasets needs only sizes, and has to be quick.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _UNSIGNED_BYTE = 8
 
@@ -24,12 +27,16 @@ def idx_size(shape: tuple[int, ...]) -> int:
 
 def encode_idx(array: NDArray[np.uint8]) -> bytes:
     """The idx file of an array of unsigned bytes."""
+    import numpy as np
+
     header = struct.pack(f">HBB{array.ndim}I", 0, _UNSIGNED_BYTE, array.ndim, *array.shape)
     return header + np.ascontiguousarray(array).tobytes()
 
 
 def decode_idx(content: bytes | bytearray, *, name: str) -> NDArray[np.uint8]:
     """The array an idx file holds, as a view of `content`; a malformed file is a DataError that names it."""
+    import numpy as np
+
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE:
         raise DataError(
             f"{name} is not an idx file of unsigned bytes: it starts with {bytes(content[:4]).hex() or 'nothing'}"

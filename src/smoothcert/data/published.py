@@ -9,6 +9,7 @@ under which the binary version is known).
 from __future__ import annotations
 
 import enum
+import hashlib
 from dataclasses import dataclass
 
 from smoothcert.data.idx import idx_size
@@ -34,6 +35,15 @@ class Piece:
     @property
     def size(self) -> int:
         return idx_size(self.shape)
+
+    def mismatch(self, content: bytes | bytearray) -> str | None:
+        """Why `content` is not this piece, or None if it is, byte for byte."""
+        if len(content) != self.size:
+            return f"{len(content):,} bytes, expected {self.size:,}"
+        digest = hashlib.sha256(content).hexdigest()
+        if digest != self.sha256:
+            return f"SHA-256 is {digest}, expected {self.sha256}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

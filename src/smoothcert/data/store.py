@@ -9,14 +9,15 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from smoothcert.data.decoding import mismatch
 from smoothcert.data.idx import decode_idx
 from smoothcert.data.published import Piece, Published
 from smoothcert.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _ORIGIN = "origin.json"
 PARTIAL = ".partial-"
@@ -47,7 +48,7 @@ def is_intact(spec: Published, root: Path) -> bool:
     """Whether all files are there, byte for byte."""
     folder = folder_of(spec, root)
     return is_here(spec, root) and all(
-        mismatch(piece, (folder / piece.file).read_bytes()) is None for piece in spec.pieces
+        piece.mismatch((folder / piece.file).read_bytes()) is None for piece in spec.pieces
     )
 
 
@@ -72,7 +73,7 @@ def read_piece(spec: Published, piece: Piece, root: Path) -> NDArray[np.uint8]:
         content = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}; run `smoothcert data fetch {spec.name}`") from error
-    reason = mismatch(piece, content)
+    reason = piece.mismatch(content)
     if reason is not None:
         raise DataError(f"{path} is damaged ({reason}); run `smoothcert data fetch {spec.name}` to replace it")
     return decode_idx(content, name=str(path)).reshape(piece.shape)
