@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.numerics.rounding import format_down, format_nearest, format_up, round_down_to_float
+from smoothcert.numerics.rounding import format_down, format_down_as_read, format_nearest, format_up
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 decimals = st.integers(0, 20)
@@ -59,8 +59,23 @@ def test_nearest_is_within_half_a_unit(value: float, places: int) -> None:
 
 
 @given(value=finite, places=decimals)
-def test_reading_back_never_exceeds(value: float, places: int) -> None:
-    assert round_down_to_float(value, decimals=places) <= value
+def test_as_read_is_the_largest_text_that_does_not_exceed_when_read(value: float, places: int) -> None:
+    text = format_down_as_read(value, decimals=places)
+    assert float(text) <= value
+    assert float(Fraction(text) + Fraction(1, 10**places)) > value or abs(value) > 2**52 / 10**places
+
+
+@given(value=finite, places=decimals)
+def test_writing_again_changes_nothing(value: float, places: int) -> None:
+    once = format_down_as_read(value, decimals=places)
+    assert format_down_as_read(float(once), decimals=places) == once or abs(value) > 2**50 / 10**places
+
+
+def test_a_decimal_that_names_the_float_is_kept() -> None:
+    assert format_down(0.58, decimals=3) == "0.579"
+    assert format_down_as_read(0.58, decimals=3) == "0.580"
+    assert format_down_as_read(1.2367, decimals=3) == "1.236"
+    assert format_down_as_read(math.nextafter(0.58, 0), decimals=3) == "0.579"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -13,20 +13,19 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from smoothcert.analysis import metrics
 from smoothcert.analysis.metrics import ClassAccuracy, GoldComparison
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.summary import RunSummary
 from smoothcert.errors import InputError
-from smoothcert.numerics.rounding import format_down, format_nearest
+from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.runs.results import Results
 
 DEFAULT_DIGITS = 3
 _ABSENT = "–"
 
-Cell = str | int | float | Fraction | None
+Cell = str | int | float | None
 
 
 class Kind(enum.Enum):
@@ -167,13 +166,13 @@ def _render_csv(table: Table, digits: int | None) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows(_plain(table) if digits is None else _printed(table, digits, absent=""))
+    writer.writerows(table.rows if digits is None else _printed(table, digits, absent=""))
     return text.getvalue().removesuffix("\n")
 
 
 def _render_json(table: Table, digits: int | None) -> str:
     keys = [column.key for column in table.columns]
-    rows = [dict(zip(keys, row, strict=True)) for row in _plain(table)]
+    rows = [dict(zip(keys, row, strict=True)) for row in table.rows]
     return json.dumps(rows, indent=1, allow_nan=False, ensure_ascii=False)
 
 
@@ -184,10 +183,6 @@ _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
     TableFormat.CSV: _render_csv,
     TableFormat.JSON: _render_json,
 }
-
-
-def _plain(table: Table) -> list[list[Cell]]:
-    return [[float(cell) if isinstance(cell, Fraction) else cell for cell in row] for row in table.rows]
 
 
 def _printed(table: Table, digits: int | None, *, absent: str = _ABSENT) -> list[list[str]]:
@@ -201,12 +196,12 @@ def _printed(table: Table, digits: int | None, *, absent: str = _ABSENT) -> list
     ]
 
 
-def _print_cell(cell: str | int | float | Fraction, kind: Kind, decimals: int) -> str:
+def _print_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
     if isinstance(cell, str) or kind in (Kind.NAME, Kind.COUNT):
         return str(cell)
     if kind is Kind.SETTING:
         return f"{cell:g}"
-    return (format_down if kind is Kind.LOWER else format_nearest)(cell, decimals=decimals)
+    return (format_down_as_read if kind is Kind.LOWER else format_nearest)(cell, decimals=decimals)
 
 
 def _emphasised(
@@ -233,19 +228,7 @@ def _certified(text: str) -> Callable[[RunSummary], Cell]:
 
 
 def _lower(text: str) -> Callable[[RunSummary], Cell]:
-    """The lower bound at a radius, as the fraction it stands for.
-
-    The float of 290/500 lies just below 0.58 and would print, rounded down, as 0.579.
-    """
-
-    def value(summary: RunSummary) -> Cell:
-        bound = None if summary.lower_bound is None else summary.lower_bound[text]
-        if bound is None or summary.points is None:
-            return bound
-        share = Fraction(round(bound * summary.points), summary.points)
-        return share if float(share) == bound else bound
-
-    return value
+    return lambda summary: None if summary.lower_bound is None else summary.lower_bound[text]
 
 
 def _escape_markdown(text: str) -> str:

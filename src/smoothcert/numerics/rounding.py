@@ -1,7 +1,7 @@
 """Decimal text of a number, rounded in a stated direction.
 
-`format(x, ".3f")` rounds to nearest, so 1.2367 prints as 1.237 and promises more than was proved. These functions
-work on the exact value (every float is a fraction), so the direction is kept for every input.
+`format(x, ".3f")` rounds to nearest, so 1.2367 prints as 1.237 and promises more than was proved. These
+functions work on the exact value (every float is a fraction), so the direction is kept for every input.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ def format_nearest(value: float | Fraction, *, decimals: int) -> str:
     return _format(value, decimals=decimals, to_integer=round)
 
 
-def round_down_to_float(value: float, *, decimals: int) -> float:
-    """The float read back from `format_down`; it is <= value.
+def format_down_as_read(value: float, *, decimals: int) -> str:
+    """The largest decimal with `decimals` places that reads as a float <= value, for files and tables.
 
-    Reading a decimal as a float rounds to nearest, which is monotone and leaves floats alone: from text <= value
-    follows float(text) <= float(value) = value.
+    It differs from `format_down` only where a decimal names the float itself: the float called 0.58 lies
+    4e-17 below 0.58, so strictly down it is "0.579". Kept as "0.580" it reads as the very same float, and
+    writing, reading and writing again does not wear the number down. At most half a unit in the last place is
+    given away, less than what every bound and radius is rounded down by when it is computed.
     """
-    return float(format_down(value, decimals=decimals))
+    down = Fraction(format_down(value, decimals=decimals))
+    next_up = down + Fraction(1, 10**decimals)
+    return format_down(next_up if float(next_up) <= value else down, decimals=decimals)
 
 
 def _format(value: float | Fraction, *, decimals: int, to_integer: Callable[[Fraction], int]) -> str:

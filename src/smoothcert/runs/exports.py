@@ -41,6 +41,7 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
 
 def point_rows(results: Results) -> list[dict[str, Value]]:
     """One mapping an input, the same keys in each. Radii keep full precision."""
+    correct, labelled = results.correct, results.labelled
     return [
         {
             "index": int(results.index[position]),
@@ -48,7 +49,7 @@ def point_rows(results: Results) -> list[dict[str, Value]]:
             "prediction": _class_or_none(int(results.prediction[position])),
             "outcome": OUTCOMES[results.outcome[position]].name.lower(),
             "radius": float(results.radius[position]) if results.has_radius else None,
-            "correct": int(results.correct[position]) if results.labelled[position] else None,
+            "correct": int(correct[position]) if labelled[position] else None,
             "sigma": _finite_or_none(float(results.sigma[position])),
             "p_a": _finite_or_none(float(results.p_a[position])),
             "seconds": _finite_or_none(float(results.seconds[position])),

@@ -27,7 +27,7 @@ from typing import NoReturn
 import numpy as np
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.numerics.rounding import format_down, format_nearest
+from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import FloatArray, IntArray, Outcome
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, BoolArray, Results, outcome_code
@@ -132,11 +132,12 @@ def write_cohen_tsv(results: Results, path: Path, *, digits: int = 6, overwrite:
     header = ["idx", "label", "predict", *(["radius"] if results.has_radius else []), "correct"]
     lines = ["\t".join(header + (["time"] if with_time else []))]
     predictions = np.where(results.decided, results.prediction, -1)
+    correct = results.correct
     for position in range(len(results)):
         fields = [str(results.index[position]), str(results.label[position]), str(predictions[position])]
         if results.has_radius:
-            fields.append(format_down(float(results.radius[position]), decimals=digits))
-        fields.append(str(int(results.correct[position])))
+            fields.append(format_down_as_read(float(results.radius[position]), decimals=digits))
+        fields.append(str(int(correct[position])))
         if with_time:
             fields.append(format_nearest(float(results.seconds[position]), decimals=_DURATION_DECIMALS))
         lines.append("\t".join(fields))
