@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from results_strategies import runs, simple_run
 
-from results_strategies import runs
 from smoothcert.analysis.metrics import GoldComparison, certified_accuracy
 from smoothcert.analysis.options import BoundChoice, TableFormat
 from smoothcert.analysis.summary import default_radii, parse_radii, summarise, summarise_envelope
 from smoothcert.analysis.tables import Column, Kind, Table, class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError
-from smoothcert.records import Outcome
-from smoothcert.runs.results import NO_CLASS, Results, outcome_code
+from smoothcert.runs.results import NO_CLASS, Results
 
 TABLE = Table(
     columns=(
@@ -33,26 +32,6 @@ TABLE = Table(
     rows=(("a_b", 500, 1.2367, 0.6674, 0.6), ("c|d", 12, 0.5, None, None)),
     notes=("A note.",),
 )
-
-
-def simple_run(*, right: int, wrong: int = 0, abstained: int = 0, failed: int = 0, radius: float = 1.0) -> Results:
-    m = right + wrong + abstained + failed
-    decided = np.arange(m) < right + wrong
-    outcome = np.where(decided, outcome_code(Outcome.CERTIFIED), outcome_code(Outcome.ABSTAINED))
-    outcome[m - failed :] = outcome_code(Outcome.FAILED)
-    return Results(
-        name="run",
-        index=np.arange(m),
-        label=np.zeros(m, dtype=np.int64),
-        prediction=np.where(decided, np.arange(m) >= right, NO_CLASS),
-        outcome=outcome,
-        radius=np.where(decided, radius, 0.0),
-        has_radius=True,
-        sigma=np.full(m, 0.25),
-        seconds=np.full(m, 2.0),
-        p_a=np.full(m, math.nan),
-        alpha=0.001,
-    )
 
 
 def test_text() -> None:

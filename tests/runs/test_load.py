@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_results import POINT, undecided
+from sample_points import POINT, undecided
 
 from smoothcert.errors import RunError
 from smoothcert.records import Outcome, RunManifest

@@ -7,51 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sample_points import POINT, undecided
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.records import (
-    Bound,
-    Bounds,
-    CertifiedPoint,
-    Norm,
-    Outcome,
-    Quantity,
-    Side,
-    Stage,
-    StreamId,
-    Tally,
-)
+from smoothcert.records import Norm, Outcome
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results, outcome_code
-
-POINT = CertifiedPoint(
-    index=0,
-    label=3,
-    prediction=3,
-    radius=0.5,
-    norm=Norm.L2,
-    outcome=Outcome.CERTIFIED,
-    reason="",
-    sigma=0.25,
-    bounds=Bounds(
-        label=3, quantities={Quantity.TOP_LOWER: Bound(value=0.97, side=Side.LOWER, alpha=0.001, method="exact")}
-    ),
-    tallies=(
-        Tally(
-            stream=StreamId(seed=1, index=0, stage=Stage.ESTIMATION),
-            sigma=0.25,
-            counts=np.array([0, 0, 1, 9]),
-            invalid=0,
-            ranges=((0, 10),),
-        ),
-    ),
-    seconds=1.5,
-)
-
-
-def undecided(index: int, outcome: Outcome, label: int | None = 0) -> CertifiedPoint:
-    return replace(
-        POINT, index=index, label=label, prediction=None, radius=0.0, outcome=outcome, bounds=None, tallies=()
-    )
 
 
 def test_columns_of_points() -> None:
