@@ -57,6 +57,10 @@ class Job:
             raise InputError(f"--sigma {self.sigma} must be a positive finite number, in the units of the input")
         if self.skip < 1 or (self.max_inputs is not None and self.max_inputs < 1):
             raise InputError("--skip and --max must be at least 1")
+        if (self.batch is not None and self.batch < 1) or (self.workers is not None and self.workers < 1):
+            raise InputError("--batch and --workers must be at least 1")
+        if self.seed is not None and not 0 <= self.seed < 2**64:
+            raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         if self.task == "certify":
             if self.n0 is None or self.n0 < 1:
                 raise InputError(f"--n0 {self.n0} must be at least 1: some samples must choose the class")

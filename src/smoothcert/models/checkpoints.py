@@ -154,14 +154,14 @@ def load_foreign(
     if name is None:
         raise ModelError(f"{path} does not say which network it holds: give arch (--arch), for example resnet50")
     tensors, stored_standardise = _without_prefixes(state)
-    known = _PUBLISHED.get(name, _Published(arch=name))
+    known = _PUBLISHED.get(name) or _Published(arch=_checked_name(name, path))
     shape = input_shape or _guessed_shape(known, tensors)
     if shape is None:
         raise ModelError(
-            f"{path} does not say which inputs {name} takes: give input_shape (--input-shape), for example 1,28,28"
+            f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)"
         )
     header = CheckpointHeader(
-        arch=_checked_name(known.arch, path),
+        arch=known.arch,
         num_classes=num_classes or _guessed_num_classes(tensors, path),
         input_shape=shape,
         standardise=standardise or stored_standardise or known.standardise,

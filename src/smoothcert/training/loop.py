@@ -146,7 +146,8 @@ class _Loop:
             self._module.train()
             for inputs, labels in self._batches.epoch(self._epoch, first=self._batch):
                 self._step(inputs, labels)
-                self._report(every=_SECONDS_BETWEEN_REPORTS)
+                if self._batch < len(self._batches):
+                    self._report(every=_SECONDS_BETWEEN_REPORTS)
                 if self._stop is not None and self._stop.is_set():
                     self._interrupt()
             self._end_epoch()

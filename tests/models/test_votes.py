@@ -1,0 +1,97 @@
+"""Votes: one class wins, ties and non-finite logits are defined, on numpy and on tensors alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from smoothcert.errors import InputError, ModelError
+from smoothcert.models.torch_classifier import tensor_votes
+from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer, votes_from_logits
+
+INF, NAN = float("inf"), float("nan")
+
+DEFINED = [
+    ([1.0, 2.0, 3.0], 2),
+    ([3.0, 3.0, 3.0], 0),
+    ([1.0, 3.0, 3.0], 1),
+    ([0.0, -0.0, -1.0], 0),
+    ([-0.0, 0.0, -1.0], 0),
+    ([NAN, 1.0, 2.0], 3),
+    ([1.0, 2.0, NAN], 3),
+    ([NAN, NAN, NAN], 3),
+    ([INF, 1.0, 2.0], 3),
+    ([INF, INF, NAN], 3),
+    ([-INF, 1.0, 2.0], 2),
+    ([-INF, -INF, -5.0], 2),
+    ([-INF, -INF, -INF], 3),
+]
+
+
+@pytest.mark.parametrize(("row", "vote"), DEFINED)
+def test_defined_votes(row, vote):
+    logits = np.array([row], dtype=np.float32)
+    assert votes_from_logits(logits).tolist() == [vote]
+    assert tensor_votes(torch.from_numpy(logits)).tolist() == [vote]
+
+
+@given(
+    hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 20), st.integers(2, 6)),
+        elements=st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, INF, -INF, NAN]),
+    )
+)
+def test_tensor_and_numpy_votes_agree_with_a_plain_loop(logits):
+    expected = []
+    for row in logits.tolist():
+        best, winner = -INF, len(row)
+        for label, value in enumerate(row):
+            if value > best:
+                best, winner = value, label
+        invalid = any(value != value for value in row) or best == INF
+        expected.append(len(row) if invalid else winner)
+    assert votes_from_logits(logits).tolist() == expected
+    assert tensor_votes(torch.from_numpy(logits)).tolist() == expected
+    assert votes_from_logits(logits).dtype == np.int64
+
+
+def test_many_equal_logits_on_a_wide_row_go_to_the_lowest_class():
+    logits = torch.zeros(64, 1000)
+    assert tensor_votes(logits).max() == 0
+    assert votes_from_logits(logits.numpy()).max() == 0
+
+
+def test_labels_and_integer_scores_are_accepted():
+    assert votes_from_answer(np.array([0, 2]), batch_size=2, num_classes=3).tolist() == [0, 2]
+    assert votes_from_answer([True, False], batch_size=2, num_classes=2).tolist() == [1, 0]
+    assert votes_from_answer(np.array([[1, 5], [4, 4]]), batch_size=2, num_classes=2).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [np.zeros((2, 4)), np.zeros(2), np.zeros((3, 3)), np.array([0, 3]), np.array([-1, 0]), np.array(["a", "b"]), 7],
+)
+def test_answers_of_the_wrong_kind_get_a_sentence(answer):
+    with pytest.raises(ModelError, match="the model answered"):
+        votes_from_answer(answer, batch_size=2, num_classes=3)
+
+
+def test_number_of_classes():
+    assert known_num_classes(3, None) == known_num_classes(None, 3) == known_num_classes(3, 3) == 3
+    with pytest.raises(ModelError, match="answers with 4 classes, but num_classes=3"):
+        known_num_classes(4, 3)
+    with pytest.raises(ModelError, match="at least 2"):
+        known_num_classes(1, None)
+    with pytest.raises(InputError, match="give num_classes"):
+        known_num_classes(None, None)
+
+
+def test_batch_of_the_wrong_shape_is_refused():
+    check_batch(np.zeros((2, 5), np.float32), None)
+    with pytest.raises(InputError, match=r"\(5,\) were given, but the model takes \(4,\)"):
+        check_batch(np.zeros((2, 5), np.float32), (4,))

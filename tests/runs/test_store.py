@@ -1,0 +1,224 @@
+"""The run on disk: what goes in comes out, nothing is overwritten, one writer, and damage is named."""
+
+import dataclasses
+import json
+import multiprocessing
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.certificates import get_certificate
+from smoothcert.certification import Votes, certify_votes
+from smoothcert.errors import (
+    CorruptRunError,
+    InputError,
+    ManifestMismatchError,
+    RunBusyError,
+    RunError,
+    SmoothcertError,
+)
+from smoothcert.records import CertifiedPoint, RunManifest, Stage, StreamId, Tally
+from smoothcert.runs.store import RunStore
+
+SEED = 12
+
+
+def manifest(**parameters: object) -> RunManifest:
+    return RunManifest(
+        task="certify",
+        parameters={"sigma": 0.25, "n": 1000, "alpha": 0.001, **parameters},
+        model={"digest": "abc"},
+        data={"digest": "def"},
+        seed=SEED,
+        environment={"numpy": "2"},
+        code="123",
+    )
+
+
+def point(index: int, *, votes: int = 900, label: int | None = 1, invalid: int = 0) -> CertifiedPoint:
+    def tally(stage: Stage, start: int, counts: list[int], invalid: int) -> Tally:
+        stop = start + sum(counts) + invalid
+        return Tally(StreamId(SEED, index, stage), 0.25, np.array(counts), invalid, ((start, stop),))
+
+    item = Votes(
+        index=index,
+        label=label,
+        selection=tally(Stage.SELECTION, 0, [10, 90, 0], 0),
+        estimation=(
+            tally(Stage.ESTIMATION, 0, [10, 90, 0], 0),
+            tally(Stage.ESTIMATION, 100, [900 - votes, votes, 0], invalid),
+        ),
+        seconds=0.5,
+    )
+    return certify_votes([item], get_certificate("gaussian-two-class"), alpha=0.001)[0]
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    points = [point(7), point(3, votes=0), point(5, label=None, invalid=4)]
+    with RunStore.create(tmp_path / "run", manifest()) as store:
+        store.add(points[:2])
+        store.add(points[2:])
+    with RunStore.open(tmp_path / "run") as store:
+        assert store.points() == sorted(points, key=lambda p: p.index)
+        assert store.manifest == manifest()
+        assert store.indices() == {3, 5, 7}
+        light = store.points(with_tallies=False)
+    assert [p.radius for p in light] == [p.radius for p in sorted(points, key=lambda p: p.index)]
+    assert all(p.tallies == () for p in light)
+
+
+def test_a_result_is_never_overwritten(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", manifest()) as store:
+        store.add([point(1)])
+        with pytest.raises(RunError, match="already holds"):
+            store.add([point(2), point(1, votes=0)])
+        assert store.points() == [point(1)]
+    with pytest.raises(RunError, match="never overwritten"):
+        RunStore.create(tmp_path / "run", manifest())
+
+
+def test_another_manifest_is_refused_with_the_difference(tmp_path: Path) -> None:
+    RunStore.create(tmp_path / "run", manifest()).close()
+    with pytest.raises(ManifestMismatchError, match=r"parameters\.sigma: the run has 0\.25, now 0\.5"):
+        RunStore.resume(tmp_path / "run", manifest(sigma=0.5))
+    elsewhere = dataclasses.replace(manifest(), extra={"model": "moved/here"})
+    RunStore.resume(tmp_path / "run", elsewhere).close()
+
+
+def _hold(path: Path, ready: object, release: object) -> None:
+    with RunStore.open(path, read_only=False):
+        ready.set()  # type: ignore[attr-defined]
+        release.wait(30)  # type: ignore[attr-defined]
+
+
+def test_a_second_writer_is_refused_but_readers_are_welcome(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunStore.create(path, manifest()) as store:
+        store.add([point(1)])
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(path, ready, release))
+    other.start()
+    try:
+        assert ready.wait(30)
+        with pytest.raises(RunBusyError, match="another process"):
+            RunStore.resume(path, manifest())
+        with RunStore.open(path) as store:
+            assert len(store.points()) == 1
+    finally:
+        release.set()
+        other.join(30)
+    assert other.exitcode == 0
+    RunStore.resume(path, manifest()).close()
+
+
+def test_a_dead_writer_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    RunStore.create(path, manifest()).close()
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(path, ready, release))
+    other.start()
+    assert ready.wait(30)
+    other.kill()
+    other.join(30)
+    RunStore.resume(path, manifest()).close()
+
+
+def test_reading_needs_no_right_to_write(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", manifest()) as store:
+        store.add([point(1)])
+    with RunStore.open(tmp_path / "run") as store, pytest.raises(RunError, match="for reading"):
+        store.add([point(2)])
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no manifest\.json"):
+        RunStore.open(tmp_path)
+    with pytest.raises(RunError, match=r"no manifest\.json"):
+        RunStore.open(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"schema": 1}', b"\xff\xfe", b'{"schema":99,"task":1}'])
+def test_damaged_manifest(tmp_path: Path, content: bytes) -> None:
+    RunStore.create(tmp_path / "run", manifest()).close()
+    (tmp_path / "run" / "manifest.json").write_bytes(content)
+    with pytest.raises(CorruptRunError):
+        RunStore.open(tmp_path / "run")
+
+
+def test_manifest_of_another_format(tmp_path: Path) -> None:
+    RunStore.create(tmp_path / "run", manifest()).close()
+    file = tmp_path / "run" / "manifest.json"
+    document = json.loads(file.read_text()) | {"schema": 99}
+    file.write_text(json.dumps(document))
+    with pytest.raises(CorruptRunError, match="format 99"):
+        RunStore.open(tmp_path / "run")
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    with RunStore.create(tmp_path / "run", manifest()) as store:
+        store.add([point(1), point(2)])
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE points SET radius = -1.0",
+        "UPDATE points SET radius = 9e999",
+        "UPDATE points SET radius = 0.0",
+        "UPDATE points SET outcome = 'PERFECT'",
+        "UPDATE points SET norm = 'l7'",
+        "UPDATE points SET bounds = '{'",
+        "UPDATE points SET bounds = '[]'",
+        "UPDATE points SET prediction = NULL",
+        "UPDATE tallies SET counts = '{\"9\": 1}'",
+        "UPDATE tallies SET invalid = 5",
+        "UPDATE tallies SET stage = 'NOWHERE' WHERE stage = 'SELECTION'",
+        "UPDATE tallies SET stop = start",
+        "DROP TABLE tallies",
+        "DROP TABLE points",
+    ],
+)
+def test_damaged_rows_are_named_not_believed(damaged: Path, change: str) -> None:
+    connection = sqlite3.connect(damaged / "results.sqlite")
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    with RunStore.open(damaged) as store, pytest.raises(CorruptRunError):
+        store.points()
+
+
+def test_damaged_file(damaged: Path) -> None:
+    file = damaged / "results.sqlite"
+    file.write_bytes(b"this is no database" * 100)
+    with RunStore.open(damaged) as store, pytest.raises(CorruptRunError):
+        store.points()
+    file.unlink()
+    with pytest.raises(CorruptRunError, match=r"no results\.sqlite"):
+        RunStore.open(damaged)
+
+
+@given(st.binary(max_size=200))
+def test_any_manifest_bytes_give_a_sentence(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.mktemp("run")
+    (path / "manifest.json").write_bytes(content)
+    with pytest.raises(SmoothcertError):
+        RunStore.open(path)
+
+
+def test_tallies_refuse_to_merge_wrongly() -> None:
+    first, second = point(1).tallies[1:]
+    assert (first + second).n == 1000
+    with pytest.raises(InputError, match="counted twice"):
+        first + first  # noqa: B018
+    with pytest.raises(InputError, match="different streams"):
+        first + point(2).tallies[2]  # noqa: B018
+    with pytest.raises(InputError, match="different streams"):
+        point(1).tallies[0] + second  # noqa: B018

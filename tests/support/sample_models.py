@@ -1,0 +1,41 @@
+"""Models with known answers, importable by name from the command line too."""
+
+from __future__ import annotations
+
+import numpy as np
+
+DIMENSION = 8
+
+
+class Linear:
+    """Class 1 where w·x + b > 0: the vote probability and the exact radius are known for every input and sigma."""
+
+    def __init__(self, weights: np.ndarray, bias: float) -> None:
+        self.weights = weights.astype(np.float64)
+        self.bias = bias
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        return (batch.reshape(len(batch), -1).astype(np.float64) @ self.weights + self.bias > 0).astype(np.int64)
+
+    def exact_radius(self, x: np.ndarray) -> float:
+        return float(abs(x.ravel() @ self.weights + self.bias) / np.linalg.norm(self.weights))
+
+
+def at_distance(distance: float, *, seed: int = 0) -> tuple[Linear, np.ndarray]:
+    """A linear classifier and an input in the unit cube at exactly this distance from its boundary."""
+    generator = np.random.default_rng(seed)
+    weights = generator.normal(size=DIMENSION)
+    x = generator.random(DIMENSION).astype(np.float32)
+    bias = distance * np.linalg.norm(weights) - float(x.astype(np.float64) @ weights)
+    return Linear(weights, bias), x
+
+
+def digits_by_brightness(batch: np.ndarray) -> np.ndarray:
+    """A deterministic linear classifier of digits into ten classes that needs no training."""
+    pixels = np.arange(64)
+    weights = np.stack([np.cos(pixels * (k + 1) / 7) for k in range(10)], axis=1)
+    return batch.reshape(len(batch), -1) @ weights
+
+
+def never_finite(batch: np.ndarray) -> np.ndarray:
+    return np.full((len(batch), 10), np.nan)
