@@ -32,7 +32,7 @@ def write_onnx(
         helper.make_node("Flatten", ["x"], ["flat"]),
         helper.make_node("Gemm", ["flat", "w", "b"], ["logits"]),
         helper.make_node("ArgMax", ["logits"], ["label"], axis=1, keepdims=0),
-        helper.make_node("ReduceSum", ["logits"], ["total"]),
+        helper.make_node("ReduceSum", ["logits"], ["total"], keepdims=0),
     ]
     declared = {
         "logits": helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, 3]),

@@ -157,9 +157,7 @@ def load_foreign(
     known = _PUBLISHED.get(name) or _Published(arch=_checked_name(name, path))
     shape = input_shape or _guessed_shape(known, tensors)
     if shape is None:
-        raise ModelError(
-            f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)"
-        )
+        raise ModelError(f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)")
     header = CheckpointHeader(
         arch=known.arch,
         num_classes=num_classes or _guessed_num_classes(tensors, path),

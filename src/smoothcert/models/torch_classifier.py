@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-import warnings
-from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -16,18 +14,18 @@ from torch import Tensor, nn
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, usable_cores
 from smoothcert.models.digests import feed, source_text
+from smoothcert.models.freezing import Forward, frozen_graph
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import InputArray, IntArray
 
 ROW_MULTIPLE = 16
-"""Batches are filled up to a multiple of this.
+"""Batches on the processor are filled up to a multiple of this.
 
-Matrix kernels treat the last few rows of an odd batch with another summation order. With whole multiples the
-logits of a row came out bit for bit the same whatever batch it was in (measured for every architecture here;
-see the tests), so that the batch size does not change a vote.
+Matrix kernels sum the rows of a very small batch, and the last rows of an odd one, in another order. With
+whole multiples the logits of a row came out bit for bit the same whatever batch it was in, wherever it stood
+there and however many threads worked (measured for every small architecture here, see the tests): so the
+batch size changes no vote.
 """
-
-Forward = Callable[[Tensor], Tensor]
 
 
 class TorchClassifier:
@@ -44,7 +42,7 @@ class TorchClassifier:
         network = private_copy(module, torch.device("cpu"))
         self.input_shape = input_shape
         self.num_classes = known_num_classes(_tried_num_classes(network, input_shape), num_classes)
-        frozen = None if input_shape is None else _frozen_graph(network, input_shape)
+        frozen = None if input_shape is None else frozen_graph(network, input_shape)
         self._forward: Forward = network if frozen is None else frozen
         self.backend = f"torch cpu {'eager' if frozen is None else 'frozen'}{_precision_note()}"
         self.description = _describe(module, self.num_classes)
@@ -125,7 +123,9 @@ def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
         raise ModelError(
             f"the module {type(module).__name__} cannot be copied ({error}); give a module that copy.deepcopy accepts"
         ) from error
-    return twin.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+    twin = twin.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
+    # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
+    return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
 
 
 def module_digest(network: nn.Module, *, backend: str) -> str:
@@ -197,43 +197,6 @@ def _tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) 
             f"the model answers 2 inputs with values of shape {tuple(logits.shape)}; expected logits (2, classes)"
         )
     return int(logits.shape[1])
-
-
-def _frozen_graph(network: nn.Module, input_shape: tuple[int, ...]) -> Forward | None:
-    """The traced, frozen and fused network, or None where that cannot be done faithfully."""
-    generator = torch.Generator().manual_seed(0)
-    batches = [torch.rand((rows, *input_shape), generator=generator) for rows in (16, 32, 48)]
-    try:
-        graph = _traced(network, batches[0])
-        # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
-        agrees = all(_same_logits(network, graph, batch) for batch in batches * 2)
-    except ModelError:
-        raise
-    except Exception:  # whatever a graph compiler may raise: the module itself still works
-        return None
-    return graph if agrees else None
-
-
-def _traced(network: nn.Module, example: Tensor) -> Forward:
-    with warnings.catch_warnings(), torch.no_grad():
-        # torch.jit is deprecated in favour of a compiler that needs a C++ tool chain on the user's machine.
-        warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
-        # Raised where Python code looks at values: the trace would hold one branch only.
-        warnings.filterwarnings("error", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        traced = torch.jit.trace(network, example, check_trace=False)  # type: ignore[no-untyped-call]
-        return cast(Forward, torch.jit.optimize_for_inference(traced))
-
-
-def _same_logits(network: nn.Module, graph: Forward, batch: Tensor) -> bool:
-    with torch.inference_mode():
-        expected, again, fused = network(batch), network(batch), graph(batch)
-    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    if not torch.allclose(expected, again, rtol=1e-5, atol=1e-5 * scale, equal_nan=True):
-        raise ModelError(
-            "the model gives different logits for the same batch; a base classifier must be "
-            "deterministic: noise belongs to the smoothing, and dropout must follow eval mode"
-        )
-    return torch.allclose(expected, fused, rtol=1e-4, atol=1e-4 * scale, equal_nan=True)
 
 
 def _filled_up(batch: InputArray) -> InputArray:

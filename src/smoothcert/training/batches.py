@@ -28,7 +28,9 @@ class Batches:
                 f"{dataset.name} has {len(dataset)} inputs in split {dataset.split}; training needs at least 2"
             )
         if int(dataset.labels.min()) < 0 or int(dataset.labels.max()) >= dataset.num_classes:
-            raise DataError(f"{dataset.name} has inputs without a label in 0 … {dataset.num_classes - 1}; training needs one each")
+            raise DataError(
+                f"{dataset.name} has inputs without a label in 0 … {dataset.num_classes - 1}; training needs one each"
+            )
         self._dataset = dataset
         self._batch = batch
         self._seed = seed

@@ -124,7 +124,9 @@ class _Loop:
         self._stop = stop
         self._settings = {**config.to_json(), "data": dataset.digest}
         self._standardise = channel_statistics(dataset) if config.standardise else None
-        self._module = _fresh_module(config, dataset, self._standardise).to(device)
+        module = _fresh_module(config, dataset, self._standardise)
+        # With channels last, convolutions train about one and a half times as fast on a processor.
+        self._module: nn.Module = module.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._optimizer = torch.optim.SGD(
             self._module.parameters(),
             lr=config.peak_rate,
