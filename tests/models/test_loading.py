@@ -137,6 +137,9 @@ class Predictor:
 
 class Holder:
     inner = Predictor()
+
+def broken():
+    return 1 / 0
 """
 
 
@@ -159,5 +162,7 @@ def test_users_code_is_imported_from_the_current_folder(user_module, name, sign)
 def test_users_code_that_is_not_there(user_module):
     with pytest.raises(ModelError, match="cannot be imported"):
         load_classifier("no_such_module_here:model")
+    with pytest.raises(ModelError, match="broken failed while it was imported: ZeroDivisionError"):
+        load_classifier(f"{user_module}:broken", num_classes=4)
     with pytest.raises(ModelError, match="no attribute 'absent'"):
         load_classifier(f"{user_module}:absent", num_classes=4)

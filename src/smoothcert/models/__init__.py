@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from smoothcert.errors import InputError, ModelError
+from smoothcert.errors import InputError, ModelError, SmoothcertError
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.base import BaseClassifier, DeviceClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
@@ -171,6 +171,10 @@ def _imported(spec: str) -> object:
             ) from error
         except AttributeError as error:
             raise ModelError(f"{spec}: {error}") from error
+        except SmoothcertError:
+            raise
+        except Exception as error:
+            raise ModelError(f"{spec} failed while it was imported: {type(error).__name__}: {error}") from error
 
 
 def _is_factory(found: Any) -> bool:

@@ -227,7 +227,7 @@ def _check_document(document: Any, tensors: Mapping[str, Tensor], path: Path) ->
 
 def _tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     hasher = hashlib.sha256()
-    feed_tensors(hasher, dict(tensors))
+    feed_tensors(hasher, tensors)
     return hasher.hexdigest()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, usable_cores
-from smoothcert.models.digests import feed, source_text
+from smoothcert.models.digests import Hasher, feed, source_text
 from smoothcert.models.freezing import Forward, frozen_graph
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import InputArray, IntArray
@@ -148,7 +149,7 @@ def module_digest(network: nn.Module, *, backend: str) -> str:
     return hasher.hexdigest()
 
 
-def feed_tensors(hasher: hashlib._Hash, tensors: dict[str, Tensor]) -> None:
+def feed_tensors(hasher: Hasher, tensors: Mapping[str, Tensor]) -> None:
     """Adds names, types, shapes and bytes, in the order of the names."""
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
