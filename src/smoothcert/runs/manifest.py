@@ -15,7 +15,7 @@ from smoothcert.errors import CorruptRunError
 from smoothcert.records import SCHEMA_VERSION, RunManifest
 
 _LIBRARIES = ("numpy", "scipy", "numba", "torch", "onnxruntime", "scikit-learn")
-_ROOMS_WITHOUT_INFLUENCE = {"cli", "analysis", "report"}
+_ROOMS_WITHOUT_INFLUENCE = {"cli", "analysis", "report", "training", "demo.py"}
 _NOT_COMPARED = "extra"
 
 
@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 @functools.cache
 def code_digest() -> str:
-    """SHA-256 of the source files that can change a result; printing and drawing are left out."""
+    """SHA-256 of the source files that can change a result; printing, drawing and training are left out."""
     package = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
