@@ -2,9 +2,10 @@
 
     python benchmarks/throughput.py [--seconds 6] [--models lenet,mlp] [--json FILE]
 
-`bare` is the same back end, the same number of single-threaded workers, on inputs made beforehand, at its own best batch size.
-`usual loop` is what most code does: repeat the input, torch.randn_like, add, argmax, count in numpy, batch 1000, torch's own threads.
-The three are measured in turn, several times over, and the medians compared, so that a noisy machine hits all of them alike.
+`bare` is the same back end, the same number of single-threaded workers, on inputs made beforehand, at its own best
+batch size. `usual loop` is what most code does: repeat the input, torch.randn_like, add, argmax, count in numpy,
+batch 1000, torch's own threads. The three are measured in turn, several times over, and the medians compared, so that
+a noisy machine hits all of them alike.
 """
 
 from __future__ import annotations

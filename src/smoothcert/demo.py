@@ -68,12 +68,15 @@ class Demo:
             arch="mlp", objective=GaussianAugmentation(sigma=sigma), seed=self.seed, epochs=self.epochs, batch=128
         )
         train(
-            config, load_dataset("digits", split="train"), out=self.model_path(sigma), resume=True, device="cpu", stop=stop
+            config,
+            load_dataset("digits", split="train"),
+            out=self.model_path(sigma),
+            resume=True,
+            device="cpu",
+            stop=stop,
         )
 
-    def certify(
-        self, sigma: float, *, stop: threading.Event | None = None, progress: Progress | None = None
-    ) -> None:
+    def certify(self, sigma: float, *, stop: threading.Event | None = None, progress: Progress | None = None) -> None:
         """Certified radii for the first test images; what is already stored is not done again."""
         job = Job(
             task="certify",

@@ -269,9 +269,10 @@ class SmoothedClassifier:
             raise InputError("inputs contain NaN or infinite values; remove or repair them before smoothing")
         if self.input_range is not None:
             low, high = float(array.min()), float(array.max())
-            if low < self.input_range[0] or high > self.input_range[1]:
+            least, most = self.input_range
+            if low < least or high > most:
                 raise InputError(
-                    f"inputs lie in [{low:.4g}, {high:.4g}], outside [{self.input_range[0]:g}, {self.input_range[1]:g}]: "
+                    f"inputs lie in [{low:.4g}, {high:.4g}], outside [{least:g}, {most:g}]: "
                     "sigma is in pixel units; put Standardise inside the model, or say input_range=None "
                     "(--input-range any) if this is meant"
                 )

@@ -50,7 +50,7 @@ def test_quoted_two_class_radii(p_a: float, p_b: float, radius: float) -> None:
 def test_never_above_the_formula(p_a: float, sigma: float) -> None:
     radius = float(gaussian_radius(p_a, sigma=sigma))
     formula = sigma * (special.ndtri(p_a) if p_a <= 0.5 else -special.ndtri(1 - p_a))
-    assert 0.0 <= radius
+    assert radius >= 0.0
     if formula > 0:
         assert radius <= formula
         assert radius >= formula * (1 - 1e-12) - 1e-13 * sigma

@@ -138,4 +138,3 @@ def test_unlabelled_data_can_be_certified(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32))
     points = finished(dataclasses.replace(JOB, data=str(tmp_path / "x.npy"), skip=1), tmp_path / "run")
     assert [point.label for point in points] == [None] * 3
-

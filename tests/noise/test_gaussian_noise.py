@@ -60,7 +60,9 @@ def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch)
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 30))
+@given(
+    st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 30)
+)
 def test_a_sample_depends_on_its_place_alone(seed: int, index: int, start: int, count: int, size: int) -> None:
     stream = StreamId(seed=seed, index=index, stage=Stage.ESTIMATION)
     together = standard_normals(stream, start=start, count=count, size=size)

@@ -15,7 +15,21 @@ def exact_cdf(z: float) -> mpmath.mpf:
     return mpmath.erfc(-mpmath.mpf(z) / mpmath.sqrt(2)) / 2
 
 
-PROBABILITIES = [1e-300, 1e-100, 1e-16, 1e-9, 0.001, 0.3, 0.5 - 1e-12, 0.5, 0.5 + 1e-12, 0.75, 0.99993, 1 - 1e-9, 1 - 2**-53]
+PROBABILITIES = [
+    1e-300,
+    1e-100,
+    1e-16,
+    1e-9,
+    0.001,
+    0.3,
+    0.5 - 1e-12,
+    0.5,
+    0.5 + 1e-12,
+    0.75,
+    0.99993,
+    1 - 1e-9,
+    1 - 2**-53,
+]
 
 
 @pytest.mark.parametrize("p", PROBABILITIES)

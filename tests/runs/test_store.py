@@ -143,7 +143,9 @@ def test_not_a_run(tmp_path: Path) -> None:
         RunStore.open(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"schema": 1}', b"\xff\xfe", b'{"schema":99,"task":1}'])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b'{"schema": 1}', b"\xff\xfe", b'{"schema":99,"task":1}']
+)
 def test_damaged_manifest(tmp_path: Path, content: bytes) -> None:
     RunStore.create(tmp_path / "run", manifest()).close()
     (tmp_path / "run" / "manifest.json").write_bytes(content)
@@ -217,8 +219,8 @@ def test_tallies_refuse_to_merge_wrongly() -> None:
     first, second = point(1).tallies[1:]
     assert (first + second).n == 1000
     with pytest.raises(InputError, match="counted twice"):
-        first + first  # noqa: B018
+        first + first
     with pytest.raises(InputError, match="different streams"):
-        first + point(2).tallies[2]  # noqa: B018
+        first + point(2).tallies[2]
     with pytest.raises(InputError, match="different streams"):
-        point(1).tallies[0] + second  # noqa: B018
+        point(1).tallies[0] + second

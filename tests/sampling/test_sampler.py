@@ -1,5 +1,6 @@
 """Counting votes: right, whatever the batch, the workers, the order; bounded memory; honest errors."""
 
+import itertools
 import threading
 from collections.abc import Callable
 
@@ -88,7 +89,8 @@ def test_shards_merge_to_the_whole(n: int, data: st.DataObject) -> None:
     x = inputs(1)
     whole = sampler.tally(x, [Request(row=0, stream=stream, sigma=0.5, start=0, stop=n)])[0]
     parts = sampler.tally(
-        x, [Request(row=0, stream=stream, sigma=0.5, start=a, stop=b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        x,
+        [Request(row=0, stream=stream, sigma=0.5, start=a, stop=b) for a, b in itertools.pairwise(edges)],
     )
     assert merge(parts) == whole
     assert merge(reversed(parts)) == whole
@@ -168,7 +170,9 @@ def test_device_path_counts_like_the_host_path() -> None:
     on_host = as_classifier(module, num_classes=CLASSES, input_shape=SHAPE, device="cpu")
     assert not isinstance(on_host, DeviceClassifier)
     x = inputs(4)
-    assert Sampler(on_device, batch=50).tally(x, requests(4, 333)) == Sampler(on_host, batch=64).tally(x, requests(4, 333))
+    assert Sampler(on_device, batch=50).tally(x, requests(4, 333)) == Sampler(on_host, batch=64).tally(
+        x, requests(4, 333)
+    )
 
 
 def test_device_path_reports_stray_votes() -> None:
@@ -189,7 +193,7 @@ def test_segments_cover_everything_once(n: int) -> None:
     cut = segments(n)
     assert cut[0][0] == 0
     assert cut[-1][1] == n
-    assert all(a[1] == b[0] for a, b in zip(cut[:-1], cut[1:], strict=True))
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(cut))
     assert all(start < stop for start, stop in cut)
     for prefix in (100, 1000, 10_000, 100_000):
         assert prefix >= n or any(stop == prefix for _, stop in cut)
@@ -197,7 +201,9 @@ def test_segments_cover_everything_once(n: int) -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 40))
 def test_batches_are_full_but_the_last(sizes: list[int], batch: int) -> None:
-    wanted = [Request(row=0, stream=StreamId(0, i, Stage.SELECTION), sigma=1.0, start=0, stop=s) for i, s in enumerate(sizes)]
+    wanted = [
+        Request(row=0, stream=StreamId(0, i, Stage.SELECTION), sigma=1.0, start=0, stop=s) for i, s in enumerate(sizes)
+    ]
     batches = list(batch_slices(wanted, batch=batch))
     fills = [b[-1].last_row for b in batches]
     assert all(fill == batch for fill in fills[:-1])

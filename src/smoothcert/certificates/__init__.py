@@ -19,9 +19,9 @@ from smoothcert.certificates.historical import HISTORICAL, lecuyer_radius, li_ra
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity
 
-CERTIFICATES: Mapping[str, Certificate] = {
-    certificate.name: certificate for certificate in (GaussianCertificate(), GaussianTwoClassCertificate(), *HISTORICAL)
-}
+_ALL: tuple[Certificate, ...] = (GaussianCertificate(), GaussianTwoClassCertificate(), *HISTORICAL)
+
+CERTIFICATES: Mapping[str, Certificate] = {certificate.name: certificate for certificate in _ALL}
 
 __all__ = [
     "CERTIFICATES",
@@ -43,7 +43,7 @@ def get_certificate(name: str) -> Certificate:
 
 
 def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma: float) -> float:
-    """The radius of the form of a theorem that needs exactly these quantities, for one input; 0 if nothing is certified."""
+    """One radius by the form of a theorem that needs exactly these quantities; 0 if nothing is certified."""
     forms = [certificate for certificate in CERTIFICATES.values() if certificate.family == family]
     if not forms:
         families = dict.fromkeys(certificate.family for certificate in CERTIFICATES.values())
@@ -54,7 +54,7 @@ def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma
         given = " and ".join(f"--{quantity}" for quantity in quantities) or "nothing"
         raise InputError(f"the {family} radius needs {wanted}; {given} was given")
     _check_values(quantities, sigma=sigma)
-    return float(form.radius({q: np.float64(value) for q, value in quantities.items()}, sigma=sigma))
+    return float(form.radius({q: np.asarray(value) for q, value in quantities.items()}, sigma=sigma))
 
 
 def _check_values(quantities: Mapping[Quantity, float], *, sigma: float) -> None:

@@ -18,10 +18,17 @@ class Certificate(Protocol):
     needs: the quantities that must be bounded; this decides what is sampled and how α is split.
     """
 
-    name: str
-    family: str
-    norm: Norm
-    needs: tuple[Quantity, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def family(self) -> str: ...
+
+    @property
+    def norm(self) -> Norm: ...
+
+    @property
+    def needs(self) -> tuple[Quantity, ...]: ...
 
     def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
         """Certified radii, rounded down; 0 where nothing is certified.

@@ -6,6 +6,7 @@ that misses the supremum is still sound; it only gives away a little.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -84,7 +85,8 @@ def _prepare(
 def _log_cosh(x: FloatArray) -> FloatArray:
     """log cosh x without overflow."""
     size = np.abs(x)
-    return size + np.log1p(np.exp(-2.0 * size)) - np.log(2.0)
+    value: FloatArray = size + np.log1p(np.exp(-2.0 * size)) - math.log(2.0)
+    return value
 
 
 def _maximise(value: Callable[[FloatArray], FloatArray], *, low: FloatArray, high: FloatArray) -> FloatArray:

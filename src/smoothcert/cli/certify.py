@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,7 +16,8 @@ def certify(
     out: o.Out = None,
     resume: o.Resume = None,
     certificate: Annotated[
-        str, typer.Option("--certificate", help="gaussian, gaussian-two-class, or a baseline: lecuyer, li (-two-class).")
+        str,
+        typer.Option("--certificate", help="gaussian, gaussian-two-class, or a baseline: lecuyer, li (-two-class)."),
     ] = "gaussian",
     n0: Annotated[int, typer.Option("--n0", help="Samples that choose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", help="Fresh samples that prove it.")] = 100_000,
@@ -49,6 +49,7 @@ def certify(
     job = Job(
         task="certify", model=model, data=data, sigma=sigma, n0=n0, n=n, alpha=alpha, certificate=certificate,
         batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, num_classes=num_classes,
-        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device, workers=workers,
+        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device,
+        workers=workers,
     )  # fmt: skip
     run_job(job, out or o.default_out("certify", model, data, sigma), as_json=as_json)

@@ -24,7 +24,9 @@ def demo(
         for sigma in show.sigmas:
             typer.echo(f"sigma {sigma:g}: training on digits", err=True)
             show.train(sigma, stop=stop)
-            typer.echo(f"sigma {sigma:g}: certifying {show.inputs} test images with {show.n} noisy copies each", err=True)
+            typer.echo(
+                f"sigma {sigma:g}: certifying {show.inputs} test images with {show.n} noisy copies each", err=True
+            )
             with samples_progress(show.samples) as progress:
                 show.certify(sigma, stop=stop, progress=progress)
     typer.echo(show.write_tables())

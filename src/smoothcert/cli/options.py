@@ -41,9 +41,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def required(*, model: str | None, data: str | None, sigma: float | None) -> tuple[str, str, float]:
     """The three settings a new run cannot do without."""
     if model is None or data is None or sigma is None:
-        missing = [
-            name for name, value in (("--model", model), ("--data", data), ("--sigma", sigma)) if value is None
-        ]
+        missing = [name for name, value in (("--model", model), ("--data", data), ("--sigma", sigma)) if value is None]
         raise InputError(f"a new run needs {', '.join(missing)}; to go on with an old one give --resume RUN")
     return model, data, sigma
 

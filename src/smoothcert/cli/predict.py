@@ -41,6 +41,7 @@ def predict(
     job = Job(
         task="predict", model=model, data=data, sigma=sigma, n=n, alpha=alpha,
         batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, num_classes=num_classes,
-        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device, workers=workers,
+        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device,
+        workers=workers,
     )  # fmt: skip
     run_job(job, out or o.default_out("predict", model, data, sigma), as_json=as_json)

@@ -1,4 +1,4 @@
-"""Progress of long work on the terminal: rate and time left, or a plain line now and then where there is no terminal."""
+"""Progress of long work: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ _SECONDS_BETWEEN_LINES = 20.0
 def samples_progress(total: int, *, done: int = 0, quiet: bool = False) -> Iterator[Callable[[int], None]]:
     """A callback that takes the number of samples just finished; safe to call from any thread."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     if quiet:

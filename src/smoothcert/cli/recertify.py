@@ -13,14 +13,16 @@ def recertify(
     run: Annotated[Path, typer.Argument(help="A run directory made by `certify`.")],
     alpha: Annotated[float | None, typer.Option("--alpha", help="The new error probability.")] = None,
     n: Annotated[int | None, typer.Option("--n", help="Use the first N samples only.")] = None,
-    certificate: Annotated[str | None, typer.Option("--certificate", help="Another theorem over the same votes.")] = None,
+    certificate: Annotated[
+        str | None, typer.Option("--certificate", help="Another theorem over the same votes.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also store the result as a run of its own.")] = None,
     radii: Annotated[str | None, typer.Option("--radii", help="Radii of the table, as in `table`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, as `table --json` does.")] = False,
 ) -> None:
     """Recompute every radius of a run from its stored votes.
 
-    Whichever settings you report must be fixed before looking at the results: the best of several is not covered by alpha.
+    Fix the settings you report before looking at the results: alpha does not cover the best of several.
     """
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.summary import default_radii, parse_radii, summarise

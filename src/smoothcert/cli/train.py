@@ -57,7 +57,7 @@ def train(
         arch=arch, objective=GaussianAugmentation(sigma=sigma), seed=_seed(seed, out, resume=resume), epochs=epochs,
         batch=batch, peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
     )  # fmt: skip
-    wanted = "default" if input_range is None else parse_input_range(input_range)
+    wanted = parse_input_range(input_range)
     dataset = load_dataset(data, split="train", root=data_root, input_range=wanted)
     try:
         held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)

@@ -68,8 +68,10 @@ def load_dataset(
     return _load_path(name_or_path, split, input_range, input_shape, num_classes)
 
 
-def parse_input_range(text: str) -> InputRange:
-    """What the command line means: "any" for None, "LOW,HIGH" for a range."""
+def parse_input_range(text: str | None) -> InputRange | Literal["default"]:
+    """What the command line means: nothing given is the default, "any" is None, "LOW,HIGH" a range."""
+    if text is None:
+        return "default"
     if text.strip().lower() == "any":
         return None
     try:

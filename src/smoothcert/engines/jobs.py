@@ -104,8 +104,8 @@ def prepare(
         job.data,
         split=job.split,
         root=None if job.data_root is None else Path(job.data_root),
+        input_range=parse_input_range(job.input_range),
         progress=data_progress,
-        **({} if job.input_range is None else {"input_range": parse_input_range(job.input_range)}),
     )
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
     smoothed = _smoothed(job, dataset)
@@ -114,9 +114,7 @@ def prepare(
         notice("measuring the best batch size …")
     batch = smoothed.tune(dataset.input_shape)
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}")
-    study = Study(
-        smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate
-    )
+    study = Study(smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate)
     manifest = _manifest(job, study)
     with RunStore.resume(out, manifest) if exists else RunStore.create(out, manifest) as store:
         yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
@@ -160,7 +158,8 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
     largest = int(dataset.labels.max())
     if largest >= smoothed.classifier.num_classes:
         raise DataError(
-            f"{job.data} has labels up to {largest}, but {job.model} knows {smoothed.classifier.num_classes} classes only"
+            f"{job.data} has labels up to {largest}, but {job.model} knows only "
+            f"{smoothed.classifier.num_classes} classes"
         )
 
 

@@ -32,8 +32,8 @@ def recertify_run(
 ) -> Recertified:
     """Recompute every point of a run; what is not given stays as it was.
 
-    Each result is valid at its own α. Trying many settings and keeping the best is a choice after looking, which the α of none of
-    them covers.
+    Each result is valid at its own α. Trying many settings and keeping the best is a choice after looking, which the
+    α of none of them covers.
     """
     with RunStore.open(path) as store:
         manifest, points = store.manifest, store.points()

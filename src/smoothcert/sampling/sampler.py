@@ -79,7 +79,8 @@ class Sampler:
             self._work(counters[0], batches, progress)
         else:
             self._work_in_threads(counters, batches, progress)
-        return np.sum([counter.counts() for counter in counters], axis=0)
+        total_counts: IntArray = np.sum([counter.counts() for counter in counters], axis=0)
+        return total_counts
 
     def _new_counter(self, inputs: InputArray, requests: Sequence[Request], rows: int) -> VoteCounter:
         if isinstance(self.classifier, DeviceClassifier):

@@ -73,11 +73,9 @@ def sign_test_p_value(first: ArrayLike, second: ArrayLike) -> FloatArray:
 
 def _upper_tail(hits: FloatArray, misses: FloatArray, p: FloatArray) -> FloatArray:
     """P(Bin(hits + misses, p) ≥ hits), from whichever of p and 1-p is small."""
-    return np.where(
-        p > 0.5,
-        special.betaincc(misses + 1.0, hits, 1.0 - p),
-        special.betainc(hits, misses + 1.0, p),
-    )
+    from_complement: FloatArray = special.betaincc(misses + 1.0, hits, 1.0 - p)
+    directly: FloatArray = special.betainc(hits, misses + 1.0, p)
+    return np.where(p > 0.5, from_complement, directly)
 
 
 def _check_alpha(alpha: float) -> None:
