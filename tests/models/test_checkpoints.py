@@ -57,6 +57,8 @@ def test_round_trip(tmp_path, standardise):
 def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path):
     save_checkpoint(tmp_path / "new" / "m.safetensors", small_net(), header())
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["m.safetensors"]
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "new" / "m.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_existing_files_are_not_overwritten_unless_told(tmp_path):

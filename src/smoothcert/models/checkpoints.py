@@ -7,10 +7,11 @@ and a digest of the tensors, so that damage is noticed. Files of others are read
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -182,19 +183,17 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Mapping[s
     safetensors = _import_safetensors()
     stamped = {**document, "tensors_sha256": _tensors_digest(tensors)}
     data = safetensors.torch.save(dict(tensors), metadata={_METADATA_KEY: json.dumps(stamped, allow_nan=False)})
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
-    try:
-        with os.fdopen(handle, "wb") as stream:
+        with temporary.open("xb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 

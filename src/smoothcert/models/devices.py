@@ -53,16 +53,6 @@ def _cuda_device(index: int | None) -> torch.device:
     return torch.device("cuda", 0 if index is None else index)
 
 
-def synchronise(device: torch.device) -> None:
-    """Waits until everything queued on `device` is done, so that a clock read afterwards is honest."""
-    import torch
-
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
-
-
 def usable_cores() -> int:
     """Processor cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
