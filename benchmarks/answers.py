@@ -1,6 +1,6 @@
 """How long the verbs that need no model take to answer, beside the interpreter's own start, in one run.
 
-    python benchmarks/answers.py RUN_OR_LOG
+python benchmarks/answers.py RUN_OR_LOG
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ from torch import nn
 from smoothcert.models import as_classifier
 from smoothcert.models.architectures import build
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.devices import usable_cores
 from smoothcert.records import Stage, StreamId
-from smoothcert.sampling import Request, Sampler, available_cores, measure_batch
+from smoothcert.sampling import Request, Sampler, measure_batch
 
 SHAPE = (1, 28, 28)
 BATCHES = (64, 128, 256, 512, 1024)
@@ -47,7 +48,7 @@ def bare_rate(classifier: BaseClassifier, *, batch: int, seconds: float) -> floa
             finished += batch
         rates.append(finished / elapsed)
 
-    threads = [threading.Thread(target=work) for _ in range(min(available_cores(), classifier.concurrency))]
+    threads = [threading.Thread(target=work) for _ in range(min(usable_cores(), classifier.concurrency))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -38,7 +38,7 @@ class Probe:
     def __init__(self, concurrency: int = 8, answer: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
         self.concurrency = concurrency
         self.largest = 0
-        self.prepared: set[int] = set()
+        self.prepared: list[int] = []
         self._answer = answer or (lambda batch: logits(batch).argmax(axis=1))
 
     def classify(self, batch: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ class Probe:
         return self._answer(batch)
 
     def prepare_thread(self) -> None:
-        self.prepared.add(threading.get_ident())
+        self.prepared.append(threading.get_ident())
 
 
 def requests(m: int, n: int, *, seed: int = 3) -> list[Request]:

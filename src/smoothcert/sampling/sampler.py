@@ -8,7 +8,6 @@ nothing: the content of a batch is fixed by the requests and the batch size.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -17,6 +16,7 @@ import numpy as np
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier, DeviceClassifier
+from smoothcert.models.devices import usable_cores
 from smoothcert.noise import add_gaussian
 from smoothcert.records import InputArray, IntArray, Tally
 from smoothcert.sampling.plan import Request, Slice, batch_slices
@@ -38,7 +38,7 @@ class Sampler:
             raise InputError(f"workers={workers} must be at least 1")
         self.classifier = classifier
         self.batch = batch
-        self.workers = min(workers or available_cores(), classifier.concurrency)
+        self.workers = min(workers or usable_cores(), classifier.concurrency)
 
     def tally(
         self, inputs: InputArray, requests: Sequence[Request], *, progress: Progress | None = None
@@ -199,10 +199,3 @@ class _SharedBatches:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
