@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -59,8 +60,13 @@ app.command()(export)
 app.command()(radius)
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    typer.echo(f"smoothcert: {message}", err=True)
+
+
 def run() -> None:
     """Entry point of the console script: one sentence and an exit code for every error that is foreseen."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except SmoothcertError as error:

@@ -84,15 +84,15 @@ def _plain_lines(total: int, done: int) -> Callable[[int], None]:
 
 
 @contextlib.contextmanager
-def stop_on_interrupt() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one stops at once."""
+def stop_on_interrupt(piece: str = "shard") -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one stops at once. piece: what is still finished."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        typer.echo("\nfinishing the current shard; press Ctrl-C again to stop at once", err=True)
+        typer.echo(f"\nfinishing the current {piece}; press Ctrl-C again to stop at once", err=True)
 
     previous = signal.signal(signal.SIGINT, handle)
     try:

@@ -63,7 +63,7 @@ def train(
         held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)
     except DataError:  # a file of the user's may hold training data only; then accuracy is measured on that
         held_out = None
-    with stop_on_interrupt() as stop, _shown_progress() as progress:
+    with stop_on_interrupt("batch") as stop, _shown_progress() as progress:
         trained = run_training(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
             progress=progress, stop=stop,
