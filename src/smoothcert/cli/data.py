@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from smoothcert.data import DatasetInfo, FetchReport
+    from smoothcert.data import DatasetInfo
 
 app = typer.Typer(help="List and fetch datasets.", no_args_is_help=True)
 
@@ -45,7 +45,12 @@ def fetch_command(
     as_json: JsonOption = False,
 ) -> None:
     """Fetch a dataset, check it, and keep it."""
-    report = _fetch_with_progress(name, root=root, source_folder=source_folder)
+    from smoothcert.cli.progress import fetch_progress
+    from smoothcert.data import fetch
+
+    # Progress goes to stderr, so that stdout stays clean for the result.
+    with fetch_progress() as progress:
+        report = fetch(name, root=root, source_folder=source_folder, progress=progress)
     if as_json:
         folder = None if report.folder is None else str(report.folder)
         typer.echo(
@@ -65,24 +70,6 @@ def fetch_command(
     else:
         verb = "fetched and checked" if report.fetched else "already here and intact"
         typer.echo(f"{report.name}: {verb}, {report.size:,} bytes in {report.folder} (from {report.source})")
-
-
-def _fetch_with_progress(name: str, *, root: Path | None, source_folder: Path | None) -> FetchReport:
-    """Progress goes to stderr, so that stdout stays clean for the result."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
-
-    from smoothcert.data import Progress, fetch
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=None)
-
-        def show(progress: Progress) -> None:
-            bar.update(task, description=progress.message, completed=progress.done, total=progress.total)
-
-        return fetch(name, root=root, source_folder=source_folder, progress=show)
 
 
 def _as_object(info: DatasetInfo) -> dict[str, Any]:

@@ -8,8 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from smoothcert.data import Progress as FetchStep
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -46,6 +50,26 @@ def samples_progress(total: int, *, done: int = 0, quiet: bool = False) -> Itera
             task = bars.add_task("sampling", total=total, completed=done, rate="")
             rate = _Rate()
             yield lambda count: bars.update(task, advance=count, rate=rate.add(count))
+
+
+@contextlib.contextmanager
+def fetch_progress() -> Iterator[Callable[[FetchStep], None]]:
+    """A callback for datasets being fetched; nothing is shown until there is something to tell."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None)
+
+    def show(step: FetchStep) -> None:
+        bar.start()
+        bar.update(task, description=step.message, completed=step.done, total=step.total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 class _Rate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.summary import default_radii, summarise
 from smoothcert.analysis.tables import render, summary_table
-from smoothcert.cli.progress import samples_progress, stop_on_interrupt
+from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
 from smoothcert.engines.jobs import Job, prepare
 from smoothcert.engines.local import run_study
 from smoothcert.errors import InterruptedRunError
@@ -20,7 +21,9 @@ from smoothcert.runs.load import load_results
 
 def run_job(job: Job, out: Path, *, as_json: bool) -> None:
     """Run or resume, then print what came out."""
-    with prepare(job, out, notice=lambda text: typer.echo(text, err=True)) as run:
+    with contextlib.ExitStack() as stack:
+        with fetch_progress() as fetching:
+            run = stack.enter_context(prepare(job, out, notice=_say, fetching=fetching))
         per_input = run.study.samples_per_input
         total = len(run.indices) * per_input
         if run.finished:
@@ -36,6 +39,10 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
                     f"Go on with: smoothcert {job.task} --resume {shlex.quote(str(out))}"
                 ) from error
     _print_summary(out, as_json=as_json)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _print_summary(out: Path, *, as_json: bool) -> None:

@@ -42,7 +42,7 @@ def train(
 
     Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on.
     """
-    from smoothcert.cli.progress import stop_on_interrupt
+    from smoothcert.cli.progress import fetch_progress, stop_on_interrupt
     from smoothcert.data import load_dataset, parse_input_range
     from smoothcert.errors import DataError, InputError
     from smoothcert.models.devices import import_torch
@@ -58,7 +58,8 @@ def train(
         batch=batch, peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
     )  # fmt: skip
     wanted = parse_input_range(input_range)
-    dataset = load_dataset(data, split="train", root=data_root, input_range=wanted)
+    with fetch_progress() as fetching:
+        dataset = load_dataset(data, split="train", root=data_root, input_range=wanted, progress=fetching)
     try:
         held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)
     except DataError:  # a file of the user's may hold training data only; then accuracy is measured on that

@@ -13,8 +13,7 @@ from typing import Any, Literal, Self
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import check_can_certify, check_can_predict
-from smoothcert.data import Dataset, load_dataset, parse_input_range
-from smoothcert.data.progress import ProgressCallback
+from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range
 from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError
 from smoothcert.models import load_classifier
@@ -93,9 +92,12 @@ class PreparedRun:
 
 @contextmanager
 def prepare(
-    job: Job, out: Path, *, notice: Notice = lambda _: None, data_progress: ProgressCallback | None = None
+    job: Job, out: Path, *, notice: Notice = lambda _: None, fetching: ProgressCallback | None = None
 ) -> Iterator[PreparedRun]:
-    """Load everything, then create the run, or resume it if `out` holds one with the same manifest."""
+    """Load everything, then create the run, or resume it if `out` holds one with the same manifest.
+
+    notice hears what is being done; fetching hears how far the download of a dataset is.
+    """
     job.check()
     exists = RunStore.exists(out)
     if exists:
@@ -105,7 +107,7 @@ def prepare(
         split=job.split,
         root=None if job.data_root is None else Path(job.data_root),
         input_range=parse_input_range(job.input_range),
-        progress=data_progress,
+        progress=fetching,
     )
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
     smoothed = _smoothed(job, dataset)
