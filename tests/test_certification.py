@@ -6,7 +6,8 @@ import pytest
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import Votes, certify_votes, check_can_certify, check_can_predict, recertify_points
 from smoothcert.errors import InputError
-from smoothcert.records import Outcome, Quantity, Stage, StreamId, Tally
+from smoothcert.records import Guarantee, Norm, Outcome, Quantity, Stage, StreamId, Tally
+from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper
 
 
 def votes(selection: list[int], estimation: list[int], *, invalid_selection: int = 0, invalid: int = 0) -> Votes:
@@ -63,8 +64,17 @@ def test_all_invalid_is_a_failure_with_a_reason() -> None:
 def test_alpha_recorded_is_alpha_spent() -> None:
     point = certify(votes([100, 0], [9000, 1000]), "gaussian-two-class", alpha=0.01)
     assert point.bounds is not None
-    assert point.bounds.alpha <= 0.01
-    assert set(point.bounds.quantities) == {Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER}
+    assert point.bounds.alpha == 0.01
+    lower, upper = (point.bounds.quantities[q] for q in (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER))
+    assert (lower.alpha, upper.alpha) == (0.005, 0.005)
+    assert lower.value == clopper_pearson_lower(9000, 10_000, alpha=0.005)
+    assert upper.value == clopper_pearson_upper(1000, 10_000, alpha=0.005)
+
+
+def test_the_sentence_never_claims_certainty() -> None:
+    guarantee = Guarantee(label=1, radius=0.5, norm=Norm.L2, alpha=1e-7)
+    assert "at most 1e-07" in str(guarantee)
+    assert "closer than 0.5" in str(guarantee)
 
 
 def test_smaller_alpha_smaller_radius() -> None:
@@ -85,12 +95,14 @@ def test_n_too_small_says_the_smallest_useful_one() -> None:
     with pytest.raises(InputError, match="n ≥ 11"):
         check_can_predict(n=10, alpha=0.001)
     check_can_predict(n=11, alpha=0.001)
-    for n in (0, -5):
-        with pytest.raises(InputError, match="at least 1"):
-            check_can_certify(get_certificate("gaussian"), n=n, alpha=0.001)
+    for n in (0, -5, 10**20, 1e3):
+        with pytest.raises(InputError, match="number of samples"):
+            check_can_certify(get_certificate("gaussian"), n=n, alpha=0.001)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="number of samples"):
+            check_can_certify(get_certificate("gaussian"), n=100, n0=n, alpha=0.001)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, -0.1, float("nan")])
+@pytest.mark.parametrize("alpha", [0.0, 0.5, -0.1, float("nan"), 5e-324])
 def test_alpha_out_of_range(alpha: float) -> None:
     with pytest.raises(InputError, match="alpha"):
         check_can_certify(get_certificate("gaussian"), n=1000, alpha=alpha)

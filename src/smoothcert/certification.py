@@ -13,6 +13,7 @@ import numpy as np
 from smoothcert.certificates import Certificate
 from smoothcert.errors import InputError
 from smoothcert.records import (
+    MOST_SAMPLES,
     Bounds,
     CertifiedPoint,
     IntArray,
@@ -24,7 +25,7 @@ from smoothcert.records import (
     merge,
 )
 from smoothcert.sampling.thinning import first_samples
-from smoothcert.statistics import bound_votes, plurality, sign_test_p_value, significant_plurality
+from smoothcert.statistics import bound_votes, check_alpha, plurality, sign_test_p_value, significant_plurality
 
 _USEFUL_N = 100_000
 _SEARCH_LIMIT = 10**6
@@ -145,18 +146,23 @@ def _stored_votes(point: CertifiedPoint, n: int | None) -> Votes:
     )
 
 
-def check_alpha(alpha: float) -> None:
-    if not 0.0 < alpha < 0.5:
+def check_samples(name: str, count: int, *, least: int = 1) -> None:
+    """Refuse a number of samples that is no number of samples."""
+    if not isinstance(count, int | np.integer) or not least <= count <= MOST_SAMPLES:
         raise InputError(
-            f"alpha={alpha} is outside (0, 0.5): it is the probability that a certificate is wrong; 0.001 is usual"
+            f"{name}={count} is not a number of samples: a whole number from {least} to {MOST_SAMPLES} was expected"
         )
 
 
-def check_can_certify(certificate: Certificate, *, n: int, alpha: float) -> None:
-    """Refuse an n at which even unanimous votes prove nothing, and say the smallest n that can."""
+def check_can_certify(certificate: Certificate, *, n: int, alpha: float, n0: int | None = None) -> None:
+    """Refuse an n at which even unanimous votes prove nothing, and say the smallest n that can.
+
+    n0, where given, must be able to choose a class.
+    """
     check_alpha(alpha)
-    if n < 1:
-        raise InputError(f"n={n} must be at least 1; use {_USEFUL_N} for useful radii")
+    if n0 is not None:
+        check_samples("n0", n0)
+    check_samples("n", n)
     if _unanimous_radius(certificate, n, alpha) > 0:
         return
     smallest = next(m for m in range(n + 1, _SEARCH_LIMIT) if _unanimous_radius(certificate, m, alpha) > 0)
@@ -176,7 +182,8 @@ def _unanimous_radius(certificate: Certificate, n: int, alpha: float) -> float:
 def check_can_predict(*, n: int, alpha: float) -> None:
     """Refuse an n at which even unanimous votes are not significant, and say the smallest n that is."""
     check_alpha(alpha)
-    if n >= 1 and float(sign_test_p_value(n, 0)) <= alpha:
+    check_samples("n", n)
+    if float(sign_test_p_value(n, 0)) <= alpha:
         return
     smallest = next(m for m in range(1, _SEARCH_LIMIT) if float(sign_test_p_value(m, 0)) <= alpha)
     raise InputError(

@@ -12,6 +12,7 @@ from smoothcert.analysis.reporting import TableRequest, results_table
 from smoothcert.data import load_dataset
 from smoothcert.engines.jobs import Job, prepare
 from smoothcert.engines.local import run_study
+from smoothcert.errors import ManifestMismatchError, RunError
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.load import load_all
 from smoothcert.sampling.sampler import Progress
@@ -90,8 +91,11 @@ class Demo:
             seed=self.seed,
             device="cpu",
         )
-        with prepare(job, self.run_path(sigma)) as run:
-            run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
+        try:
+            with prepare(job, self.run_path(sigma)) as run:
+                run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
+        except ManifestMismatchError as error:
+            raise RunError(f"{self.out} holds an older demonstration; remove it, or give another --out") from error
 
     def write_tables(self) -> str:
         """table.txt, table.md and table.tex; returns the text."""

@@ -5,6 +5,7 @@
     ├── MissingExtraError     an optional package is not installed (exit 2)
     ├── DataError             a dataset is unknown, missing, corrupt or of the wrong shape (exit 3)
     ├── ModelError            a model cannot be loaded, or does not answer as a classifier must (exit 4)
+    │   └── BatchTooLargeError    memory does not hold a batch of this size
     ├── RunError              a run directory or a log cannot be used (exit 5)
     │   ├── RunBusyError          another process is writing to it
     │   ├── ManifestMismatchError it was made with other settings
@@ -49,6 +50,10 @@ class ModelError(SmoothcertError):
     """A model cannot be loaded, or does not answer as a classifier must."""
 
     exit_code = 4
+
+
+class BatchTooLargeError(ModelError):
+    """Memory does not hold a batch of this size."""
 
 
 class RunError(SmoothcertError):

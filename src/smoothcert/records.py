@@ -25,6 +25,9 @@ IntArray = NDArray[np.int64]
 
 SCHEMA_VERSION = 1
 
+MOST_SAMPLES = 10**12
+"""More samples of one input than anybody will draw; counts up to here are exact in float64."""
+
 
 class Stage(enum.IntEnum):
     """What a sample is drawn for. The value is part of the random counter: stages never share a draw."""
@@ -219,7 +222,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         return (
-            f"With probability at least {1 - self.alpha:g} over the sampling, the smoothed classifier answers class "
+            f"Except with probability at most {self.alpha!r} over the sampling, the smoothed classifier answers class "
             f"{self.label} at every point closer than {self.radius!r} in {self.norm} distance."
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Iterator, Sequence, Set
@@ -21,6 +20,7 @@ from smoothcert.certification import (
 from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
+from smoothcert.noise import check_sigma
 from smoothcert.records import CertifiedPoint, InputArray, Stage, StreamId, Tally
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
@@ -50,10 +50,7 @@ class SmoothedClassifier:
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
-        if not (math.isfinite(sigma) and sigma > 0):
-            raise InputError(
-                f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)"
-            )
+        check_sigma(sigma)
         self._model = model
         self._num_classes = num_classes
         self._device = device
@@ -73,7 +70,7 @@ class SmoothedClassifier:
         *,
         n: int = 100_000,
         alpha: float = 0.001,
-        labels: Sequence[int] | None = None,
+        labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[CertifiedPoint]:
@@ -90,7 +87,7 @@ class SmoothedClassifier:
         *,
         n: int,
         alpha: float,
-        labels: Sequence[int] | None = None,
+        labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         done: Set[int] = frozenset(),
         progress: Progress | None = None,
@@ -117,7 +114,7 @@ class SmoothedClassifier:
         n: int = 100_000,
         alpha: float = 0.001,
         certificate: str | Certificate = "gaussian",
-        labels: Sequence[int] | None = None,
+        labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[CertifiedPoint]:
@@ -146,7 +143,7 @@ class SmoothedClassifier:
         n: int,
         alpha: float,
         certificate: str | Certificate = "gaussian",
-        labels: Sequence[int] | None = None,
+        labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         done: Set[int] = frozenset(),
         progress: Progress | None = None,
@@ -157,9 +154,7 @@ class SmoothedClassifier:
         batch holds the same samples as in an uninterrupted run.
         """
         theorem = get_certificate(certificate) if isinstance(certificate, str) else certificate
-        check_can_certify(theorem, n=n, alpha=alpha)
-        if n0 < 1:
-            raise InputError(f"n0={n0} must be at least 1: some samples must choose the class; 100 is usual")
+        check_can_certify(theorem, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
@@ -239,19 +234,21 @@ class SmoothedClassifier:
         return [rows[at : at + size] for at in range(0, len(rows), size)]
 
     def _prepare(
-        self, x: Any, labels: Sequence[int] | None, indices: Sequence[int] | None
+        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None
     ) -> tuple[InputArray, list[int], list[int | None]]:
         inputs = self.check_inputs(x)
         self.tune(inputs.shape[1:])
         if indices is None:
             indices = range(self._next_index, self._next_index + len(inputs))
-            self._next_index += len(inputs)
         if len(indices) != len(inputs) or (labels is not None and len(labels) != len(inputs)):
             raise InputError(
                 f"{len(inputs)} inputs came with {len(indices)} indices and "
                 f"{'no' if labels is None else len(labels)} labels; one each is needed"
             )
-        known: list[int | None] = [None] * len(inputs) if labels is None else [int(label) for label in labels]
+        if len(set(indices)) != len(indices):
+            raise InputError("an index was given twice: two inputs would share their noise")
+        self._next_index = max(self._next_index, max(indices) + 1)
+        known: list[int | None] = [None] * len(inputs) if labels is None else list(labels)
         return inputs, [int(index) for index in indices], known
 
     def check_inputs(self, x: Any) -> InputArray:
@@ -265,10 +262,13 @@ class SmoothedClassifier:
             raise InputError(f"inputs have shape {array.shape}; a batch of shape {wanted} was expected")
         if len(array) == 0:
             raise InputError("there are no inputs to work on: the batch is empty")
-        if not np.isfinite(array).all():
-            raise InputError("inputs contain NaN or infinite values; remove or repair them before smoothing")
+        # Cast first: what is finite in float64 may be infinite in the float32 the model sees.
+        with np.errstate(over="ignore"):
+            inputs = np.ascontiguousarray(array, dtype=np.float32)
+        if not np.isfinite(inputs).all():
+            raise InputError("inputs contain NaN or infinite values (in float32); remove or repair them first")
         if self.input_range is not None:
-            low, high = float(array.min()), float(array.max())
+            low, high = float(inputs.min()), float(inputs.max())
             least, most = self.input_range
             if low < least or high > most:
                 raise InputError(
@@ -276,4 +276,4 @@ class SmoothedClassifier:
                     "sigma is in pixel units; put Standardise inside the model, or say input_range=None "
                     "(--input-range any) if this is meant"
                 )
-        return np.ascontiguousarray(array, dtype=np.float32)
+        return inputs

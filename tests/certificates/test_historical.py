@@ -3,7 +3,7 @@
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smoothcert.certificates import gaussian_two_class_radius, lecuyer_radius, li_radius, radius_of_family
@@ -44,13 +44,25 @@ def test_li_is_the_largest_over_orders_and_not_more(p_a: float, share: float) ->
     assert radius <= fine * (1 + 1e-3)
 
 
-@settings(max_examples=100)
-@given(st.floats(0.501, 0.999999), st.floats(0.001, 1.0))
+@settings(max_examples=200)
+@given(st.floats(0.01, 0.999999), st.one_of(st.floats(0.001, 1.0), st.floats(1 - 1e-6, 1.0)))
+@example(0.50000001, 1.0)
+@example(0.5 + 1e-12, 1.0)
+@example(0.3, 0.99999999 * 0.3 / 0.7)
 def test_the_tight_radius_is_the_largest(p_a: float, share: float) -> None:
-    p_b = share * (1 - p_a)
+    p_b = share * min(p_a, 1 - p_a)
     tight = float(gaussian_two_class_radius(p_a, p_b, sigma=1.0))
     assert float(lecuyer_radius(p_a, p_b, sigma=1.0)) <= tight
     assert float(li_radius(p_a, p_b, sigma=1.0)) <= tight
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-7, 1e-9])
+def test_li_near_ties_agrees_with_many_digits(gap: float) -> None:
+    """Where the formula as printed cancels in float64."""
+    p_a, p_b = 0.5 + gap, 0.5 - gap
+    exact = max(li_by_definition(p_a, p_b, float(k)) for k in np.geomspace(0.011, 11.3, 100))
+    assert float(li_radius(p_a, p_b, sigma=1.0)) == pytest.approx(float(exact), rel=1e-4)
+    assert float(li_radius(p_a, p_b, sigma=1.0)) <= float(exact) * (1 + 1e-3)
 
 
 def test_family_chooses_the_form_by_what_is_given() -> None:

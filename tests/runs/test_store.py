@@ -90,7 +90,7 @@ def test_another_manifest_is_refused_with_the_difference(tmp_path: Path) -> None
 
 
 def _hold(path: Path, ready: object, release: object) -> None:
-    with RunStore.open(path, read_only=False):
+    with RunStore.resume(path, manifest()):
         ready.set()  # type: ignore[attr-defined]
         release.wait(30)  # type: ignore[attr-defined]
 

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -39,6 +40,7 @@ class Probe:
         self.concurrency = concurrency
         self.largest = 0
         self.prepared: list[int] = []
+        self.released = 0
         self._answer = answer or (lambda batch: logits(batch).argmax(axis=1))
 
     def classify(self, batch: np.ndarray) -> np.ndarray:
@@ -47,6 +49,9 @@ class Probe:
 
     def prepare_thread(self) -> None:
         self.prepared.append(threading.get_ident())
+
+    def release_threads(self) -> None:
+        self.released += 1
 
 
 def requests(m: int, n: int, *, seed: int = 3) -> list[Request]:
@@ -102,10 +107,21 @@ def test_small_requests_share_batches() -> None:
     assert probe.largest == 64
 
 
-def test_memory_is_bounded_by_the_batch() -> None:
-    probe = Probe()
-    Sampler(probe, batch=32, workers=2).tally(inputs(1), requests(1, 5000))
-    assert probe.largest == 32
+def test_memory_does_not_grow_with_n() -> None:
+    """Peak of what Python and numpy allocate, for a hundred times as many samples."""
+
+    def peak(n: int) -> int:
+        probe = Probe(answer=lambda batch: np.zeros(len(batch), dtype=np.int64))
+        sampler = Sampler(probe, batch=32, workers=2)
+        tracemalloc.start()
+        sampler.tally(inputs(1), requests(1, n))
+        largest = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert probe.largest == 32
+        return largest
+
+    peak(1000)
+    assert peak(100_000) < 1.5 * peak(1000) + 20_000
 
 
 def test_every_worker_thread_is_prepared() -> None:
@@ -113,6 +129,7 @@ def test_every_worker_thread_is_prepared() -> None:
     Sampler(probe, batch=8, workers=3).tally(inputs(1), requests(1, 400))
     assert len(probe.prepared) == 3
     assert threading.get_ident() not in probe.prepared
+    assert probe.released == 1
 
 
 def test_invalid_votes_are_counted_apart() -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.normal import one_minus_up
 from smoothcert.records import FloatArray, Norm, Quantity
@@ -42,7 +43,7 @@ def lecuyer_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> Float
         return np.where(positive, beta / np.sqrt(2.0 * np.log(ratio)), 0.0)
 
     best = _maximise(value, low=np.zeros_like(a), high=np.ones_like(a))
-    return only_positive(scale * best * (1.0 - _FORMULA_MARGIN), where=valid)
+    return _at_most_tight(scale * best * (1.0 - _FORMULA_MARGIN), a, b, scale, valid)
 
 
 def li_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -70,23 +71,31 @@ def li_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray
 
     low, high = np.log(_LI_ORDERS)
     best = _maximise(value, low=np.full_like(a, low), high=np.full_like(a, high))
-    return only_positive(scale * best * (1.0 - _FORMULA_MARGIN), where=valid)
+    return _at_most_tight(scale * best * (1.0 - _FORMULA_MARGIN), a, b, scale, valid)
 
 
 def _prepare(
     p_a: ArrayLike, p_b: ArrayLike, sigma: ArrayLike
-) -> tuple[FloatArray, FloatArray, FloatArray, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
     """Broadcast, and replace what is out of range by harmless values that are masked out at the end."""
     a, b, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (p_a, p_b, sigma)))
     valid = (b > 0) & (b < a) & (a < 1) & (b <= 1.0 - a + 1e-12) & (scale > 0) & np.isfinite(scale)
     return np.where(valid, a, 0.75), np.where(valid, b, 0.25), np.where(valid, scale, 1.0), valid
 
 
+def _at_most_tight(
+    radius: FloatArray, p_a: FloatArray, p_b: FloatArray, scale: FloatArray, valid: NDArray[np.bool_]
+) -> FloatArray:
+    """Never above the tight radius, which is the supremum of what is true: a guard against rounding near ties."""
+    return only_positive(np.minimum(radius, gaussian_two_class_radius(p_a, p_b, sigma=scale)), where=valid)
+
+
 def _log_cosh(x: FloatArray) -> FloatArray:
-    """log cosh x without overflow."""
+    """log cosh x, without overflow for large x and without cancellation for small."""
     size = np.abs(x)
-    value: FloatArray = size + np.log1p(np.exp(-2.0 * size)) - math.log(2.0)
-    return value
+    small = np.log1p(2.0 * np.sinh(0.5 * np.minimum(size, 1.0)) ** 2)
+    large = size + np.log1p(np.exp(-2.0 * size)) - math.log(2.0)
+    return np.where(size < 1.0, small, large)
 
 
 def _maximise(value: Callable[[FloatArray], FloatArray], *, low: FloatArray, high: FloatArray) -> FloatArray:

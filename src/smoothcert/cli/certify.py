@@ -10,6 +10,7 @@ from smoothcert.cli import options as o
 
 
 def certify(
+    context: typer.Context,
     model: o.Model = None,
     data: o.Data = None,
     sigma: o.Sigma = None,
@@ -43,7 +44,11 @@ def certify(
     from smoothcert.engines.jobs import Job
 
     if resume is not None:
-        run_job(Job.of_run(resume), resume, as_json=as_json)
+        o.check_only_moved(context)
+        place = None if data_root is None else str(data_root)
+        moved = {"model": model, "data": data, "data_root": place, "workers": workers}
+        job = Job.of_run(resume, task="certify", **moved, device=None if device == "auto" else device)
+        run_job(job, resume, as_json=as_json)
         return
     model, data, sigma = o.required(model=model, data=data, sigma=sigma)
     job = Job(

@@ -76,9 +76,9 @@ def run() -> None:
         # The reader went away (as `| head` does). Python would complain once more while closing stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("smoothcert: stopped", err=True)
-        sys.exit(130)
+    except MemoryError:
+        typer.echo("smoothcert: there is not enough memory for this; use a smaller --batch", err=True)
+        sys.exit(1)
     except OSError as error:
         named = f" ({error.filename})" if error.filename else ""
         typer.echo(f"smoothcert: {error.strerror or error}{named}", err=True)

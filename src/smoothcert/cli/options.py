@@ -38,6 +38,18 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Threads [default
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+_MAY_CHANGE_ON_RESUME = {"resume", "model", "data", "data_root", "device", "workers", "as_json"}
+
+
+def check_only_moved(context: typer.Context) -> None:
+    """With --resume the settings come from the run; only where things lie and where they are computed may be given."""
+    for name in context.params:
+        given = str(context.get_parameter_source(name)).endswith("COMMANDLINE")
+        if given and name not in _MAY_CHANGE_ON_RESUME:
+            option = {"max_inputs": "max"}.get(name, name.replace("_", "-"))
+            raise InputError(f"--resume takes all settings from the run: leave --{option} out")
+
+
 def required(*, model: str | None, data: str | None, sigma: float | None) -> tuple[str, str, float]:
     """The three settings a new run cannot do without."""
     if model is None or data is None or sigma is None:

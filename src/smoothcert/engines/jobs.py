@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_type_hints
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import check_can_certify, check_can_predict
 from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range
 from smoothcert.engines.local import Study
-from smoothcert.errors import CorruptRunError, DataError, InputError
+from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.models import load_classifier
+from smoothcert.noise import check_sigma
 from smoothcert.records import RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.sampling import Sampler
 from smoothcert.smoothed import SmoothedClassifier
 
 Task = Literal["certify", "predict"]
@@ -52,32 +53,47 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
-        if not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise InputError(f"--sigma {self.sigma} must be a positive finite number, in the units of the input")
-        if self.skip < 1 or (self.max_inputs is not None and self.max_inputs < 1):
-            raise InputError("--skip and --max must be at least 1")
-        if (self.batch is not None and self.batch < 1) or (self.workers is not None and self.workers < 1):
-            raise InputError("--batch and --workers must be at least 1")
+        check_sigma(self.sigma)
+        at_least_one = {"skip": self.skip, "max": self.max_inputs, "batch": self.batch, "workers": self.workers}
+        for name, value in at_least_one.items():
+            if value is not None and value < 1:
+                raise InputError(f"--{name} {value} must be at least 1")
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         if self.task == "certify":
-            if self.n0 is None or self.n0 < 1:
-                raise InputError(f"--n0 {self.n0} must be at least 1: some samples must choose the class")
-            check_can_certify(get_certificate(self.certificate), n=self.n, alpha=self.alpha)
+            check_can_certify(get_certificate(self.certificate), n=self.n, alpha=self.alpha, n0=self.n0)
         else:
             check_can_predict(n=self.n, alpha=self.alpha)
 
+    def located(self) -> Self:
+        """The same job with its files named from the root, so that it can be resumed from another folder."""
+        places = {"model": self.model, "data": self.data, "data_root": self.data_root}
+        found: dict[str, Any] = {
+            key: str(Path(place).resolve()) for key, place in places.items() if place and Path(place).exists()
+        }
+        return dataclasses.replace(self, **found)
+
     @classmethod
-    def of_run(cls, path: Path) -> Self:
-        """The job an existing run was made by, with its seed and batch size."""
+    def of_run(cls, path: Path, *, task: Task, **moved: str | int | None) -> Self:
+        """The job an existing run was made by, with its seed and batch size.
+
+        moved: where model or data lie now, or another device or number of workers; the manifest is still compared.
+        """
         manifest = read_manifest(path)
+        if manifest.task != task:
+            raise RunError(f"{path} is a {manifest.task} run: it cannot be gone on with by {task}")
+        stored = manifest.extra.get("job")
+        hints = get_type_hints(cls)
+        fields = {key: value for key, value in stored.items() if key in hints} if isinstance(stored, dict) else {}
+        if not all(key == "task" or isinstance(value, hints[key]) for key, value in fields.items()):
+            raise CorruptRunError(f"{path} does not say how it was made: a setting in its manifest has the wrong type")
         try:
-            stored = dict(manifest.extra["job"])
-            known = {field.name for field in dataclasses.fields(cls)}
-            job = cls(**{key: value for key, value in stored.items() if key in known})
-            return dataclasses.replace(job, seed=manifest.seed, batch=manifest.parameters["batch"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptRunError(f"{path} does not say how it was made ({error}); give all settings again") from error
+            job = cls(**fields)
+        except TypeError as error:
+            raise CorruptRunError(f"{path} does not say how it was made: {error}") from error
+        changed: dict[str, Any] = {key: value for key, value in moved.items() if value is not None}
+        recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
+        return dataclasses.replace(job, **recorded, **changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +118,8 @@ def prepare(
     exists = RunStore.exists(out)
     if exists:
         job = _with_recorded_choices(job, out)
+    else:
+        RunStore.check_can_create(out)
     dataset = load_dataset(
         job.data,
         split=job.split,
@@ -115,7 +133,8 @@ def prepare(
     if smoothed.batch is None:
         notice("measuring the best batch size …")
     batch = smoothed.tune(dataset.input_shape)
-    notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}")
+    workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
+    notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
     study = Study(smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate)
     manifest = _manifest(job, study)
     with RunStore.resume(out, manifest) if exists else RunStore.create(out, manifest) as store:
@@ -187,10 +206,8 @@ def _manifest(job: Job, study: Study) -> RunManifest:
             "digest": classifier.digest,
             "backend": classifier.backend,
             "num_classes": classifier.num_classes,
-            "description": classifier.description,
         },
         data={
-            "name": dataset.name,
             "digest": dataset.digest,
             "input_shape": list(dataset.input_shape),
             "size": len(dataset),
@@ -199,5 +216,9 @@ def _manifest(job: Job, study: Study) -> RunManifest:
         seed=study.smoothed.seed,
         environment=environment(),
         code=code_digest(),
-        extra={"job": dataclasses.asdict(job)},
+        extra={
+            "job": dataclasses.asdict(job.located()),
+            "model": classifier.description,
+            "data": dataset.name,
+        },
     )

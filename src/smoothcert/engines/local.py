@@ -40,8 +40,8 @@ class Study:
     ) -> Iterator[list[CertifiedPoint]]:
         """Results for one group of inputs, a shard at a time; shards that are `done` are passed over."""
         inputs = self.dataset.inputs(list(indices))
-        labels = [int(label) for label in self.dataset.labels[list(indices)]]
-        known = None if any(label < 0 for label in labels) else labels
+        # Datasets mark an unlabelled input with a negative label.
+        known = [int(label) if label >= 0 else None for label in self.dataset.labels[list(indices)]]
         if self.n0 is None:
             return self.smoothed.predict_shards(
                 inputs,

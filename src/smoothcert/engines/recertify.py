@@ -8,10 +8,12 @@ from pathlib import Path
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import check_can_certify, recertify_points
-from smoothcert.errors import RunError
+from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.records import CertifiedPoint, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore
+
+RECERTIFY = "recertify"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,13 @@ def recertify_run(
     """
     with RunStore.open(path) as store:
         manifest, points = store.manifest, store.points()
-    if manifest.task != "certify":
+    if manifest.task not in ("certify", RECERTIFY):
         raise RunError(f"{path} is a {manifest.task} run; only the votes of a certify run can be certified again")
     if not points:
         raise RunError(f"{path} holds no finished input yet")
     parameters = dict(manifest.parameters)
+    if not {"alpha", "certificate", "n"} <= parameters.keys():
+        raise CorruptRunError(f"{path} does not say with what alpha, n and certificate it was made")
     parameters["alpha"] = parameters["alpha"] if alpha is None else alpha
     parameters["certificate"] = parameters["certificate"] if certificate is None else certificate
     parameters["n"] = parameters["n"] if n is None else n
@@ -51,6 +55,8 @@ def recertify_run(
         points=recertify_points(points, theorem, alpha=parameters["alpha"], n=n),
         manifest=dataclasses.replace(
             manifest,
+            # Another task: such a run is complete as it is, and must not be taken for one that sampled with this n.
+            task=RECERTIFY,
             parameters=parameters,
             environment=environment(),
             code=code_digest(),

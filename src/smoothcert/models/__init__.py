@@ -117,7 +117,16 @@ def _adapted(
 
 
 def _is_base_classifier(model: object) -> bool:
-    wanted = ("classify", "prepare_thread", "num_classes", "input_shape", "digest", "backend", "concurrency")
+    wanted = (
+        "classify",
+        "prepare_thread",
+        "release_threads",
+        "num_classes",
+        "input_shape",
+        "digest",
+        "backend",
+        "concurrency",
+    )
     return not isinstance(model, type) and all(hasattr(model, name) for name in wanted)
 
 

@@ -35,9 +35,10 @@ class BaseClassifier(Protocol):
         """
 
     def prepare_thread(self) -> None:
-        """Called once in every thread that will call `classify` (for example to make it single-threaded
-        inside).
-        """
+        """Called once in every thread that will call `classify` (for example to make it single-threaded inside)."""
+
+    def release_threads(self) -> None:
+        """Called by the thread that started those, after they have ended: leaves the process as it was."""
 
 
 @runtime_checkable

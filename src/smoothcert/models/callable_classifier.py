@@ -47,6 +47,9 @@ class CallableClassifier:
     def prepare_thread(self) -> None:
         """Nothing to prepare: what the function does inside is its own business."""
 
+    def release_threads(self) -> None:
+        """Nothing to undo."""
+
     def _answer(self, batch: InputArray) -> object:
         try:
             return self._function(batch)

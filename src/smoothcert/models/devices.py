@@ -67,6 +67,13 @@ def make_thread_sequential() -> None:
     torch.set_num_threads(1)
 
 
+def restore_thread_default() -> None:
+    """Gives later threads as many cores as the calling one has: the last setting in any thread decides that."""
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
+
+
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
     """Torch uses `count` cores for the calling thread inside the block, and what it used before after it."""

@@ -54,6 +54,9 @@ class OnnxClassifier:
     def prepare_thread(self) -> None:
         """Nothing to prepare: the session was opened with one thread for each call."""
 
+    def release_threads(self) -> None:
+        """Nothing to undo."""
+
     def _answer(self, batch: InputArray) -> np.ndarray[Any, Any]:
         if self._fixed_batch is None:
             return self._run(batch)

@@ -54,6 +54,9 @@ class SklearnClassifier:
     def prepare_thread(self) -> None:
         """Nothing to prepare: one thread at a time calls the estimator, and it may use every core."""
 
+    def release_threads(self) -> None:
+        """Nothing to undo."""
+
     def _positions(self, predicted: np.ndarray[Any, Any]) -> IntArray:
         found = np.searchsorted(self._sorted_classes, predicted).clip(max=self.num_classes - 1)
         if predicted.ndim != 1 or not np.array_equal(self._sorted_classes[found], predicted):

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InputError, ModelError
-from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, usable_cores
+from smoothcert.errors import BatchTooLargeError, InputError, ModelError
+from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
 from smoothcert.models.digests import Hasher, feed, source_text
 from smoothcert.models.freezing import Forward, frozen_graph
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
@@ -61,6 +61,9 @@ class TorchClassifier:
     def prepare_thread(self) -> None:
         make_thread_sequential()
 
+    def release_threads(self) -> None:
+        restore_thread_default()
+
 
 class TorchDeviceClassifier:
     """A torch module on `device`, usually an accelerator; inputs, logits and votes can all stay there.
@@ -101,6 +104,9 @@ class TorchDeviceClassifier:
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the device does its own scheduling."""
+
+    def release_threads(self) -> None:
+        """Nothing to undo."""
 
 
 def tensor_votes(logits: Tensor) -> Tensor:
@@ -160,8 +166,8 @@ def feed_tensors(hasher: Hasher, tensors: Mapping[str, Tensor]) -> None:
 def _logits(forward: Forward, inputs: Tensor, num_classes: int) -> Tensor:
     try:
         logits = forward(inputs)
-    except torch.OutOfMemoryError:
-        raise
+    except torch.OutOfMemoryError as error:
+        raise BatchTooLargeError(f"a batch of {len(inputs)} does not fit in memory; use a smaller --batch") from error
     except Exception as error:
         raise ModelError(
             f"the model failed on a float32 batch of shape {tuple(inputs.shape)}: {_last_line(error)}"

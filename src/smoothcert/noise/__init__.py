@@ -7,6 +7,6 @@ the same bits on any IEEE machine: batch size, number of workers, order and inte
 auditor can draw any sample again.
 """
 
-from smoothcert.noise.gaussian import COUNTER_LIMIT, add_gaussian, standard_normals
+from smoothcert.noise.gaussian import COUNTER_LIMIT, add_gaussian, check_sigma, noise_level, standard_normals
 
-__all__ = ["COUNTER_LIMIT", "add_gaussian", "standard_normals"]
+__all__ = ["COUNTER_LIMIT", "add_gaussian", "check_sigma", "noise_level", "standard_normals"]

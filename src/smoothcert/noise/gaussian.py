@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,26 @@ _NUMPY_CHUNK = 1 << 18
 """Values made at once without numba, so that its temporaries stay small."""
 
 
+_LEAST_SIGMA, _MOST_SIGMA = 1e-6, 1e6
+
+
+def check_sigma(sigma: float) -> None:
+    """Refuse a noise level that float32 noise cannot carry: too small to change an input, or near overflow."""
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise InputError(f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)")
+    if not _LEAST_SIGMA <= sigma <= _MOST_SIGMA:
+        raise InputError(f"sigma={sigma} is outside {_LEAST_SIGMA:g} … {_MOST_SIGMA:g}, what float32 noise can carry")
+
+
+def noise_level(sigma: float) -> np.float32:
+    """The level the noise really has: the smallest float32 that is not below sigma.
+
+    A radius computed with sigma is then never above the one computed with the level of the noise.
+    """
+    nearest = np.float32(sigma)
+    return nearest if float(nearest) >= sigma else np.nextafter(nearest, np.float32(np.inf))
+
+
 def split_seed(seed: int) -> tuple[int, int]:
     """The seed of a run as the two words of the Philox key."""
     return seed & 0xFFFFFFFF, seed >> _WORD_BITS
@@ -33,7 +54,7 @@ def standard_normals(stream: StreamId, *, start: int, count: int, size: int) -> 
 
 
 def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: float, start: int) -> None:
-    """Write x + sigma · (sample start+i) into row i of `out`, in place.
+    """Write x + noise_level(sigma) · (sample start+i) into row i of `out`, in place.
 
     out: (count, size) float32, C-contiguous; x: (size,) float32. No memory beyond a small scratch space is used.
     """
@@ -45,7 +66,7 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
     if compiled is not None:
         words, normals = _scratch(-(-size // 4))
         compiled(
-            out, x, np.float32(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
+            out, x, noise_level(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
             np.uint64(stream.stage), np.uint64(start), words, normals,
         )  # fmt: skip
         return
@@ -60,15 +81,25 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
             count=len(chunk),
             size=size,
         )
-        np.add(x, np.float32(sigma) * normal, out=chunk)
+        np.add(x, noise_level(sigma) * normal, out=chunk)
 
 
 @functools.cache
 def _compiled() -> Any:
-    if importlib.util.find_spec("numba") is None:
+    """The compiled generator, if it is there and gives the same bits as the plain one."""
+    try:
+        from smoothcert.noise.with_numba import add_noise
+    except ImportError:
         return None
-    from smoothcert.noise.with_numba import add_noise
-
+    place = {"index": 3, "stage": 1, "start": 2**33 + 5}
+    expected = with_numpy.standard_normals(key=(7, 11), count=3, size=37, **place)
+    made = np.empty_like(expected)
+    zeros = np.zeros(37, dtype=np.float32)
+    arguments = (np.uint64(place["index"]), np.uint64(place["stage"]), np.uint64(place["start"]), *_scratch(10))
+    add_noise(made, zeros, np.float32(1.0), np.uint32(7), np.uint32(11), *arguments)
+    if not np.array_equal(made, expected):
+        warnings.warn("the compiled noise generator is not exact on this machine; plain numpy is used", stacklevel=2)
+        return None
     return add_noise
 
 

@@ -105,8 +105,7 @@ def _sine_cosine(word: Any) -> Any:
     return sine, cosine
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def add_noise(
+def _add_noise(
     out: Any,
     x: Any,
     sigma: Any,
@@ -149,3 +148,14 @@ def add_noise(
         row = out[i]
         for j in range(size):
             row[j] = x[j] + sigma * flat[j]
+
+
+def _compile() -> Any:
+    """Compiled when first called; the machine code is kept on disk where there is a place for it."""
+    try:
+        return numba.njit(nogil=True, error_model="numpy", cache=True)(_add_noise)
+    except RuntimeError:  # an installation without a writable cache folder
+        return numba.njit(nogil=True, error_model="numpy")(_add_noise)
+
+
+add_noise = _compile()

@@ -43,7 +43,7 @@ def quantile_up(p: ArrayLike) -> FloatArray:
 
 
 def one_minus_up(p: ArrayLike) -> FloatArray:
-    """1 - p rounded up: exact for p ≥ ½, one step above the nearest float otherwise."""
+    """1 - p rounded up: the float above the nearest one."""
     return np.nextafter(1.0 - np.asarray(p, dtype=np.float64), 2.0)
 
 

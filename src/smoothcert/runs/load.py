@@ -41,7 +41,7 @@ def _load_directory(path: Path, *, name: str) -> Results:
     # The store brings SQLite and file locks along, which a log file does not need.
     from smoothcert.runs.store import RunStore
 
-    with RunStore.open(path, read_only=True) as store:
+    with RunStore.open(path) as store:
         points, manifest = store.points(with_tallies=False), store.manifest
     alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
     return Results.from_points(

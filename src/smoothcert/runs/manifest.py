@@ -76,10 +76,22 @@ def parse_manifest(content: bytes, *, path: Path) -> RunManifest:
     well_typed = (
         all(isinstance(m, dict) for m in mappings) and type(manifest.seed) is int and isinstance(manifest.task, str)
     )
-    if not well_typed:
+    if not well_typed or not _parameters_make_sense(manifest):
         raise CorruptRunError(f"{path} is not a manifest of a run: a field has the wrong type")
     if manifest.schema != SCHEMA_VERSION:
         raise CorruptRunError(
             f"{path} was written in format {manifest.schema!r}; this version reads format {SCHEMA_VERSION}"
         )
     return manifest
+
+
+def _parameters_make_sense(manifest: RunManifest) -> bool:
+    """The values other rooms compute with have the types they count on, where they are there at all."""
+    numbers, counts, texts = ("alpha", "sigma"), ("n", "n0", "batch"), ("certificate",)
+    found = manifest.parameters
+    return (
+        all(type(found[key]) in (int, float) for key in numbers if key in found)
+        and all(type(found[key]) is int for key in counts if key in found)
+        and all(type(found[key]) is str for key in texts if key in found)
+        and type(manifest.model.get("num_classes", 0)) is int
+    )

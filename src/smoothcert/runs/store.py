@@ -80,17 +80,18 @@ class RunStore:
     @classmethod
     def create(cls, path: Path, manifest: RunManifest) -> Self:
         """A new run; refused if the directory already holds one, or anything else."""
-        if path.exists() and (not path.is_dir() or any(p.name != LOCK for p in path.iterdir())):
-            raise RunError(
-                f"{path} exists and is not empty; an existing result is never overwritten: choose another --out"
-            )
+        cls.check_can_create(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
         lock = _acquire(path)
         try:
-            with contextlib.closing(_connect(path, create=True)) as connection:
+            cls.check_can_create(path)
+            for leftover in path.iterdir():
+                if leftover.name != LOCK:
+                    leftover.unlink()
+            with _explain(path), contextlib.closing(_connect(path, create=True)) as connection:
                 # The results file comes first: a directory with a manifest is always a complete run.
                 connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
@@ -98,6 +99,19 @@ class RunStore:
         except BaseException:
             lock.release()
             raise
+
+    @classmethod
+    def check_can_create(cls, path: Path) -> None:
+        """Refuse a place that holds anything but what an attempt to create a run, cut short, leaves behind.
+
+        Results are only added once the manifest is there, so without one nothing can be lost.
+        """
+        if path.exists() and not path.is_dir():
+            raise RunError(f"{path} is a file; --out must be a directory that is new or empty")
+        if path.is_dir() and not all(_is_leftover(file) for file in path.iterdir()):
+            raise RunError(
+                f"{path} exists and is not empty; an existing result is never overwritten: choose another --out"
+            )
 
     @classmethod
     def resume(cls, path: Path, wanted: RunManifest) -> Self:
@@ -117,11 +131,9 @@ class RunStore:
             raise
 
     @classmethod
-    def open(cls, path: Path, *, read_only: bool = True) -> Self:
+    def open(cls, path: Path) -> Self:
         """Read a run, also while another process writes it."""
-        manifest = read_manifest(path)
-        lock = None if read_only else _acquire(path)
-        return cls(path, manifest, _connect(path), lock)
+        return cls(path, read_manifest(path), _connect(path), None)
 
     @classmethod
     def exists(cls, path: Path) -> bool:
@@ -181,6 +193,25 @@ class RunStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _is_leftover(file: Path) -> bool:
+    """Whether this file can lie in a directory in which a run was about to be created."""
+    if file.name == RESULTS:
+        return _holds_no_point(file)
+    return file.name in (LOCK, f"{RESULTS}-journal") or file.match(f".{MANIFEST}.*.part")
+
+
+def _holds_no_point(file: Path) -> bool:
+    """Whether this is a results file in which nothing has been stored yet."""
+    try:
+        with contextlib.closing(sqlite3.connect(file, timeout=_SECONDS_TO_WAIT)) as connection:
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if tables <= {"points", "tallies"}:
+                return "points" not in tables or not connection.execute("SELECT 1 FROM points LIMIT 1").fetchone()
+    except sqlite3.Error:
+        pass
+    return False
 
 
 def read_manifest(path: Path) -> RunManifest:

@@ -6,12 +6,13 @@ import time
 
 import numpy as np
 
+from smoothcert.errors import BatchTooLargeError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import Stage, StreamId
 from smoothcert.sampling.plan import Request
 from smoothcert.sampling.sampler import Sampler
 
-_CANDIDATES = (32, 64, 128, 256, 512, 1024, 2048)
+_CANDIDATES = (16, 32, 64, 128, 256, 512, 1024, 2048)
 _LARGEST_BATCH_BYTES = 256 * 2**20
 _SECONDS_PER_CANDIDATE = 0.2
 _SECONDS_IN_ALL = 6.0
@@ -26,7 +27,12 @@ def measure_batch(classifier: BaseClassifier, input_shape: tuple[int, ...], *, w
     deadline = time.perf_counter() + _SECONDS_IN_ALL
     rates: dict[int, float] = {}
     for batch in candidates:
-        rates[batch] = _rate(classifier, input_shape, batch=batch, workers=workers)
+        try:
+            rates[batch] = _rate(classifier, input_shape, batch=batch, workers=workers)
+        except BatchTooLargeError:
+            if not rates:
+                raise
+            break
         if time.perf_counter() > deadline:
             break
     best = max(rates.values())

@@ -9,7 +9,7 @@ import torch
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier
-from smoothcert.noise.gaussian import split_seed
+from smoothcert.noise.gaussian import noise_level, split_seed
 from smoothcert.noise.with_torch import standard_normals
 from smoothcert.records import InputArray, IntArray
 from smoothcert.sampling.plan import Request, Slice
@@ -53,7 +53,7 @@ class DeviceVoteCounter:
             size=self._inputs.shape[1],
             device=self._inputs.device,
         )
-        return self._inputs[request.row] + request.sigma * normals
+        return self._inputs[request.row] + float(noise_level(request.sigma)) * normals
 
     def counts(self) -> IntArray:
         if int(self._strays) > 0:

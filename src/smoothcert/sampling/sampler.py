@@ -118,6 +118,8 @@ class Sampler:
             # An interrupt in the waiting thread: let the workers finish their batch and stop.
             batches.close()
             raise
+        finally:
+            self.classifier.release_threads()
         if failures:
             raise failures[0]
 

@@ -9,6 +9,9 @@ import numpy as np
 from smoothcert.errors import InputError
 from smoothcert.records import Stage, Tally, merge
 
+_LARGEST_THINNED = 10**9
+"""numpy draws hypergeometric counts from fewer than this many."""
+
 
 def first_samples(segments: Sequence[Tally], n: int) -> Tally:
     """The votes of the first n samples of a stream that was stored in segments.
@@ -37,6 +40,8 @@ def _thin(tally: Tally, n: int) -> Tally:
     start = tally.ranges[0][0]
     if len(tally.ranges) != 1:
         raise InputError("only a tally of one contiguous range can be thinned")
+    if tally.n >= _LARGEST_THINNED:
+        raise InputError(f"n={start + n} lies inside a stored segment too long to be thinned; use n={start}")
     generator = np.random.Generator(
         np.random.Philox(
             key=tally.stream.seed,

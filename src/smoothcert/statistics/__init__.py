@@ -1,11 +1,12 @@
 """Bounds on sampled quantities, each with the probability of being wrong it was given."""
 
-from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
+from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 from smoothcert.statistics.budget import split_alpha
 from smoothcert.statistics.votes import bound_votes, plurality, significant_plurality
 
 __all__ = [
     "bound_votes",
+    "check_alpha",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
     "plurality",

@@ -15,6 +15,7 @@ from smoothcert.records import FloatArray, IntArray
 
 _RELATIVE_MARGIN = 1e-12
 _MAX_DOUBLINGS = 60
+_SMALLEST_ALPHA = 1e-100
 
 
 def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
@@ -25,7 +26,7 @@ def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: flo
     Rounded down by about 1e-12 of the smaller of p and 1-p, and verified: I_p(k, n-k+1) ≤ α holds at the value
     returned.
     """
-    _check_alpha(alpha)
+    check_alpha(alpha)
     k, n = _check_counts(successes, trials)
     some = k > 0
     hits = np.where(some, k, 1).astype(np.float64)
@@ -78,11 +79,14 @@ def _upper_tail(hits: FloatArray, misses: FloatArray, p: FloatArray) -> FloatArr
     return np.where(p > 0.5, from_complement, directly)
 
 
-def _check_alpha(alpha: float) -> None:
+def check_alpha(alpha: float) -> None:
+    """Refuse an error probability that is none, or too small for float64 arithmetic to honour."""
     if not 0.0 < alpha < 0.5:
         raise InputError(
-            f"alpha={alpha} is outside (0, 0.5): it is the probability that a bound is wrong, 0.001 is usual"
+            f"alpha={alpha} is outside (0, 0.5): it is the probability that a statement is wrong; 0.001 is usual"
         )
+    if alpha < _SMALLEST_ALPHA:
+        raise InputError(f"alpha={alpha} is below {_SMALLEST_ALPHA:g}, the smallest that can be computed with")
 
 
 def _check_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[IntArray, IntArray]:
