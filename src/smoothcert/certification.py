@@ -24,8 +24,14 @@ from smoothcert.records import (
     Tally,
     merge,
 )
-from smoothcert.sampling.thinning import first_samples
-from smoothcert.statistics import bound_votes, check_alpha, plurality, sign_test_p_value, significant_plurality
+from smoothcert.statistics import (
+    bound_votes,
+    check_alpha,
+    first_samples,
+    plurality,
+    sign_test_p_value,
+    significant_plurality,
+)
 
 _USEFUL_N = 100_000
 _SEARCH_LIMIT = 10**6

@@ -33,7 +33,7 @@ def recertify(
     recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate)
     if out is not None:
         recertified.save(out)
-    parameters = recertified.manifest.parameters
+    parameters = recertified.parameters
     results = Results.from_points(recertified.points, name=(out or run).name, alpha=parameters["alpha"])
     summary = summarise(results, radii=default_radii([results]) if radii is None else parse_radii(radii))
     if as_json:

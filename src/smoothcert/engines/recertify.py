@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import check_can_certify, recertify_points
@@ -18,14 +20,24 @@ RECERTIFY = "recertify"
 
 @dataclass(frozen=True, slots=True)
 class Recertified:
-    """The recomputed points, and the manifest of the run they would make."""
+    """The recomputed points, the parameters they were computed with, and the manifest of the run they come from."""
 
     points: list[CertifiedPoint]
-    manifest: RunManifest
+    parameters: Mapping[str, Any]
+    source: RunManifest
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""
-        with RunStore.create(out, self.manifest) as store:
+        manifest = dataclasses.replace(
+            self.source,
+            # Another task: such a run is complete as it is, and must not be taken for one that sampled with this n.
+            task=RECERTIFY,
+            parameters=self.parameters,
+            environment=environment(),
+            code=code_digest(),
+            extra={"recertified_from": self.source.to_json()},
+        )
+        with RunStore.create(out, manifest) as store:
             store.add(self.points)
 
 
@@ -51,15 +63,5 @@ def recertify_run(
     parameters["n"] = parameters["n"] if n is None else n
     theorem = get_certificate(parameters["certificate"])
     check_can_certify(theorem, n=parameters["n"], alpha=parameters["alpha"])
-    return Recertified(
-        points=recertify_points(points, theorem, alpha=parameters["alpha"], n=n),
-        manifest=dataclasses.replace(
-            manifest,
-            # Another task: such a run is complete as it is, and must not be taken for one that sampled with this n.
-            task=RECERTIFY,
-            parameters=parameters,
-            environment=environment(),
-            code=code_digest(),
-            extra={"recertified_from": manifest.to_json()},
-        ),
-    )
+    points = recertify_points(points, theorem, alpha=parameters["alpha"], n=n)
+    return Recertified(points=points, parameters=parameters, source=manifest)

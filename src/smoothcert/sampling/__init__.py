@@ -3,12 +3,10 @@
 from smoothcert.sampling.batch_size import measure_batch
 from smoothcert.sampling.plan import Request, inputs_per_shard, segments
 from smoothcert.sampling.sampler import Sampler
-from smoothcert.sampling.thinning import first_samples
 
 __all__ = [
     "Request",
     "Sampler",
-    "first_samples",
     "inputs_per_shard",
     "measure_batch",
     "segments",

@@ -2,6 +2,7 @@
 
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 from smoothcert.statistics.budget import split_alpha
+from smoothcert.statistics.thinning import first_samples
 from smoothcert.statistics.votes import bound_votes, plurality, significant_plurality
 
 __all__ = [
@@ -9,6 +10,7 @@ __all__ = [
     "check_alpha",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
+    "first_samples",
     "plurality",
     "sign_test_p_value",
     "significant_plurality",

@@ -6,7 +6,7 @@ from scipy import stats
 
 from smoothcert.errors import InputError
 from smoothcert.records import Stage, StreamId, Tally
-from smoothcert.sampling import first_samples
+from smoothcert.statistics import first_samples
 
 
 def stored(index: int = 0, seed: int = 1) -> list[Tally]:
