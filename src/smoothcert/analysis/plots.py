@@ -6,7 +6,6 @@ matplotlib's Figure is used directly: pyplot would start a window system's machi
 
 from __future__ import annotations
 
-import gc
 import io
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -115,31 +114,18 @@ def draw(
 @contextmanager
 def _matplotlib() -> Iterator[Callable[[int, PlotKind], Figure]]:
     """Import matplotlib, set the style for the time of drawing, and hand out a maker of figures."""
-    with _no_garbage_collection():
-        try:
-            import matplotlib
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise MissingExtraError("matplotlib", "plot", "drawing figures") from error
-
-        def new_figure(num_runs: int, kind: PlotKind) -> Figure:
-            wide = kind is PlotKind.CLASSES and num_runs > 2
-            return Figure(figsize=(8.4, 4.2) if wide else (6.4, 4.2))
-
-        with matplotlib.rc_context(_STYLE):
-            yield new_figure
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """matplotlib makes a great many objects that stay; not searching them for garbage saves a tenth of a second."""
-    was_enabled = gc.isenabled()
-    gc.disable()
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plot", "drawing figures") from error
+
+    def new_figure(num_runs: int, kind: PlotKind) -> Figure:
+        wide = kind is PlotKind.CLASSES and num_runs > 2
+        return Figure(figsize=(8.4, 4.2) if wide else (6.4, 4.2))
+
+    with matplotlib.rc_context(_STYLE):
+        yield new_figure
 
 
 def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
