@@ -1,13 +1,15 @@
 """SmoothedClassifier as a user holds it."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
 from sample_models import at_distance, digits_by_brightness
 
-from smoothcert import Outcome, SmoothedClassifier, Stage
+from smoothcert import Outcome, SmoothedClassifier, Stage, StreamId
 from smoothcert.errors import InputError
+from smoothcert.noise import add_gaussian, noise_level, standard_normals
 
 X = np.random.default_rng(0).random((4, 1, 8, 8), dtype=np.float32)
 
@@ -115,10 +117,55 @@ def test_torch_tensors_are_inputs_and_the_module_is_left_alone() -> None:
     assert torch.get_num_threads() == threads
 
 
+def test_threads_started_later_keep_their_cores() -> None:
+    """Workers set torch to one thread each; a thread the caller starts afterwards must not inherit that."""
+    torch = pytest.importorskip("torch")
+
+    def cores_of_a_new_thread() -> int:
+        seen: list[int] = []
+        thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        return seen[0]
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        SmoothedClassifier(module, sigma=0.25, num_classes=10, batch=16, device="cpu").certify(X, n=200)
+        assert cores_of_a_new_thread() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_explicit_indices_are_not_used_again() -> None:
+    classifier = smoothed()
+    classifier.certify(X[:1], n=100, indices=[0])
+    classifier.certify(X[:1], n=100, indices=[7])
+    assert [point.index for point in classifier.certify(X[:2], n=100)] == [8, 9]
+
+
+@pytest.mark.parametrize("sigma", [0.12, 0.1, 0.25, 1 / 3])
+def test_the_noise_is_never_below_the_sigma_that_is_certified(sigma: float) -> None:
+    """float32(0.12) is below 0.12: a radius computed with 0.12 from noise of that level would be too large."""
+    assert float(noise_level(sigma)) >= sigma
+    assert float(noise_level(sigma)) <= sigma * (1 + 2**-23)
+    stream = StreamId(1, 0, Stage.ESTIMATION)
+    drawn = np.empty((1, 64), dtype=np.float32)
+    add_gaussian(drawn, np.zeros(64, dtype=np.float32), stream, sigma=sigma, start=0)
+    unit = standard_normals(stream, start=0, count=1, size=64)
+    np.testing.assert_array_equal(drawn, noise_level(sigma) * unit)
+
+
+def test_labels_may_be_missing_one_by_one() -> None:
+    assert [p.label for p in smoothed().certify(X, n=100, labels=[1, None, 3, None])] == [1, None, 3, None]
+
+
 @pytest.mark.parametrize(
     ("x", "words"),
     [
         (np.full((1, 1, 8, 8), np.nan), "NaN"),
+        (np.full((1, 1, 8, 8), 1e39), "infinite"),
         (np.full((1, 1, 8, 8), np.inf), "NaN or infinite"),
         (np.full((1, 1, 8, 8), 1.5), "sigma is in pixel units"),
         (np.zeros((0, 1, 8, 8)), "no inputs"),
@@ -142,7 +189,7 @@ def test_any_range_when_asked() -> None:
     assert smoothed(input_range=None).certify(X * 5, n=100)
 
 
-@pytest.mark.parametrize("sigma", [0.0, -0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("sigma", [0.0, -0.1, float("nan"), float("inf"), 1e-50, 1e39])
 def test_bad_sigma(sigma: float) -> None:
     with pytest.raises(InputError, match="sigma"):
         smoothed(sigma=sigma)

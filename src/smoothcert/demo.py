@@ -19,11 +19,11 @@ from smoothcert.sampling.sampler import Progress
 
 _RADII = "0,0.25,0.5,0.75,1,1.25,1.5"
 _FIGURES = {
-    "certified-accuracy.png": PlotKind.ACCURACY,
-    "certified-accuracy.svg": PlotKind.ACCURACY,
-    "envelope.png": PlotKind.ENVELOPE,
-    "votes.png": PlotKind.P_A,
-    "classes.png": PlotKind.CLASSES,
+    "certified-accuracy.png": (PlotKind.ACCURACY, "digits: certified against every ℓ2 change"),
+    "certified-accuracy.svg": (PlotKind.ACCURACY, "digits: certified against every ℓ2 change"),
+    "envelope.png": (PlotKind.ENVELOPE, "digits: the best noise level for each radius"),
+    "votes.png": (PlotKind.P_A, "digits: how sure the votes are"),
+    "classes.png": (PlotKind.CLASSES, "digits: accuracy of the smoothed classifier by class"),
 }
 
 
@@ -110,9 +110,9 @@ class Demo:
     def write_figures(self) -> list[Path]:
         """The figures, drawn from the stored runs."""
         runs = load_all(self._runs())
-        for name, kind in _FIGURES.items():
+        for name, (kind, title) in _FIGURES.items():
             bound = BoundChoice(BoundMethod.EXACT) if kind is PlotKind.ACCURACY else None
-            draw(runs, self.out / name, kind=kind, title="digits: certified against every ℓ2 change", bound=bound)
+            draw(runs, self.out / name, kind=kind, title=title, bound=bound)
         return [self.out / name for name in _FIGURES]
 
     def _runs(self) -> tuple[Path, ...]:

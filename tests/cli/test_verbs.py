@@ -50,6 +50,14 @@ def test_the_same_command_again_changes_nothing(run: Path) -> None:
     assert smoothcert("table", run, "--json").stdout == before
 
 
+@pytest.mark.parametrize("option", [("--n", 7), ("--sigma", 1), ("--out", "elsewhere"), ("--max", 3)])
+def test_resume_takes_its_settings_from_the_run(run: Path, option: tuple[object, ...]) -> None:
+    done = smoothcert("certify", "--resume", run, *option)
+    assert done.returncode == 2
+    assert f"leave {option[0]} out" in done.stderr
+    assert smoothcert("predict", "--resume", run).returncode == 5
+
+
 def test_another_setting_is_refused_with_the_difference(run: Path) -> None:
     done = smoothcert(*CERTIFY, "--n0", 20, "--n", 301, "--max", 6, "--seed", 1, "--batch", 64, "--out", run)
     assert done.returncode == 5
@@ -104,9 +112,12 @@ BAD_INPUT = [
     ((*CERTIFY, "--alpha", 0), 2, "alpha"),
     ((*CERTIFY, "--alpha", 0.5), 2, "alpha"),
     ((*CERTIFY, "--n", 9), 2, "n=9 at alpha=0.001 can never certify"),
-    ((*CERTIFY, "--n", 0), 2, "at least 1"),
+    ((*CERTIFY, "--n", 0), 2, "number of samples"),
+    ((*CERTIFY, "--n", 10**20), 2, "number of samples"),
     ((*CERTIFY, "--n0", 0), 2, "n0"),
-    ((*CERTIFY, "--skip", 0), 2, "skip"),
+    ((*CERTIFY, "--skip", 0), 2, "--skip"),
+    ((*CERTIFY, "--max", 0), 2, "--max"),
+    ((*CERTIFY, "--workers", 0), 2, "--workers"),
     ((*CERTIFY, "--batch", 0), 2, "batch"),
     ((*CERTIFY, "--seed", -1), 2, "seed"),
     ((*CERTIFY, "--split", "nosuch"), 2, "split"),

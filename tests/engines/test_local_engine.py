@@ -1,6 +1,7 @@
 """Studies in this process: resumed is the same as never stopped, whatever the moment."""
 
 import dataclasses
+import json
 import threading
 from pathlib import Path
 
@@ -10,7 +11,14 @@ import pytest
 from smoothcert.engines.jobs import Job, prepare
 from smoothcert.engines.local import run_study
 from smoothcert.engines.recertify import recertify_run
-from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, ModelError, RunError
+from smoothcert.errors import (
+    CorruptRunError,
+    InputError,
+    InterruptedRunError,
+    ManifestMismatchError,
+    ModelError,
+    RunError,
+)
 from smoothcert.records import CertifiedPoint, Outcome
 from smoothcert.runs.store import RunStore
 
@@ -111,6 +119,44 @@ def test_recertify_with_fewer_samples_equals_a_run_with_fewer(tmp_path: Path) ->
         assert store.manifest.parameters["n"] == 500
 
 
+def test_a_recertified_run_is_not_taken_for_a_sampled_one(tmp_path: Path) -> None:
+    """Between the stored cuts its votes are thinned, not drawn; going on with it would mix the two."""
+    finished(JOB, tmp_path / "run")
+    recertify_run(tmp_path / "run", n=600).save(tmp_path / "again")
+    with pytest.raises(ManifestMismatchError, match="task: the run has 'recertify', now 'certify'"):
+        finished(dataclasses.replace(JOB, n=600), tmp_path / "again")
+    with pytest.raises(RunError, match="recertify run"):
+        Job.of_run(tmp_path / "again", task="certify")
+    assert recertify_run(tmp_path / "again", alpha=0.01).points
+
+
+def test_resuming_from_another_folder_and_with_moved_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "here" / "x.npy"
+    data.parent.mkdir()
+    np.save(data, np.random.default_rng(0).random((3, 1, 8, 8), dtype=np.float32))
+    monkeypatch.chdir(data.parent)
+    first = finished(dataclasses.replace(JOB, data="x.npy", skip=1), tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert finished(Job.of_run(tmp_path / "run", task="certify"), tmp_path / "run") == first
+    data.rename(tmp_path / "moved.npy")
+    moved = Job.of_run(tmp_path / "run", task="certify", data=str(tmp_path / "moved.npy"), workers=1)
+    assert finished(moved, tmp_path / "run") == first
+
+
+@pytest.mark.parametrize(("place", "value"), [("parameters", "x"), ("job", [1])])
+def test_a_manifest_with_nonsense_inside_is_named(tmp_path: Path, place: str, value: object) -> None:
+    finished(dataclasses.replace(JOB, max_inputs=1), tmp_path / "run")
+    file = tmp_path / "run" / "manifest.json"
+    document = json.loads(file.read_text())
+    where = document["parameters"] if place == "parameters" else document["extra"]["job"]
+    for key in ("alpha", "n", "sigma"):
+        before, where[key] = where[key], value
+        file.write_text(json.dumps(document))
+        with pytest.raises(CorruptRunError):
+            Job.of_run(tmp_path / "run", task="certify")
+        where[key] = before
+
+
 def test_recertify_at_the_same_settings_changes_nothing(tmp_path: Path) -> None:
     points = finished(JOB, tmp_path / "run")
     assert timeless(recertify_run(tmp_path / "run").points) == points
@@ -132,6 +178,14 @@ def test_data_that_does_not_fit_is_refused_before_sampling(tmp_path: Path) -> No
     with pytest.raises(ModelError, match="shape"):
         finished(dataclasses.replace(JOB, data=str(tmp_path / "flat.npz")), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("batch", [16, 4096])
+def test_an_input_without_a_label_leaves_the_others_theirs(tmp_path: Path, batch: int) -> None:
+    x = np.random.default_rng(0).random((6, 1, 8, 8), dtype=np.float32)
+    np.savez(tmp_path / "part.npz", x=x, y=[0, 1, -1, 3, 4, 5])
+    job = dataclasses.replace(JOB, data=str(tmp_path / "part.npz"), skip=1, batch=batch)
+    assert [point.label for point in finished(job, tmp_path / "run")] == [0, 1, None, 3, 4, 5]
 
 
 def test_unlabelled_data_can_be_certified(tmp_path: Path) -> None:

@@ -129,7 +129,41 @@ def test_a_dead_writer_leaves_no_lock(tmp_path: Path) -> None:
     RunStore.resume(path, manifest()).close()
 
 
-def test_reading_needs_no_right_to_write(tmp_path: Path) -> None:
+def test_a_death_while_creating_leaves_a_place_that_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the results file and before the manifest: the same command must work again."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr("smoothcert.runs.store.write_atomically", killed)
+        with pytest.raises(SystemExit):
+            RunStore.create(tmp_path / "run", manifest())
+    assert (tmp_path / "run" / "results.sqlite").exists()
+    (tmp_path / "run" / ".manifest.json.abc.part").write_text("half")
+    with RunStore.create(tmp_path / "run", manifest()) as store:
+        store.add([point(1)])
+    assert not (tmp_path / "run" / ".manifest.json.abc.part").exists()
+
+
+def test_results_without_a_manifest_are_not_thrown_away(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", manifest()) as store:
+        store.add([point(1)])
+    (tmp_path / "run" / "manifest.json").unlink()
+    with pytest.raises(RunError, match="never overwritten"):
+        RunStore.create(tmp_path / "run", manifest())
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "results.sqlite").write_text("somebody's file")
+    with pytest.raises(RunError, match="never overwritten"):
+        RunStore.create(other, manifest())
+    with pytest.raises(RunError, match="is a file"):
+        RunStore.create(other / "results.sqlite", manifest())
+
+
+def test_a_store_opened_for_reading_takes_nothing(tmp_path: Path) -> None:
     with RunStore.create(tmp_path / "run", manifest()) as store:
         store.add([point(1)])
     with RunStore.open(tmp_path / "run") as store, pytest.raises(RunError, match="for reading"):
