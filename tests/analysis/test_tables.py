@@ -102,7 +102,7 @@ def test_summary_of_a_run() -> None:
     summary = summarise(run, radii={"0": 0.0, "1.0": 1.0, "2": 2.0})
     assert summary.certified_accuracy == {"0": 0.5, "1.0": 0.5, "2": 0.0}
     assert (summary.points, summary.acr, summary.abstention, summary.failure) == (10, 0.5, 0.2, 0.1)
-    assert (summary.sigma, summary.sigma_range, summary.seconds_per_point) == (0.25, (0.25, 0.25), 2.0)
+    assert (summary.sigma, summary.sigma_range) == (0.25, (0.25, 0.25))
     document = json.loads(json.dumps(summary.to_json(), allow_nan=False))
     assert list(document)[:5] == ["run", "points", "acr", "abstention", "certified_accuracy"]
     assert "lower_bound" not in document

@@ -38,7 +38,6 @@ class RunSummary:
     abstention: float | None
     misclassification: float | None
     failure: float | None
-    seconds_per_point: float | None
     certified_accuracy: Mapping[str, float | None]
     lower_bound: Mapping[str, float | None] | None
 
@@ -55,7 +54,6 @@ class RunSummary:
             "failure": self.failure,
             "sigma": self.sigma,
             "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
-            "seconds_per_point": self.seconds_per_point,
         }
         return document if self.lower_bound is None else document | {"lower_bound": dict(self.lower_bound)}
 
@@ -84,7 +82,6 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
         abstention=metrics.abstention_rate(results),
         misclassification=metrics.misclassification_rate(results) if labelled else None,
         failure=metrics.failure_rate(results),
-        seconds_per_point=_mean(results.seconds),
         certified_accuracy=_by_text(radii, known, exact),
         lower_bound=lower,
     )
@@ -109,7 +106,6 @@ def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundCho
         abstention=None,
         misclassification=None,
         failure=None,
-        seconds_per_point=None,
         certified_accuracy=_by_text(radii, radii, best),
         lower_bound=lower,
     )
@@ -151,7 +147,3 @@ def _by_text(radii: Radii, known: Radii, values: np.typing.NDArray[np.float64]) 
 
 def _range(values: np.typing.NDArray[np.float64]) -> tuple[float, float] | None:
     return None if np.isnan(values).any() else (float(values.min()), float(values.max()))
-
-
-def _mean(values: np.typing.NDArray[np.float64]) -> float | None:
-    return None if np.isnan(values).any() else math.fsum(values) / values.size

@@ -69,7 +69,8 @@ def fetch_progress() -> Iterator[Callable[[FetchStep], None]]:
     try:
         yield show
     finally:
-        bar.stop()
+        if bar.live.is_started:
+            bar.stop()
 
 
 class _Rate:
