@@ -86,6 +86,9 @@ def run() -> None:
         named = f" ({error.filename})" if error.filename else ""
         typer.echo(f"smoothcert: {error.strerror or error}{named}", err=True)
         sys.exit(1)
+    finally:
+        # The process ends now and its memory with it; without this the interpreter first searches it all for garbage.
+        gc.freeze()
 
 
 if __name__ == "__main__":
