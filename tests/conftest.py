@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine must not fail a test. The gate tries the same examples every time; at home new ones are looked for.
+settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("home", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("gate" if os.environ.get("CI") else "home")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
