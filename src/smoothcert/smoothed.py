@@ -248,7 +248,8 @@ class SmoothedClassifier:
         if len(set(indices)) != len(indices):
             raise InputError("an index was given twice: two inputs would share their noise")
         self._next_index = max(self._next_index, max(indices) + 1)
-        known: list[int | None] = [None] * len(inputs) if labels is None else list(labels)
+        given = [None] * len(inputs) if labels is None else labels
+        known = [None if label is None else int(label) for label in given]
         return inputs, [int(index) for index in indices], known
 
     def check_inputs(self, x: Any) -> InputArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -162,7 +161,7 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
     return SmoothedClassifier(
         classifier,
         sigma=job.sigma,
-        seed=secrets.randbits(63) if job.seed is None else job.seed,
+        seed=job.seed,
         batch=job.batch,
         workers=job.workers,
         input_shape=dataset.input_shape,
