@@ -15,26 +15,26 @@ Model = Annotated[
 ]
 Data = Annotated[str | None, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")]
 Sigma = Annotated[float | None, typer.Option("--sigma", help="Noise level, in the units of the input.")]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory [default: runs/…].")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Go on with this run; all settings come from it.")]
 Alpha = Annotated[float, typer.Option("--alpha", help="Probability that the statement about one input is wrong.")]
 Batch = Annotated[
-    int | None, typer.Option("--batch", help="Samples classified at once [default: picked by a short measurement].")
+    int | None, typer.Option("--batch", help="Samples classified at once (default: picked by a short measurement).")
 ]
 Skip = Annotated[int, typer.Option("--skip", help="Take every SKIP-th input.")]
 Max = Annotated[int | None, typer.Option("--max", help="Stop after this many inputs.")]
 Split = Annotated[str, typer.Option("--split", help="train or test.")]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Seed of all noise [default: from the operating system, recorded].")
+    int | None, typer.Option("--seed", help="Seed of all noise (default: from the operating system, recorded).")
 ]
 Arch = Annotated[str | None, typer.Option("--arch", help="Architecture, where the model file does not say it.")]
 NumClasses = Annotated[int | None, typer.Option("--num-classes", help="Classes, where the model does not say it.")]
 InputRange = Annotated[
-    str | None, typer.Option("--input-range", help="LOW,HIGH the inputs must lie in, or 'any' [default: 0,1].")
+    str | None, typer.Option("--input-range", help="LOW,HIGH the inputs must lie in, or 'any' (default: 0,1).")
 ]
 DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Where datasets are kept.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
-Workers = Annotated[int | None, typer.Option("--workers", help="Threads [default: one per core].")]
+Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default: one per core).")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -26,7 +26,7 @@ def train(
     rate: Annotated[float, typer.Option("--lr", help="Peak learning rate of the one-cycle schedule.")] = 0.1,
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="L2 penalty on the weights.")] = 1e-4,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of weights, order and noise [default: from the operating system].")
+        int | None, typer.Option("--seed", help="Of weights, order and noise (default: from the operating system).")
     ] = None,
     standardise: Annotated[
         bool, typer.Option("--standardise/--no-standardise", help="Let the model's first layer standardise inputs.")
@@ -35,7 +35,7 @@ def train(
     input_range: o.InputRange = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", help="Cores used [default: all].")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Cores used (default: all).")] = None,
     as_json: o.Json = False,
 ) -> None:
     """Train a network with Gaussian noise added to its inputs.
