@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from sample_models import at_distance, digits_by_brightness
 
+from sample_models import at_distance, digits_by_brightness
 from smoothcert import Outcome, SmoothedClassifier, Stage, StreamId
 from smoothcert.errors import InputError
 from smoothcert.noise import add_gaussian, noise_level, standard_normals

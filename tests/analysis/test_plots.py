@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from results_strategies import simple_run
 
+from results_strategies import simple_run
 from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.analysis.options import BoundChoice, PlotKind
 from smoothcert.analysis.plots import COLOURS, accuracy_curve, draw

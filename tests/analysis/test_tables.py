@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from results_strategies import runs, simple_run
 
+from results_strategies import runs, simple_run
 from smoothcert.analysis.metrics import GoldComparison, certified_accuracy
 from smoothcert.analysis.options import BoundChoice, TableFormat
 from smoothcert.analysis.summary import default_radii, parse_radii, summarise, summarise_envelope

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cli_runner import command, environment, smoothcert
 
 KILLS = 10

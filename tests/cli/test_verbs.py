@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from cli_runner import smoothcert
 
 MODEL = "sample_models:digits_by_brightness"

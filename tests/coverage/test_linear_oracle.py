@@ -5,9 +5,9 @@ Every test states its false-alarm rate and has a control: a wrong procedure that
 
 import numpy as np
 import pytest
-from sample_models import at_distance
 from scipy import stats
 
+from sample_models import at_distance
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import recertify_points
 from smoothcert.records import CertifiedPoint, Outcome, Quantity, Stage, merge

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_points import POINT, undecided
 
+from sample_points import POINT, undecided
 from smoothcert.errors import RunError
 from smoothcert.records import Outcome, RunManifest
 from smoothcert.runs.exports import write_csv, write_json

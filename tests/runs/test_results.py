@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sample_points import POINT, undecided
 
+from sample_points import POINT, undecided
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import Norm, Outcome
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results, outcome_code
