@@ -64,6 +64,10 @@ class SmoothedClassifier:
         self.input_range = input_range
         self._next_index = 0
 
+    def __repr__(self) -> str:
+        model = self._classifier.description if self._classifier is not None else type(self._model).__name__
+        return f"SmoothedClassifier({model}, sigma={self.sigma}, seed={self.seed}, batch={self.batch})"
+
     def predict(
         self,
         x: Any,
@@ -94,7 +98,7 @@ class SmoothedClassifier:
     ) -> Iterator[list[CertifiedPoint]]:
         """`predict`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over."""
         check_can_predict(n=n, alpha=alpha)
-        inputs, indices, known = self._prepare(x, labels, indices)
+        inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n)
         for rows in self._shards(range(len(inputs)), n):
             if all(indices[row] in done for row in rows):
                 continue
@@ -155,7 +159,7 @@ class SmoothedClassifier:
         """
         theorem = get_certificate(certificate) if isinstance(certificate, str) else certificate
         check_can_certify(theorem, n=n, alpha=alpha, n0=n0)
-        inputs, indices, known = self._prepare(x, labels, indices)
+        inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
             selection = self._sample(inputs, group, indices, Stage.SELECTION, [(0, n0)], progress)
@@ -180,9 +184,13 @@ class SmoothedClassifier:
 
     def group_size(self, samples: int) -> int:
         """How many inputs are sampled together when each takes this many samples (the batch size must be known)."""
+        return inputs_per_shard(samples_per_input=samples, batch=self.known_batch())
+
+    def known_batch(self) -> int:
+        """The batch size, once it was given or measured."""
         if self.batch is None:
             raise InputError("the batch size is not known yet: call tune() first")
-        return inputs_per_shard(samples_per_input=samples, batch=self.batch)
+        return self.batch
 
     @property
     def classifier(self) -> BaseClassifier:
@@ -198,10 +206,10 @@ class SmoothedClassifier:
             )
         return self._classifier
 
-    def tune(self, input_shape: tuple[int, ...]) -> int:
-        """The batch size in use, measured now if none was given."""
+    def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
+        """The batch size in use; if none was given, it is measured now, for that many samples to come."""
         if self.batch is None:
-            self.batch = measure_batch(self.classifier, input_shape, workers=self.workers)
+            self.batch = measure_batch(self.classifier, input_shape, samples=samples, workers=self.workers)
         return self.batch
 
     def _sample(
@@ -225,7 +233,7 @@ class SmoothedClassifier:
             for row in rows
             for start, stop in ranges
         ]
-        sampler = Sampler(self.classifier, batch=self.tune(inputs.shape[1:]), workers=self.workers)
+        sampler = Sampler(self.classifier, batch=self.known_batch(), workers=self.workers)
         tallies = sampler.tally(inputs, requests, progress=progress)
         return {row: tallies[i * len(ranges) : (i + 1) * len(ranges)] for i, row in enumerate(rows)}
 
@@ -234,10 +242,15 @@ class SmoothedClassifier:
         return [rows[at : at + size] for at in range(0, len(rows), size)]
 
     def _prepare(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None
+        self,
+        x: Any,
+        labels: Sequence[int | None] | None,
+        indices: Sequence[int] | None,
+        *,
+        samples_per_input: int,
     ) -> tuple[InputArray, list[int], list[int | None]]:
         inputs = self.check_inputs(x)
-        self.tune(inputs.shape[1:])
+        self.tune(inputs.shape[1:], samples=samples_per_input * len(inputs))
         if indices is None:
             indices = range(self._next_index, self._next_index + len(inputs))
         if len(indices) != len(inputs) or (labels is not None and len(labels) != len(inputs)):

@@ -173,3 +173,15 @@ def test_default_radii_are_round(largest: float, expected: list[str] | None) -> 
     assert len(radii) <= 9
     assert all(float(text) == value for text, value in radii.items())
     assert (certified_accuracy(run, list(radii.values()))[1:] > 0).all()
+
+
+def test_a_table_wider_than_the_terminal_is_stacked() -> None:
+    assert render(TABLE, form=TableFormat.TEXT, width=32) == render(TABLE, form=TableFormat.TEXT)
+    assert render(TABLE, form=TableFormat.TEXT, width=31).split("\n") == [
+        "run       a_b    c|d",
+        "points    500     12",
+        "ACR     1.236  0.500",
+        "r=0.5   0.667      –",
+        "≥       0.600      –",
+        "A note.",
+    ]

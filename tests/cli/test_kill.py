@@ -1,5 +1,6 @@
 """A certify run killed with -9 again and again, and Ctrl-C: the results are those of a run never stopped."""
 
+import json
 import random
 import signal
 import subprocess
@@ -105,10 +106,27 @@ def test_interrupt_finishes_the_shard_and_says_how_to_go_on(model: Path, tmp_pat
     assert "Traceback" not in errors
     finished = stored(out)
     assert 0 < finished < 60
+    # Nobody should take half a run for a whole one.
+    assert f"unfinished: {finished} of 60 inputs" in smoothcert("table", out).stdout
+    (row,) = json.loads(smoothcert("table", out, "--json").stdout)
+    assert (row["points"], row["expected_points"]) == (finished, 60)
     done = smoothcert("certify", "--resume", out)
     assert done.returncode == 0, done.stderr
     assert f"{finished} of 60 inputs are already" in done.stderr
     assert stored(out) == 60
+    assert "unfinished" not in smoothcert("table", out).stdout
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_stops_at_once_and_cleanly(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    process = start(*arguments(model, out)[:-1], "cpu", "--workers", 2)
+    wait_for_progress(process, out, 0)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "--resume" in errors
 
 
 @pytest.mark.slow

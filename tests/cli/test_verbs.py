@@ -85,7 +85,7 @@ def test_predict(tmp_path: Path) -> None:
         "--batch", 64, "--out", out, "--json",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["points"] == 4
+    assert json.loads(done.stdout)[0]["points"] == 4
 
 
 def test_export_and_read_back(run: Path, tmp_path: Path) -> None:

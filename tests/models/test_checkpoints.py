@@ -305,3 +305,14 @@ def test_levines_checkpoint_loads_and_classifies(shared_reference):
     hidden = functional.linear(hidden.relu().flatten(1), weights["1.lin1.weight"], weights["1.lin1.bias"])
     logits = functional.linear(hidden.relu(), weights["1.lin2.weight"], weights["1.lin2.bias"])
     np.testing.assert_array_equal(classifier.classify(batch), logits.argmax(1).numpy())
+
+
+def test_naming_the_architecture_a_file_states_changes_nothing(tmp_path):
+    """Published files carry no normalisation constants; they are known by the name the file states."""
+    path = tmp_path / "net.pth.tar"
+    network = build("small_net", num_classes=10, input_shape=(1, 7, 7))
+    torch.save({"arch": "small_mnist_net", "state_dict": network.state_dict()}, path)
+    with pytest.warns(ForeignCheckpointWarning):
+        plain, ours, theirs = (load_foreign(path, arch=arch) for arch in (None, "small_net", "small_mnist_net"))
+    assert plain.header.standardise == ((0.1307,), (0.2307,))
+    assert ours.header == plain.header == theirs.header

@@ -98,7 +98,7 @@ def test_loaded_and_direct_models_have_one_digest(tmp_path):
     save_checkpoint(tmp_path / "m.safetensors", module, CheckpointHeader("mlp", 3, (4,)))
     loaded = load_classifier(tmp_path / "m.safetensors", device="cpu")
     assert loaded.digest == as_classifier(module, input_shape=(4,), device="cpu").digest
-    assert loaded.description == "mlp from m.safetensors, 3 classes"
+    assert loaded.description == "mlp from m.safetensors, 3 classes, inputs not standardised"
 
 
 def test_foreign_files_by_name(tmp_path):

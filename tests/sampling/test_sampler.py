@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert.errors import InputError, ModelError
+from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models import as_classifier
 from smoothcert.noise import standard_normals
 from smoothcert.records import Stage, StreamId, merge
@@ -234,7 +234,8 @@ def test_shard_sizes() -> None:
 
 
 def test_measured_batch_is_one_of_the_candidates() -> None:
-    assert measure_batch(Probe(), SHAPE) in (16, 32, 64, 128, 256, 512, 1024, 2048)
+    assert measure_batch(Probe(), SHAPE, samples=100) == 128  # too little work to be worth a measurement
+    assert measure_batch(Probe(), SHAPE, samples=10**9) in (16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 @pytest.mark.parametrize("bad", [{"batch": 0}, {"batch": 8, "workers": 0}])
@@ -247,3 +248,12 @@ def test_empty_requests() -> None:
     assert Sampler(Probe(), batch=4).tally(inputs(1), []) == []
     with pytest.raises(InputError):
         Request(row=0, stream=StreamId(0, 0, Stage.SELECTION), sigma=1.0, start=5, stop=5)
+
+
+def test_a_batch_too_large_for_memory_is_not_chosen() -> None:
+    def answer(batch: np.ndarray) -> np.ndarray:
+        if len(batch) > 256:
+            raise BatchTooLargeError("no room")
+        return np.zeros(len(batch), dtype=np.int64)
+
+    assert measure_batch(Probe(answer=answer), SHAPE, samples=10**9) <= 256

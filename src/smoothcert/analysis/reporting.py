@@ -38,7 +38,7 @@ class TableRequest:
     common: bool = False
 
 
-def results_table(request: TableRequest) -> str:
+def results_table(request: TableRequest, *, width: int | None = None) -> str:
     """The table asked for, as text without a final newline.
 
     JSON is always the list of run summaries, each with `classes` and `gold` added when those were asked for.
@@ -51,12 +51,12 @@ def results_table(request: TableRequest) -> str:
     if request.form is TableFormat.JSON:
         return _as_json(request, runs, comparisons)
     if gold is not None:
-        return render(gold_table(comparisons, gold=gold.name), form=request.form, digits=request.digits)
+        return render(gold_table(comparisons, gold=gold.name), form=request.form, digits=request.digits, width=width)
     if request.classes:
         radius = _class_radius(request)
-        return render(class_table(runs, radius=radius), form=request.form, digits=request.digits)
+        return render(class_table(runs, radius=radius), form=request.form, digits=request.digits, width=width)
     table = summary_table(_summaries(request, runs), notes=_notes(request, runs))
-    return render(table, form=request.form, digits=request.digits)
+    return render(table, form=request.form, digits=request.digits, width=width)
 
 
 def _summaries(request: TableRequest, runs: Sequence[Results]) -> list[RunSummary]:
@@ -98,7 +98,7 @@ def _class_radius(request: TableRequest) -> float:
 
 
 def _notes(request: TableRequest, runs: Sequence[Results]) -> list[str]:
-    notes = []
+    notes = [run.unfinished for run in runs if run.unfinished is not None]
     if request.bound is not None:
         notes.append(
             f"≥: lower bound on the true certified accuracy of these inputs, wrong with probability at most "

@@ -31,6 +31,7 @@ class RunSummary:
 
     run: str
     points: int | None
+    expected_points: int | None
     sigma: float | None
     sigma_range: tuple[float, float] | None
     acr: float | None
@@ -52,6 +53,7 @@ class RunSummary:
             "accuracy": self.accuracy,
             "misclassification": self.misclassification,
             "failure": self.failure,
+            "expected_points": self.expected_points,
             "sigma": self.sigma,
             "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
         }
@@ -75,6 +77,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
     return RunSummary(
         run=results.name,
         points=len(results),
+        expected_points=results.expected,
         sigma=sigma_range[0] if sigma_range is not None and sigma_range[0] == sigma_range[1] else None,
         sigma_range=sigma_range,
         acr=metrics.average_certified_radius(results) if labelled and results.has_radius else None,
@@ -99,6 +102,7 @@ def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundCho
     return RunSummary(
         run=ENVELOPE_NAME,
         points=len(runs[0]) if metrics.same_inputs(runs) else None,
+        expected_points=None,
         sigma=None,
         sigma_range=None,
         acr=None,

@@ -115,10 +115,17 @@ def gold_table(comparisons: Mapping[str, GoldComparison], *, gold: str) -> Table
     return Table(columns=tuple(columns), rows=rows, notes=(note,))
 
 
-def render(table: Table, *, form: TableFormat, digits: int | None = None) -> str:
-    """The table as text without a final newline. digits: decimals (default 3); see the module for CSV and JSON."""
+def render(table: Table, *, form: TableFormat, digits: int | None = None, width: int | None = None) -> str:
+    """The table as text without a final newline. digits: decimals (default 3); see the module for CSV and JSON.
+
+    width: of the terminal; a text table that does not fit is printed with its columns as rows.
+    """
     if digits is not None and not 0 <= digits <= 15:
         raise InputError(f"{digits} digits were asked for; expected 0 to 15")
+    if form is TableFormat.TEXT:
+        wide = _render_text(table, digits)
+        fits = width is None or max(map(len, wide.split("\n")[:2])) <= width
+        return wide if fits else _render_stacked(table, digits)
     return _RENDERERS[form](table, digits)
 
 
@@ -134,6 +141,20 @@ def _render_text(table: Table, digits: int | None) -> str:
 
     rule = "  ".join("─" * width for width in widths)
     return "\n".join([line(titles), rule, *map(line, body), *table.notes])
+
+
+def _render_stacked(table: Table, digits: int | None) -> str:
+    """One line for each column, one column for each row of the table."""
+    body = _printed(table, digits)
+    lines = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    first, *rest = widths
+
+    def line(cells: Sequence[str]) -> str:
+        title, *values = cells
+        return "  ".join([title.ljust(first), *(v.rjust(w) for v, w in zip(values, rest, strict=True))]).rstrip()
+
+    return "\n".join([*map(line, lines), *table.notes])
 
 
 def _render_markdown(table: Table, digits: int | None) -> str:
@@ -214,7 +235,7 @@ def _emphasised(
         if column.best and len(numbers) > 1:
             largest = max(numbers)  # type: ignore[type-var]
             for row, cells in zip(table.rows, rows, strict=True):
-                if row[k] == largest:
+                if row[k] == largest and largest > 0:  # type: ignore[operator]
                     cells[k] = embolden(cells[k])
     return rows
 

@@ -63,7 +63,7 @@ def _check_values(quantities: Mapping[Quantity, float], *, sigma: float) -> None
     for quantity, value in quantities.items():
         if not 0.0 < value < 1.0:
             raise InputError(
-                f"--{quantity} {value} must lie strictly between 0 and 1: no finite sample proves certainty"
+                f"--{quantity} {value} must lie strictly between 0 and 1: it is a probability bounded by sampling"
             )
 
 

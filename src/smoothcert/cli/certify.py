@@ -29,8 +29,10 @@ def certify(
     split: o.Split = "test",
     seed: o.Seed = None,
     arch: o.Arch = None,
+    standardise: o.Standardise = None,
     num_classes: o.NumClasses = None,
     input_range: o.InputRange = None,
+    input_shape: o.InputShape = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     workers: o.Workers = None,
@@ -53,7 +55,8 @@ def certify(
     model, data, sigma = o.required(model=model, data=data, sigma=sigma)
     job = Job(
         task="certify", model=model, data=data, sigma=sigma, n0=n0, n=n, alpha=alpha, certificate=certificate,
-        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, num_classes=num_classes,
+        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, standardise=standardise,
+        num_classes=num_classes, input_shape=input_shape,
         input_range=input_range, data_root=None if data_root is None else str(data_root), device=device,
         workers=workers,
     )  # fmt: skip

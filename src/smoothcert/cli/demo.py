@@ -32,3 +32,4 @@ def demo(
     typer.echo(show.write_tables())
     for figure in show.write_figures():
         typer.echo(f"wrote {figure}", err=True)
+    typer.echo(f"tables are in {out}/table.txt, .md and .tex; the runs in {out}/sigma-*", err=True)

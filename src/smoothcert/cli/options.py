@@ -11,10 +11,17 @@ from smoothcert.errors import InputError
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="A .safetensors, .onnx or .pth file, or your own code as package.module:attribute."),
+    typer.Option(
+        "--model",
+        help="Needed for a new run: a .safetensors, .onnx or .pth file, or your own code as package.module:attribute.",
+    ),
 ]
-Data = Annotated[str | None, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")]
-Sigma = Annotated[float | None, typer.Option("--sigma", help="Noise level, in the units of the input.")]
+Data = Annotated[
+    str | None, typer.Option("--data", help="Needed for a new run: a dataset (see `data list`) or a file.")
+]
+Sigma = Annotated[
+    float | None, typer.Option("--sigma", help="Needed for a new run: noise level, in the units of the input.")
+]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Go on with this run; all settings come from it.")]
 Alpha = Annotated[float, typer.Option("--alpha", help="Probability that the statement about one input is wrong.")]
@@ -28,6 +35,14 @@ Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of all noise (default: from the operating system, recorded).")
 ]
 Arch = Annotated[str | None, typer.Option("--arch", help="Architecture, where the model file does not say it.")]
+Standardise = Annotated[
+    str | None,
+    typer.Option("--standardise", help="MEAN/STD of the first layer, or none, where the model file does not say it."),
+]
+InputShape = Annotated[
+    str | None,
+    typer.Option("--input-shape", help="Shape of one input in your file, such as 1,8,8 for a csv of images."),
+]
 NumClasses = Annotated[int | None, typer.Option("--num-classes", help="Classes, where the model does not say it.")]
 InputRange = Annotated[
     str | None, typer.Option("--input-range", help="LOW,HIGH the inputs must lie in, or 'any' (default: 0,1).")

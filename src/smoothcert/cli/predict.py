@@ -24,8 +24,10 @@ def predict(
     split: o.Split = "test",
     seed: o.Seed = None,
     arch: o.Arch = None,
+    standardise: o.Standardise = None,
     num_classes: o.NumClasses = None,
     input_range: o.InputRange = None,
+    input_shape: o.InputShape = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     workers: o.Workers = None,
@@ -45,7 +47,8 @@ def predict(
     model, data, sigma = o.required(model=model, data=data, sigma=sigma)
     job = Job(
         task="predict", model=model, data=data, sigma=sigma, n=n, alpha=alpha,
-        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, num_classes=num_classes,
+        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, standardise=standardise,
+        num_classes=num_classes, input_shape=input_shape,
         input_range=input_range, data_root=None if data_root is None else str(data_root), device=device,
         workers=workers,
     )  # fmt: skip

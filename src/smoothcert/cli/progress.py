@@ -110,7 +110,7 @@ def _plain_lines(total: int, done: int) -> Callable[[int], None]:
 
 @contextlib.contextmanager
 def stop_on_interrupt(piece: str = "shard") -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one stops at once. piece: what is still finished."""
+    """An event that the first Ctrl-C or SIGTERM sets; the second one stops at once. piece: what is still finished."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -119,8 +119,9 @@ def stop_on_interrupt(piece: str = "shard") -> Iterator[threading.Event]:
         stop.set()
         typer.echo(f"\nfinishing the current {piece}; press Ctrl-C again to stop at once", err=True)
 
-    previous = signal.signal(signal.SIGINT, handle)
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

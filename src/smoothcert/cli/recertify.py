@@ -12,7 +12,13 @@ import typer
 def recertify(
     run: Annotated[Path, typer.Argument(help="A run directory made by `certify`.")],
     alpha: Annotated[float | None, typer.Option("--alpha", help="The new error probability.")] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Use the first N samples only.")] = None,
+    n: Annotated[
+        int | None,
+        typer.Option(
+            "--n",
+            help="Use N samples: the first N where N is 10, 20, 50, 100, …; else the last ones are thinned at random.",
+        ),
+    ] = None,
     certificate: Annotated[
         str | None, typer.Option("--certificate", help="Another theorem over the same votes.")
     ] = None,
@@ -27,6 +33,7 @@ def recertify(
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.summary import default_radii, parse_radii, summarise
     from smoothcert.analysis.tables import render, summary_table
+    from smoothcert.cli.printing import terminal_width
     from smoothcert.engines.recertify import recertify_run
     from smoothcert.runs.results import Results
 
@@ -34,10 +41,16 @@ def recertify(
     if out is not None:
         recertified.save(out)
     parameters = recertified.parameters
-    results = Results.from_points(recertified.points, name=(out or run).name, alpha=parameters["alpha"])
+    expected = parameters.get("inputs")
+    results = Results.from_points(
+        recertified.points, name=(out or run).name, alpha=parameters["alpha"], expected=expected
+    )
     summary = summarise(results, radii=default_radii([results]) if radii is None else parse_radii(radii))
     if as_json:
         typer.echo(json.dumps([summary.to_json()]))
     else:
-        note = f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"
-        typer.echo(render(summary_table([summary], notes=[note]), form=TableFormat.TEXT))
+        notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
+        if results.unfinished is not None:
+            notes.append(results.unfinished)
+        table = summary_table([summary], notes=notes)
+        typer.echo(render(table, form=TableFormat.TEXT, width=terminal_width()))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 from pathlib import Path
 
 import typer
 
 from smoothcert.analysis.options import TableFormat
-from smoothcert.analysis.summary import default_radii, summarise
-from smoothcert.analysis.tables import render, summary_table
+from smoothcert.analysis.reporting import TableRequest, results_table
+from smoothcert.cli.printing import terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
 from smoothcert.engines.jobs import Job, prepare
 from smoothcert.engines.local import run_study
 from smoothcert.errors import InterruptedRunError
+from smoothcert.records import Outcome
 from smoothcert.runs.load import load_results
 
 
@@ -27,7 +27,7 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
         per_input = run.study.samples_per_input
         total = len(run.indices) * per_input
         if run.finished:
-            typer.echo(f"{run.finished} of {len(run.indices)} inputs are already in {out}", err=True)
+            _say(f"{run.finished} of {len(run.indices)} inputs are already in {out}")
         with stop_on_interrupt() as stop:
             try:
                 with samples_progress(total, done=run.finished * per_input) as progress:
@@ -38,19 +38,21 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
                     f"stopped; {finished} of {len(run.indices)} inputs are stored. "
                     f"Go on with: smoothcert {job.task} --resume {shlex.quote(str(out))}"
                 ) from error
-    _print_summary(out, as_json=as_json)
+    _print_summary(job, out, as_json=as_json)
 
 
 def _say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _print_summary(out: Path, *, as_json: bool) -> None:
+def _print_summary(job: Job, out: Path, *, as_json: bool) -> None:
+    request = TableRequest(runs=(out,), form=TableFormat.JSON if as_json else TableFormat.TEXT)
+    typer.echo(results_table(request, width=terminal_width()))
     results = load_results(out)
-    summary = summarise(results, radii=default_radii([results]))
-    if as_json:
-        typer.echo(json.dumps(summary.to_json()))
-        return
-    typer.echo(render(summary_table([summary]), form=TableFormat.TEXT))
-    place = shlex.quote(str(out))
-    typer.echo(f"next: smoothcert table {place}   smoothcert plot {place} -o curve.png", err=True)
+    failed = int(results.is_outcome(Outcome.FAILED).sum())
+    if failed:
+        _say(f"{failed} of {len(results)} inputs FAILED: the model gave no finite answer for most noisy copies of them")
+    if not as_json:
+        place = shlex.quote(str(out))
+        figure = "" if job.task == "predict" else f"   smoothcert plot {place} -o curve.png"
+        _say(f"next: smoothcert table {place}{figure}")

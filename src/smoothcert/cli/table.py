@@ -65,6 +65,7 @@ def table(
         raise InputError("--classes and --gold each print a table of their own: ask for one of them")
     # Here and not above: `smoothcert --help` should not wait for numpy.
     from smoothcert.analysis.reporting import TableRequest, results_table
+    from smoothcert.cli.printing import terminal_width
 
     request = TableRequest(
         runs=tuple(runs),
@@ -77,4 +78,4 @@ def table(
         gold=gold,
         common=common,
     )
-    typer.echo(results_table(request))
+    typer.echo(results_table(request, width=terminal_width()))

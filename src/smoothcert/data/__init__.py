@@ -33,6 +33,7 @@ _HOMES = {
     "SPLITS": "loading",
     "load_dataset": "loading",
     "parse_input_range": "loading",
+    "parse_shape": "loading",
     "Progress": "progress",
     "ProgressCallback": "progress",
     "default_root": "store",
@@ -55,6 +56,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "parse_input_range",
+    "parse_shape",
 ]
 
 

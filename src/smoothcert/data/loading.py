@@ -81,6 +81,19 @@ def parse_input_range(text: str | None) -> InputRange | Literal["default"]:
     return _checked_range((low, high))
 
 
+def parse_shape(text: str | None) -> tuple[int, ...] | None:
+    """What the command line means by the shape of one input: "1,8,8" or "1x8x8"; nothing given is None."""
+    if text is None:
+        return None
+    try:
+        shape = tuple(int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise InputError(f"input shape {text!r} cannot be read: expected numbers such as 1,28,28") from None
+    if min(shape) < 1:
+        raise InputError(f"input shape {text!r} has a side below 1")
+    return shape
+
+
 def _checked_range(input_range: tuple[float, float]) -> tuple[float, float]:
     low, high = input_range
     if not (float("-inf") < low < high < float("inf")):

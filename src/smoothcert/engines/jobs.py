@@ -11,10 +11,10 @@ from typing import Any, Literal, Self, get_type_hints
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import check_can_certify, check_can_predict
-from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range
+from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range, parse_shape
 from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
-from smoothcert.models import load_classifier
+from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
 from smoothcert.records import RunManifest
 from smoothcert.runs.manifest import code_digest, environment
@@ -44,8 +44,10 @@ class Job:
     seed: int | None = None
     batch: int | None = None
     arch: str | None = None
+    standardise: str | None = None
     num_classes: int | None = None
     input_range: str | None = None
+    input_shape: str | None = None
     data_root: str | None = None
     device: str = "auto"
     workers: int | None = None
@@ -124,18 +126,17 @@ def prepare(
         split=job.split,
         root=None if job.data_root is None else Path(job.data_root),
         input_range=parse_input_range(job.input_range),
+        input_shape=parse_shape(job.input_shape),
         progress=fetching,
     )
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
     smoothed = _smoothed(job, dataset)
     _check_first_input(smoothed, dataset, job)
-    if smoothed.batch is None:
-        notice("measuring the best batch size …")
-    batch = smoothed.tune(dataset.input_shape)
+    batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
     study = Study(smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate)
-    manifest = _manifest(job, study)
+    manifest = _manifest(job, study, inputs=len(indices))
     with RunStore.resume(out, manifest) if exists else RunStore.create(out, manifest) as store:
         yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
 
@@ -157,6 +158,7 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
         input_shape=dataset.input_shape,
         device=job.device,
         arch=job.arch,
+        standardise=parse_standardisation(job.standardise),
     )
     return SmoothedClassifier(
         classifier,
@@ -183,7 +185,7 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
         )
 
 
-def _manifest(job: Job, study: Study) -> RunManifest:
+def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
     classifier, dataset = study.smoothed.classifier, study.dataset
     parameters: dict[str, Any] = {
         "sigma": job.sigma,
@@ -191,6 +193,7 @@ def _manifest(job: Job, study: Study) -> RunManifest:
         "alpha": job.alpha,
         "skip": job.skip,
         "max": job.max_inputs,
+        "inputs": inputs,
         "split": job.split,
         "batch": study.smoothed.batch,
         "noise": "gaussian float32",

@@ -13,13 +13,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from smoothcert.errors import InputError, ModelError, SmoothcertError
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.base import BaseClassifier, DeviceClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
+
+if TYPE_CHECKING:
+    from smoothcert.models.checkpoints import CheckpointHeader
 
 __all__ = [
     "ARCHITECTURES",
@@ -28,6 +31,7 @@ __all__ = [
     "Standardisation",
     "as_classifier",
     "load_classifier",
+    "parse_standardisation",
     "resolve_device",
 ]
 
@@ -88,6 +92,21 @@ def load_classifier(
         f"{text!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
         "package.module:attribute for your own code"
     )
+
+
+def parse_standardisation(text: str | None) -> Standardisation | None:
+    """What the command line means: "MEAN/STD", one number or one for each channel, or "none"; nothing given is None."""
+    if text is None:
+        return None
+    if text.strip().lower() == "none":
+        return (0.0,), (1.0,)
+    try:
+        mean, std = (tuple(float(number) for number in part.split(",")) for part in text.split("/"))
+    except ValueError:
+        raise InputError(
+            f"standardisation {text!r} cannot be read: expected MEAN/STD such as 0.13/0.31, or none"
+        ) from None
+    return mean, std
 
 
 def _adapted(
@@ -159,8 +178,18 @@ def _from_checkpoint(
 
     loaded = load_any(path, arch=arch, num_classes=num_classes, input_shape=input_shape, standardise=standardise)
     classifier = _torch_classifier(loaded.module, loaded.header.num_classes, loaded.header.input_shape, device)
-    classifier.description = f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes"
+    classifier.description = (
+        f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_told(loaded.header)}"
+    )
     return classifier
+
+
+def _told(header: CheckpointHeader) -> str:
+    """How the model's first layer treats its inputs."""
+    if header.standardise is None:
+        return "not standardised"
+    mean, std = (",".join(f"{value:g}" for value in values) for values in header.standardise)
+    return f"standardised by mean {mean}, std {std}"
 
 
 def _imported(spec: str) -> object:

@@ -155,7 +155,7 @@ def load_foreign(
     if name is None:
         raise ModelError(f"{path} does not say which network it holds: give arch (--arch), for example resnet50")
     tensors, stored_standardise = _without_prefixes(state)
-    known = _PUBLISHED.get(name) or _Published(arch=_checked_name(name, path))
+    known = _known(name, stated_arch, path)
     shape = input_shape or _guessed_shape(known, tensors)
     if shape is None:
         raise ModelError(f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)")
@@ -357,6 +357,14 @@ _PUBLISHED = {
     "resnet50": _Published("resnet50", (3, 224, 224), _IMAGENET),
     "small_mnist_net": _Published("small_net", (1, 7, 7), _SMALL_MNIST),
 }
+
+
+def _known(name: str, stated: str | None, path: Path) -> _Published:
+    """What is known about the network; naming the architecture a file already states changes nothing."""
+    published = _PUBLISHED.get(stated or "")
+    if published is not None and name in (stated, published.arch):
+        return published
+    return _PUBLISHED.get(name) or _Published(arch=_checked_name(name, path))
 
 
 def _guessed_shape(known: _Published, tensors: Mapping[str, Tensor]) -> tuple[int, ...] | None:

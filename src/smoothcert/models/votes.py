@@ -70,7 +70,10 @@ def known_num_classes(found: int | None, asked: int | None) -> int:
         raise ModelError(f"the model answers with {found} classes, but num_classes={asked} was given")
     count = asked if found is None else found
     if count is None:
-        raise InputError("the number of classes is not known: give num_classes, or input_shape so that it can be tried")
+        raise InputError(
+            "the number of classes is not known: the model answers with classes, not logits, or was not tried yet; "
+            "give num_classes (--num-classes)"
+        )
     if count < 2:
         raise ModelError(f"the model answers with {count} class; certification needs at least 2, one logit for each")
     return count

@@ -26,7 +26,7 @@ _LEAST_SIGMA, _MOST_SIGMA = 1e-6, 1e6
 
 def check_sigma(sigma: float) -> None:
     """Refuse a noise level that float32 noise cannot carry: too small to change an input, or near overflow."""
-    if not (math.isfinite(sigma) and sigma > 0):
+    if not (isinstance(sigma, (int, float, np.floating)) and math.isfinite(sigma) and sigma > 0):
         raise InputError(f"sigma={sigma} must be a positive finite number, in the units of the input (0.25 is usual)")
     if not _LEAST_SIGMA <= sigma <= _MOST_SIGMA:
         raise InputError(f"sigma={sigma} is outside {_LEAST_SIGMA:g} … {_MOST_SIGMA:g}, what float32 noise can carry")

@@ -16,7 +16,9 @@ def write_atomically(path: Path, content: bytes, *, overwrite: bool) -> None:
     alone and RunError is raised, also when it appeared while we were writing.
     """
     if path.exists() and not overwrite:
-        raise RunError(f"{path} already exists and is not overwritten: choose another name or ask for it explicitly")
+        raise RunError(
+            f"{path} already exists and is not overwritten: choose another name (or --force, where the verb has it)"
+        )
     try:
         handle, temporary_name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:

@@ -51,4 +51,5 @@ def _load_directory(path: Path, *, name: str) -> Results:
         num_classes=None if num_classes is None else int(num_classes),
         has_radius=manifest.task != "predict",
         independent_noise=bool(manifest.parameters.get("independent_noise", True)),
+        expected=manifest.parameters.get("inputs"),
     )

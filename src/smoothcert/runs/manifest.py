@@ -71,7 +71,7 @@ def parse_manifest(content: bytes, *, path: Path) -> RunManifest:
         document = json.loads(content)
         manifest = RunManifest.from_json(document)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptRunError(f"{path} is not a manifest of a run: {error}") from error
+        raise CorruptRunError(f"{path} is not a manifest of a run, or it is damaged") from error
     mappings = (manifest.parameters, manifest.model, manifest.data, manifest.environment, manifest.extra)
     well_typed = (
         all(isinstance(m, dict) for m in mappings) and type(manifest.seed) is int and isinstance(manifest.task, str)
@@ -87,7 +87,7 @@ def parse_manifest(content: bytes, *, path: Path) -> RunManifest:
 
 def _parameters_make_sense(manifest: RunManifest) -> bool:
     """The values other rooms compute with have the types they count on, where they are there at all."""
-    numbers, counts, texts = ("alpha", "sigma"), ("n", "n0", "batch"), ("certificate",)
+    numbers, counts, texts = ("alpha", "sigma"), ("n", "n0", "batch", "inputs"), ("certificate",)
     found = manifest.parameters
     return (
         all(type(found[key]) in (int, float) for key in numbers if key in found)

@@ -45,6 +45,7 @@ class Results:
     sigma        float64, noise level at each input; nan where unknown.
     seconds      float64, nan where unknown.
     p_a          float64 in [0, 1], lower bound on the top class's probability; nan where unknown.
+    expected     how many inputs the run is for, where the source says it; fewer means it is unfinished.
     alpha        probability that the statement about one input is wrong; None where the source does not say.
     independent_noise   False when inputs shared noise: their errors are then dependent, and test-set bounds
     do not hold. extra        further columns of the source, by name.
@@ -64,6 +65,7 @@ class Results:
     num_classes: int | None = None
     norm: Norm = Norm.L2
     independent_noise: bool = True
+    expected: int | None = None
     extra: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,7 +125,16 @@ class Results:
     def subset(self, chosen: BoolArray | IntArray) -> Self:
         """The same run over some of its inputs, given as a mask of shape (m,) or as positions."""
         columns = {key: getattr(self, key)[chosen] for key in _COLUMNS}
-        return replace(self, **columns, extra={key: column[chosen] for key, column in self.extra.items()})
+        return replace(
+            self, **columns, expected=None, extra={key: column[chosen] for key, column in self.extra.items()}
+        )
+
+    @property
+    def unfinished(self) -> str | None:
+        """A sentence about a run that is not complete; None for one that is, or whose source does not say."""
+        if self.expected is None or len(self) >= self.expected:
+            return None
+        return f"{self.name} is unfinished: {len(self)} of {self.expected} inputs."
 
     def renamed(self, name: str) -> Self:
         return replace(self, name=name)
@@ -138,6 +149,7 @@ class Results:
         num_classes: int | None = None,
         has_radius: bool | None = None,
         independent_noise: bool = True,
+        expected: int | None = None,
     ) -> Self:
         """Columns of certified points. What is not given is read from the points where they say it.
 
@@ -171,6 +183,7 @@ class Results:
             num_classes=num_classes,
             norm=norms.pop(),
             independent_noise=independent_noise,
+            expected=expected,
         )
 
 

@@ -115,8 +115,11 @@ class Sampler:
             for thread in threads:
                 thread.join()
         except BaseException:
-            # An interrupt in the waiting thread: let the workers finish their batch and stop.
+            # An interrupt in the waiting thread. The workers finish their batch first: a process that ends while a
+            # thread is inside the model's own code is aborted.
             batches.close()
+            for thread in threads:
+                thread.join()
             raise
         finally:
             self.classifier.release_threads()
