@@ -42,22 +42,7 @@ def certify(
 
     The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
     """
-    from smoothcert.cli.running import run_job
-    from smoothcert.engines.jobs import Job
+    from smoothcert.cli.running import run_verb
 
-    if resume is not None:
-        o.check_only_moved(context)
-        place = None if data_root is None else str(data_root)
-        moved = {"model": model, "data": data, "data_root": place, "workers": workers}
-        job = Job.of_run(resume, task="certify", **moved, device=None if device == "auto" else device)
-        run_job(job, resume, as_json=as_json)
-        return
-    model, data, sigma = o.required(model=model, data=data, sigma=sigma)
-    job = Job(
-        task="certify", model=model, data=data, sigma=sigma, n0=n0, n=n, alpha=alpha, certificate=certificate,
-        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, standardise=standardise,
-        num_classes=num_classes, input_shape=input_shape,
-        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device,
-        workers=workers,
-    )  # fmt: skip
-    run_job(job, out or o.default_out("certify", model, data, sigma), as_json=as_json)
+    # The options above are the settings of a job, under the same names.
+    run_verb(context, task="certify")

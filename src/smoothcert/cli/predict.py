@@ -34,22 +34,7 @@ def predict(
     as_json: o.Json = False,
 ) -> None:
     """Predict the classes of a dataset, or abstain; each answer is wrong with probability at most alpha."""
-    from smoothcert.cli.running import run_job
-    from smoothcert.engines.jobs import Job
+    from smoothcert.cli.running import run_verb
 
-    if resume is not None:
-        o.check_only_moved(context)
-        place = None if data_root is None else str(data_root)
-        moved = {"model": model, "data": data, "data_root": place, "workers": workers}
-        job = Job.of_run(resume, task="predict", **moved, device=None if device == "auto" else device)
-        run_job(job, resume, as_json=as_json)
-        return
-    model, data, sigma = o.required(model=model, data=data, sigma=sigma)
-    job = Job(
-        task="predict", model=model, data=data, sigma=sigma, n=n, alpha=alpha,
-        batch=batch, skip=skip, max_inputs=max_inputs, split=split, seed=seed, arch=arch, standardise=standardise,
-        num_classes=num_classes, input_shape=input_shape,
-        input_range=input_range, data_root=None if data_root is None else str(data_root), device=device,
-        workers=workers,
-    )  # fmt: skip
-    run_job(job, out or o.default_out("predict", model, data, sigma), as_json=as_json)
+    # The options above are the settings of a job, under the same names.
+    run_verb(context, task="predict")

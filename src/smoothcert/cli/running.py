@@ -1,22 +1,43 @@
-"""What `certify` and `predict` do once their options are read: run, show progress, stop on request, sum up."""
+"""What `certify` and `predict` do with their options: run or resume, show progress, stop on request, sum up."""
 
 from __future__ import annotations
 
 import contextlib
 import shlex
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.reporting import TableRequest, results_table
+from smoothcert.cli import options as o
 from smoothcert.cli.printing import terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
-from smoothcert.engines.jobs import Job, prepare
+from smoothcert.engines.jobs import Job, Task, prepare
 from smoothcert.engines.local import run_study
 from smoothcert.errors import InterruptedRunError
 from smoothcert.records import Outcome
 from smoothcert.runs.load import load_results
+
+
+def run_verb(context: typer.Context, *, task: Task) -> None:
+    """Start the run the options describe, or go on with the one --resume names."""
+    given = context.params
+    settings: dict[str, Any] = {field.name: given[field.name] for field in fields(Job) if field.name in given}
+    if settings["data_root"] is not None:
+        settings["data_root"] = str(settings["data_root"])
+    if given["resume"] is not None:
+        o.check_only_moved(context)
+        resumed = Path(given["resume"])
+        moved = {key: settings[key] for key in ("model", "data", "data_root", "workers")}
+        device = None if settings["device"] == "auto" else settings["device"]
+        run_job(Job.of_run(resumed, task=task, **moved, device=device), resumed, as_json=given["as_json"])
+        return
+    model, data, sigma = o.required(model=given["model"], data=given["data"], sigma=given["sigma"])
+    out = o.default_out(task, model, data, sigma) if given["out"] is None else Path(given["out"])
+    run_job(Job(task=task, **settings), out, as_json=given["as_json"])
 
 
 def run_job(job: Job, out: Path, *, as_json: bool) -> None:
