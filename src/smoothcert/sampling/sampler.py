@@ -100,26 +100,31 @@ class Sampler:
     ) -> None:
         failures: list[BaseException] = []
 
-        def body(counter: VoteCounter) -> None:
+        def body(counter: VoteCounter, ended: threading.Event) -> None:
             try:
                 self.classifier.prepare_thread()
                 self._work(counter, batches, progress)
             except BaseException as failure:
                 failures.append(failure)
                 batches.close()
+            finally:
+                ended.set()
 
-        threads = [threading.Thread(target=body, args=(counter,), daemon=True) for counter in counters]
-        for thread in threads:
-            thread.start()
+        # Waiting for events, not for the threads: a join that an interrupt breaks off takes its thread for ended.
+        workers = [(threading.Event(), counter) for counter in counters]
+        threads = [threading.Thread(target=body, args=(counter, ended), daemon=True) for ended, counter in workers]
         try:
             for thread in threads:
-                thread.join()
+                thread.start()
+            for ended, _ in workers:
+                ended.wait()
         except BaseException:
-            # An interrupt in the waiting thread. The workers finish their batch first: a process that ends while a
-            # thread is inside the model's own code is aborted.
+            # An interrupt. The workers finish their batch first: a process that ends while a thread is inside the
+            # model's own code is aborted.
             batches.close()
-            for thread in threads:
-                thread.join()
+            for thread, (ended, _) in zip(threads, workers, strict=True):
+                if thread.ident is not None:
+                    ended.wait()
             raise
         finally:
             self.classifier.release_threads()
