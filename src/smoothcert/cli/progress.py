@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from smoothcert.data import Progress as FetchStep
 
 _SECONDS_BETWEEN_LINES = 20.0
 
 
-@contextlib.contextmanager
-def samples_progress(total: int, *, done: int = 0, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A callback that takes the number of samples just finished; safe to call from any thread."""
+def timed_bars() -> Progress | None:
+    """Bars with a description, time gone and time left, on a terminal; None where there is none."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -32,24 +33,23 @@ def samples_progress(total: int, *, done: int = 0, quiet: bool = False) -> Itera
     )
 
     console = Console(stderr=True)
-    if quiet:
-        yield lambda _: None
-    elif not console.is_terminal:
+    if not console.is_terminal:
+        return None
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console)
+
+
+@contextlib.contextmanager
+def samples_progress(total: int, *, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """A callback that takes the number of samples just finished; safe to call from any thread."""
+    bars = timed_bars()
+    if bars is None:
         yield _plain_lines(total, done)
-    else:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console) as bars:
-            task = bars.add_task("sampling", total=total, completed=done, rate="")
-            rate = _Rate()
-            yield lambda count: bars.update(task, advance=count, rate=rate.add(count))
+        return
+    with bars:
+        task = bars.add_task("sampling", total=total, completed=done)
+        rate = _Rate()
+        yield lambda count: bars.update(task, advance=count, description=f"sampling {rate.add(count)}")
 
 
 @contextlib.contextmanager

@@ -88,29 +88,13 @@ def _seed(given: int | None, out: Path, *, resume: bool) -> int:
 @contextmanager
 def _shown_progress() -> Iterator[Callable[[TrainingProgress], None]]:
     """A bar with loss, accuracy and time left on a terminal; one line an epoch elsewhere."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from smoothcert.cli.progress import timed_bars
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    bars = timed_bars()
+    if bars is None:
         yield _line_an_epoch
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
+    with bars:
         task = bars.add_task("training")
 
         def show(report: TrainingProgress) -> None:
