@@ -185,3 +185,12 @@ def test_a_table_wider_than_the_terminal_is_stacked() -> None:
         "≥       0.600      –",
         "A note.",
     ]
+
+
+def test_without_labels_the_mean_radius_is_shown() -> None:
+    run = simple_run(right=2, abstained=2, radius=0.5)
+    unlabelled = replace(run, label=np.full(len(run), NO_CLASS))
+    summary = summarise(unlabelled, radii={"0": 0.0})
+    assert (summary.acr, summary.mean_radius) == (None, 0.25)
+    assert "mean radius" in render(summary_table([summary]), form=TableFormat.TEXT)
+    assert "mean radius" not in render(summary_table([summarise(run, radii={"0": 0.0})]), form=TableFormat.TEXT)

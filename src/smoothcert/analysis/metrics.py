@@ -47,6 +47,13 @@ def average_certified_radius(results: Results) -> float:
     return math.fsum(results.radius[results.correct]) / len(results)
 
 
+def mean_radius(results: Results) -> float:
+    """Mean of the radii over all inputs, whatever their labels: all that can be said where there are none."""
+    if not results.has_radius:
+        raise RunError(_no_radii(results))
+    return float(results.radius.mean())
+
+
 def accuracy(results: Results) -> float:
     """Fraction of inputs whose answer is right. With misclassification, abstention and failure it sums to 1."""
     _require_labels(results)

@@ -35,6 +35,7 @@ class RunSummary:
     sigma: float | None
     sigma_range: tuple[float, float] | None
     acr: float | None
+    mean_radius: float | None
     accuracy: float | None
     abstention: float | None
     misclassification: float | None
@@ -53,6 +54,7 @@ class RunSummary:
             "accuracy": self.accuracy,
             "misclassification": self.misclassification,
             "failure": self.failure,
+            "mean_radius": self.mean_radius,
             "expected_points": self.expected_points,
             "sigma": self.sigma,
             "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
@@ -81,6 +83,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
         sigma=sigma_range[0] if sigma_range is not None and sigma_range[0] == sigma_range[1] else None,
         sigma_range=sigma_range,
         acr=metrics.average_certified_radius(results) if labelled and results.has_radius else None,
+        mean_radius=metrics.mean_radius(results) if results.has_radius else None,
         accuracy=metrics.accuracy(results) if labelled else None,
         abstention=metrics.abstention_rate(results),
         misclassification=metrics.misclassification_rate(results) if labelled else None,
@@ -106,6 +109,7 @@ def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundCho
         sigma=None,
         sigma_range=None,
         acr=None,
+        mean_radius=None,
         accuracy=None,
         abstention=None,
         misclassification=None,

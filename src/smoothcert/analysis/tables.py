@@ -67,6 +67,8 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ())
         (Column("points", "points", Kind.COUNT), lambda s: s.points),
         (Column("sigma", "sigma", Kind.SETTING), lambda s: s.sigma),
         (Column("acr", "ACR", Kind.LOWER, best=True), lambda s: s.acr),
+        # Beside the ACR it would only confuse; without labels it is all there is to say about radii.
+        (Column("mean_radius", "mean radius", Kind.LOWER), lambda s: s.mean_radius if s.acr is None else None),
         (Column("accuracy", "accuracy", Kind.FRACTION, best=True), lambda s: s.accuracy),
         (Column("abstention", "abstained", Kind.FRACTION), lambda s: s.abstention),
         (Column("misclassification", "misclassified", Kind.FRACTION), lambda s: s.misclassification),
