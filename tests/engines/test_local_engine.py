@@ -143,6 +143,15 @@ def test_resuming_from_another_folder_and_with_moved_files(tmp_path: Path, monke
     assert finished(moved, tmp_path / "run") == first
 
 
+def test_a_folder_with_the_name_of_a_dataset_does_not_confuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "digits").mkdir()
+    monkeypatch.chdir(tmp_path)
+    first = finished(dataclasses.replace(JOB, max_inputs=2), tmp_path / "run")
+    again = Job.of_run(tmp_path / "run", task="certify")
+    assert again.data == "digits"
+    assert finished(again, tmp_path / "run") == first
+
+
 @pytest.mark.parametrize(("place", "value"), [("parameters", "x"), ("job", [1])])
 def test_a_manifest_with_nonsense_inside_is_named(tmp_path: Path, place: str, value: object) -> None:
     finished(dataclasses.replace(JOB, max_inputs=1), tmp_path / "run")

@@ -11,7 +11,14 @@ from typing import Any, Literal, Self, get_type_hints
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certification import check_can_certify, check_can_predict
-from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range, parse_shape
+from smoothcert.data import (
+    Dataset,
+    ProgressCallback,
+    list_datasets,
+    load_dataset,
+    parse_input_range,
+    parse_shape,
+)
 from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.models import load_classifier, parse_standardisation
@@ -69,6 +76,8 @@ class Job:
     def located(self) -> Self:
         """The same job with its files named from the root, so that it can be resumed from another folder."""
         places = {"model": self.model, "data": self.data, "data_root": self.data_root}
+        if self.data in {info.entry.name for info in list_datasets()}:
+            del places["data"]  # a name, even where a folder of that name lies around
         found: dict[str, Any] = {
             key: str(Path(place).resolve()) for key, place in places.items() if place and Path(place).exists()
         }
