@@ -43,7 +43,11 @@ def results_table(request: TableRequest, *, width: int | None = None) -> str:
 
     JSON is always the list of run summaries, each with `classes` and `gold` added when those were asked for.
     """
-    runs = load_all(request.runs)
+    return table_of(load_all(request.runs), request, width=width)
+
+
+def table_of(runs: Sequence[Results], request: TableRequest, *, width: int | None = None) -> str:
+    """`results_table` for runs that are already loaded."""
     if request.common:
         runs = common_inputs(runs)
     gold = None if request.gold is None else load_results(request.gold)

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from smoothcert.analysis.options import TableFormat
-from smoothcert.analysis.reporting import TableRequest, results_table
+from smoothcert.analysis.reporting import TableRequest, table_of
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
@@ -68,8 +68,8 @@ def _say(text: str) -> None:
 
 def _print_summary(job: Job, out: Path, *, as_json: bool) -> None:
     request = TableRequest(runs=(out,), form=TableFormat.JSON if as_json else TableFormat.TEXT)
-    typer.echo(results_table(request, width=terminal_width()))
     results = load_results(out)
+    typer.echo(table_of([results], request, width=terminal_width()))
     failed = int(results.is_outcome(Outcome.FAILED).sum())
     if failed:
         _say(f"{failed} of {len(results)} inputs FAILED: the model gave no finite answer for most noisy copies of them")

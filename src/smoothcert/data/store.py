@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothcert.data.idx import decode_idx
 from smoothcert.data.published import Piece, Published
 from smoothcert.errors import DataError
+from smoothcert.files import write_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,24 +81,7 @@ def read_piece(spec: Published, piece: Piece, root: Path) -> NDArray[np.uint8]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that at any moment, also after a crash, it is absent, old or complete."""
-    handle, partial = tempfile.mkstemp(prefix=PARTIAL, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes private files; a shared cache folder wants what the user's umask would give.
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, path)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0o022)
-    os.umask(current)
-    return current
+    write_whole(path, content, prefix=PARTIAL)
 
 
 def _size(path: Path) -> int:

@@ -13,8 +13,6 @@ from smoothcert.runs.store import RunStore
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
 
-Shards = Callable[[Sequence[int]], Iterator[list[CertifiedPoint]]]
-
 
 @dataclass(frozen=True, slots=True)
 class Study:

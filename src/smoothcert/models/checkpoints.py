@@ -7,11 +7,8 @@ and a digest of the tensors, so that damage is noticed. Files of others are read
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
-import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.files import write_whole
 from smoothcert.models.architectures import Standardisation, build, canonical_name
 from smoothcert.models.digests import file_digest
 from smoothcert.models.torch_classifier import feed_tensors
@@ -183,17 +181,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Mapping[s
     safetensors = _import_safetensors()
     stamped = {**document, "tensors_sha256": _tensors_digest(tensors)}
     data = safetensors.torch.save(dict(tensors), metadata={_METADATA_KEY: json.dumps(stamped, allow_nan=False)})
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        write_whole(path, data)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 

@@ -136,9 +136,6 @@ class Results:
             return None
         return f"{self.name} is unfinished: {len(self)} of {self.expected} inputs."
 
-    def renamed(self, name: str) -> Self:
-        return replace(self, name=name)
-
     @classmethod
     def from_points(
         cls,
