@@ -12,6 +12,7 @@ import typer
 
 from smoothcert.cli import data
 from smoothcert.cli.certify import certify
+from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
 from smoothcert.cli.export import export
 from smoothcert.cli.plot import plot
@@ -56,6 +57,7 @@ app.command()(predict)
 app.command()(certify)
 app.command()(recertify)
 app.command()(table)
+app.command()(compare)
 app.command()(plot)
 app.command()(export)
 app.command()(radius)

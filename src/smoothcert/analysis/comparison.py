@@ -1,0 +1,404 @@
+"""Two runs input by input: the certified radii of A relative to those of the baseline B.
+
+As in figures 5 and 6 of Levine et al. (2021), an input counts where at least one of the runs certifies it, by
+default correctly, and the ratio of radii is taken where both certify the same class. Everything here is a
+statistic of the runs; in print, radii and their means go down and ratios to nearest. Logs often give radii to
+three digits, so equal radii are common in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from smoothcert.analysis.metrics import common_inputs
+from smoothcert.analysis.tables import Cell, Column, Kind, Table
+from smoothcert.errors import RunError
+from smoothcert.records import FloatArray, IntArray, Norm, Outcome
+from smoothcert.runs.results import NO_CLASS, BoolArray, Results
+
+# A quotient of floats can overflow; held here, the sums and percentages of any run stay finite.
+_LARGEST_RATIO = 1e300
+_MOST_INDICES_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """The m inputs that count, by ascending index. Columns have shape (m,); both runs hold every one of them.
+
+    label              int64, NO_CLASS where neither run has one.
+    class_a, class_b   int64, the certified class, right or wrong; NO_CLASS where the run certifies none.
+    radius_a, radius_b float64, the radius certified for that class; 0 where there is none.
+    common             number of inputs that both runs hold, counted or not.
+    wrong_too          whether wrong certified classes count like right ones.
+    notes              sentences that must be read with the numbers.
+    """
+
+    name_a: str
+    name_b: str
+    norm: Norm
+    index: IntArray
+    label: IntArray
+    class_a: IntArray
+    class_b: IntArray
+    radius_a: FloatArray
+    radius_b: FloatArray
+    common: int
+    wrong_too: bool
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.index.size)
+
+    @property
+    def credited_a(self) -> FloatArray:
+        """A's radii, 0 where it certifies nothing or, unless wrong classes count, a wrong class."""
+        return np.where(_counts(self.class_a, self.label, wrong_too=self.wrong_too), self.radius_a, 0.0)
+
+    @property
+    def credited_b(self) -> FloatArray:
+        """B's radii, as `credited_a`."""
+        return np.where(_counts(self.class_b, self.label, wrong_too=self.wrong_too), self.radius_b, 0.0)
+
+    @property
+    def both(self) -> BoolArray:
+        """Where the runs certify the same class, and a ratio exists. With the next three it covers every input once."""
+        return np.asarray((self.class_a == self.class_b) & (self.radius_a > 0))
+
+    @property
+    def only_a(self) -> BoolArray:
+        return np.asarray(self.radius_b == 0)
+
+    @property
+    def only_b(self) -> BoolArray:
+        return np.asarray(self.radius_a == 0)
+
+    @property
+    def conflicting(self) -> BoolArray:
+        """Where the runs certify different classes."""
+        return np.asarray((self.class_a != self.class_b) & (self.radius_a > 0) & (self.radius_b > 0))
+
+    @property
+    def ratio(self) -> FloatArray:
+        """Radius of A over radius of B, at most 1e300; nan where not `both`; 1 exactly where the radii are equal."""
+        quotient = np.full(len(self), np.nan)
+        with np.errstate(over="ignore", under="ignore"):
+            np.divide(self.radius_a, self.radius_b, out=quotient, where=self.both)
+        return np.asarray(np.minimum(quotient, _LARGEST_RATIO), dtype=np.float64)
+
+    @property
+    def increase_percent(self) -> FloatArray:
+        """100 · (ratio − 1) over the inputs of `both` only."""
+        return np.asarray(100.0 * (self.ratio[self.both] - 1.0), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonSummary:
+    """The numbers of a comparison in full precision; None where no input has them.
+
+    Of the `common` inputs `counted` = both + only_a + only_b + conflicting, and both = a_larger + b_larger +
+    equal. mean_radius: over the counted inputs, 0 where the run certifies nothing that counts.
+    mean_radius_both and ratio: over the inputs of `both`. share_larger = a_larger / both.
+    """
+
+    run_a: str
+    run_b: str
+    norm: str
+    wrong_too: bool
+    common: int
+    counted: int
+    both: int
+    only_a: int
+    only_b: int
+    conflicting: int
+    a_larger: int
+    b_larger: int
+    equal: int
+    mean_radius_a: float | None
+    mean_radius_b: float | None
+    mean_radius_both_a: float | None
+    mean_radius_both_b: float | None
+    ratio_mean: float | None
+    ratio_geometric_mean: float | None
+    ratio_min: float | None
+    ratio_q05: float | None
+    ratio_q25: float | None
+    ratio_median: float | None
+    ratio_q75: float | None
+    ratio_q95: float | None
+    ratio_max: float | None
+    share_larger: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compare(a: Results, b: Results, *, wrong_too: bool = False) -> Comparison:
+    """Match two runs by input index. RunError where they cannot be set beside each other.
+
+    An input counts where at least one run certifies its label, or any class if it has no label. wrong_too: where
+    at least one run certifies any class.
+    """
+    _require_comparable(a, b)
+    on_a, on_b = common_inputs([a, b])
+    label = _common_labels(on_a, on_b)
+    class_a, class_b = _certified_class(on_a), _certified_class(on_b)
+    counted = _counts(class_a, label, wrong_too=wrong_too) | _counts(class_b, label, wrong_too=wrong_too)
+    return Comparison(
+        name_a=a.name,
+        name_b=b.name,
+        norm=a.norm,
+        index=on_a.index[counted],
+        label=label[counted],
+        class_a=class_a[counted],
+        class_b=class_b[counted],
+        radius_a=on_a.radius[counted],
+        radius_b=on_b.radius[counted],
+        common=len(on_a),
+        wrong_too=wrong_too,
+        notes=tuple(_notes(a, b, on_a, on_b)),
+    )
+
+
+def summarise_comparison(comparison: Comparison) -> ComparisonSummary:
+    """Counts, means and quantiles (linear between order statistics) of a comparison."""
+    both = comparison.both
+    radius_a, radius_b = comparison.radius_a[both], comparison.radius_b[both]
+    ratio = comparison.ratio[both]
+    quantiles: Sequence[float | None] = [None] * 7
+    if ratio.size:
+        quantiles = np.quantile(ratio, [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0]).tolist()
+    larger, smaller = int((radius_a > radius_b).sum()), int((radius_a < radius_b).sum())
+    return ComparisonSummary(
+        run_a=comparison.name_a,
+        run_b=comparison.name_b,
+        norm=comparison.norm.value,
+        wrong_too=comparison.wrong_too,
+        common=comparison.common,
+        counted=len(comparison),
+        both=ratio.size,
+        only_a=int(comparison.only_a.sum()),
+        only_b=int(comparison.only_b.sum()),
+        conflicting=int(comparison.conflicting.sum()),
+        a_larger=larger,
+        b_larger=smaller,
+        equal=ratio.size - larger - smaller,
+        mean_radius_a=_mean(comparison.credited_a),
+        mean_radius_b=_mean(comparison.credited_b),
+        mean_radius_both_a=_mean(radius_a),
+        mean_radius_both_b=_mean(radius_b),
+        ratio_mean=_mean(ratio),
+        ratio_geometric_mean=_geometric_mean(radius_a, radius_b),
+        ratio_min=quantiles[0],
+        ratio_q05=quantiles[1],
+        ratio_q25=quantiles[2],
+        ratio_median=quantiles[3],
+        ratio_q75=quantiles[4],
+        ratio_q95=quantiles[5],
+        ratio_max=quantiles[6],
+        share_larger=larger / ratio.size if ratio.size else None,
+    )
+
+
+def comparison_tables(summary: ComparisonSummary, *, notes: Sequence[str] = ()) -> tuple[Table, Table, Table]:
+    """Three tables for people: where the inputs went, the mean radii of the runs, the ratios."""
+    counts = _one_row(
+        summary,
+        {
+            "common": "common",
+            "counted": "counted",
+            "both": "both",
+            "only_a": "only A",
+            "only_b": "only B",
+            "conflicting": "conflicting",
+            "a_larger": "A larger",
+            "b_larger": "B larger",
+            "equal": "equal",
+        },
+        notes=_explanations(summary),
+    )
+    radii = Table(
+        columns=(
+            Column("run", "run", Kind.NAME),
+            Column("mean_radius", "mean radius", Kind.LOWER, best=True),
+            Column("mean_radius_both", "mean radius where both certify", Kind.LOWER, best=True),
+        ),
+        rows=(
+            (f"A: {summary.run_a}", summary.mean_radius_a, summary.mean_radius_both_a),
+            (f"B: {summary.run_b}", summary.mean_radius_b, summary.mean_radius_both_b),
+        ),
+    )
+    ratios = _one_row(
+        summary,
+        {
+            "ratio_mean": "A/B mean",
+            "ratio_geometric_mean": "geometric",
+            "ratio_min": "least",
+            "ratio_q05": "5 %",
+            "ratio_q25": "25 %",
+            "ratio_median": "median",
+            "ratio_q75": "75 %",
+            "ratio_q95": "95 %",
+            "ratio_max": "most",
+            "share_larger": "> 1",
+        },
+        notes=notes,
+    )
+    return counts, radii, ratios
+
+
+def flat_table(summary: ComparisonSummary) -> Table:
+    """The whole summary as one row, for programs."""
+    return _one_row(summary, {field.name: field.name for field in fields(summary)})
+
+
+def inputs_table(comparison: Comparison) -> Table:
+    """One row for every input that counts; there is a ratio where both runs certify the same class."""
+    columns: list[tuple[Column, Callable[[Comparison], np.typing.NDArray[Any]]]] = [
+        (Column("index", "index", Kind.COUNT), lambda c: c.index),
+        (Column("label", "label", Kind.COUNT), lambda c: c.label),
+        (Column("class_a", "class A", Kind.COUNT), lambda c: c.class_a),
+        (Column("class_b", "class B", Kind.COUNT), lambda c: c.class_b),
+        (Column("radius_a", "radius A", Kind.LOWER), lambda c: c.radius_a),
+        (Column("radius_b", "radius B", Kind.LOWER), lambda c: c.radius_b),
+        (Column("ratio", "A/B", Kind.FRACTION), lambda c: c.ratio),
+    ]
+    cells = [[_cell(value) for value in values(comparison).tolist()] for _, values in columns]
+    return Table(columns=tuple(column for column, _ in columns), rows=tuple(zip(*cells, strict=True)))
+
+
+def inputs_json(comparison: Comparison) -> list[dict[str, Cell]]:
+    """`inputs_table` as plain JSON values in full precision."""
+    table = inputs_table(comparison)
+    keys = [column.key for column in table.columns]
+    return [dict(zip(keys, row, strict=True)) for row in table.rows]
+
+
+def _require_comparable(a: Results, b: Results) -> None:
+    for run in (a, b):
+        if not run.has_radius:
+            raise RunError(f"{run.name} holds predictions without radii; expected two certified runs to compare")
+    if a.norm is not b.norm:
+        raise RunError(
+            f"{a.name} states radii in {a.norm.value} and {b.name} in {b.norm.value}: they have no ratio; compare runs "
+            "of one norm"
+        )
+
+
+def _common_labels(on_a: Results, on_b: Results) -> IntArray:
+    """The label of each common input, from whichever run has it."""
+    disagree = np.flatnonzero(on_a.labelled & on_b.labelled & (on_a.label != on_b.label))
+    if disagree.size:
+        first = int(disagree[0])
+        raise RunError(
+            f"{on_a.name} and {on_b.name} disagree on the labels of {disagree.size} of {len(on_a)} common inputs, the "
+            f"first of index {on_a.index[first]} ({on_a.label[first]} and {on_b.label[first]}): they are not about "
+            "the same dataset"
+        )
+    return np.where(on_a.labelled, on_a.label, on_b.label)
+
+
+def _certified_class(results: Results) -> IntArray:
+    return np.where(results.is_outcome(Outcome.CERTIFIED), results.prediction, NO_CLASS)
+
+
+def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> BoolArray:
+    """True where a class was certified that is not known to be wrong, or is allowed to be."""
+    acceptable = wrong_too | (label == NO_CLASS) | (certified_class == label)
+    return np.asarray((certified_class != NO_CLASS) & acceptable)
+
+
+def _notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[str]:
+    notes = _conflict_notes(on_a, on_b)
+    notes += [run.unfinished for run in (a, b) if run.unfinished is not None]
+    for letter, run in (("A", a), ("B", b)):
+        alone = len(run) - len(on_a)
+        if alone:
+            notes.append(f"{_inputs(alone)} only in {letter} left out.")
+    if _differ(on_a.sigma, on_b.sigma).any():
+        notes.append(f"The runs differ in sigma: A has {_range(on_a.sigma)}, B has {_range(on_b.sigma)}.")
+    if a.alpha is not None and b.alpha is not None and a.alpha != b.alpha:
+        notes.append(f"The runs differ in alpha: A has {a.alpha:g}, B has {b.alpha:g}.")
+    unknown = [
+        setting
+        for setting, missing in (
+            ("sigma", np.isnan(on_a.sigma).any() or np.isnan(on_b.sigma).any()),
+            ("alpha", a.alpha is None or b.alpha is None),
+        )
+        if missing
+    ]
+    if unknown:
+        notes.append(f"Not both runs state {' and '.join(unknown)}: whether they agree was not checked.")
+    return notes
+
+
+def _conflict_notes(on_a: Results, on_b: Results) -> list[str]:
+    """About every common input that the runs certify as different classes, whether it counts or not."""
+    certified = on_a.is_outcome(Outcome.CERTIFIED) & on_b.is_outcome(Outcome.CERTIFIED)
+    conflicting = np.flatnonzero(certified & (on_a.prediction != on_b.prediction))
+    if not conflicting.size:
+        return []
+    named = ", ".join(map(str, on_a.index[conflicting[:_MOST_INDICES_NAMED]]))
+    more = ", …" if conflicting.size > _MOST_INDICES_NAMED else ""
+    found = f"{_inputs(conflicting.size)} certified as different classes by A and B (index {named}{more})"
+    if _differ(on_a.sigma, on_b.sigma)[conflicting].all():
+        return [f"{found}: with different sigma the runs are about different classifiers."]
+    if on_a.alpha is None or on_b.alpha is None:
+        probability = "the sum of their two alphas"
+    else:
+        probability = f"{on_a.alpha + on_b.alpha:g}"
+    return [
+        f"CONTRADICTION: {found}. If both runs smooth the same model with the same sigma, one of the two is "
+        f"wrong each time, which has probability at most {probability} for an input: check that they do."
+    ]
+
+
+def _explanations(summary: ComparisonSummary) -> list[str]:
+    manner = "" if summary.wrong_too else " correctly"
+    return [
+        f"counted: at least one run certifies the input{manner}; both: as the same class.",
+        "A larger, B larger, equal: the radii of those that both certify.",
+    ]
+
+
+def _differ(sigma_a: FloatArray, sigma_b: FloatArray) -> BoolArray:
+    return np.asarray(np.isfinite(sigma_a) & np.isfinite(sigma_b) & (sigma_a != sigma_b))
+
+
+def _range(sigma: FloatArray) -> str:
+    least, most = np.nanmin(sigma), np.nanmax(sigma)
+    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+
+
+def _inputs(count: int) -> str:
+    return "1 input is" if count == 1 else f"{count} inputs are"
+
+
+def _mean(values: FloatArray) -> float | None:
+    return math.fsum(values) / values.size if values.size else None
+
+
+def _geometric_mean(radius_a: FloatArray, radius_b: FloatArray) -> float | None:
+    mean_log = _mean(np.log(radius_a) - np.log(radius_b))
+    return None if mean_log is None else min(math.exp(min(mean_log, math.log(_LARGEST_RATIO))), _LARGEST_RATIO)
+
+
+def _cell(value: int | float) -> Cell:
+    return None if value == NO_CLASS or math.isnan(value) else value
+
+
+def _one_row(summary: ComparisonSummary, titles: dict[str, str], *, notes: Sequence[str] = ()) -> Table:
+    columns = tuple(Column(key, title, _kind(key)) for key, title in titles.items())
+    return Table(columns=columns, rows=(tuple(getattr(summary, key) for key in titles),), notes=tuple(notes))
+
+
+def _kind(key: str) -> Kind:
+    if key in ("run_a", "run_b", "norm"):
+        return Kind.NAME
+    if key.startswith("mean_radius"):
+        return Kind.LOWER
+    return Kind.FRACTION if key.startswith(("ratio", "share")) else Kind.COUNT

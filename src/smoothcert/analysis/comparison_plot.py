@@ -1,0 +1,237 @@
+"""The histogram of a comparison, as in figures 5 and 6 of Levine et al. (2021): by how many percent the certified
+radius grew or shrank, and for how many inputs. In the terminal and as a figure.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smoothcert.analysis.comparison import Comparison, summarise_comparison
+from smoothcert.analysis.options import PlotKind
+from smoothcert.analysis.plots import _DOTS_PER_INCH, _METADATA, COLOURS, SUFFIXES, _matplotlib
+from smoothcert.errors import InputError, RunError
+from smoothcert.records import FloatArray, IntArray, Norm
+from smoothcert.runs.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BINS_IN_TERMINAL = 16
+BINS_IN_FIGURE = 40
+_MOST_BINS = 200
+_BAR_LENGTH = 48
+# Radii of logs are decimals: 0.21 / 0.2 should lie on the edge at 5 %, not a rounding error beside it.
+_PERCENT_DECIMALS = 9
+_INCREASE, _DECREASE, _UNCHANGED = COLOURS[0], COLOURS[1], "#444444"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Inputs that both runs certify alike, by the increase of the radius in percent: the counts sum to all of them.
+
+    edges: (k+1,) ascending, 0 among them. counts: (k,), bin j holds edges[j] ≤ increase < edges[j+1], but the
+    unchanged, whose radii are equal, are apart. below, above: increase < edges[0], and ≥ edges[k].
+    """
+
+    edges: FloatArray
+    counts: IntArray
+    below: int
+    above: int
+    unchanged: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "edges_percent": self.edges.tolist(),
+            "counts": self.counts.tolist(),
+            "below": self.below,
+            "above": self.above,
+            "unchanged": self.unchanged,
+        }
+
+
+def histogram(comparison: Comparison, edges: FloatArray) -> Histogram:
+    """Count the inputs between the given edges, as `bin_edges` makes them."""
+    increase = comparison.increase_percent
+    rounded = np.round(increase, _PERCENT_DECIMALS)
+    zero = int(np.searchsorted(edges, 0.0))
+    # Position 0 is below the first edge, position k+1 above the last; a change too small to round counts by its sign.
+    position = np.searchsorted(edges, rounded, side="right")
+    position = np.where(increase < 0, np.minimum(position, zero), position)
+    counts = np.bincount(position[increase != 0], minlength=edges.size + 1)
+    return Histogram(
+        edges=edges,
+        counts=counts[1:-1].astype(np.int64),
+        below=int(counts[0]),
+        above=int(counts[-1]),
+        unchanged=int((increase == 0).sum()),
+    )
+
+
+def bin_edges(comparison: Comparison, *, bins: str | None = None, most: int = BINS_IN_TERMINAL) -> FloatArray:
+    """Edges in percent, 0 among them.
+
+    bins: as typed: edges such as "-5,0,5,10", or the width of a bin such as "0.5"; None chooses a round width.
+    Unless the edges are given, they are multiples of the width that span the data but for a hundredth at each
+    end, in at most about `most` bins when the width is free too.
+    """
+    given = None if bins is None else _parse_bins(bins)
+    if given is not None and given.size > 1:
+        return given
+    low, high = _span(comparison.increase_percent)
+    width = _round_width((high - low) / most) if given is None else float(given[0])
+    first, last = min(math.floor(low / width), -1), max(math.floor(high / width) + 1, 1)
+    if last - first > _MOST_BINS:
+        raise InputError(f"bins {width:g} % wide would be {last - first:.4g} in number; expected at most {_MOST_BINS}")
+    return np.array([float(f"{k * width:.12g}") for k in range(first, last + 1)])
+
+
+def text_histogram(comparison: Comparison, *, bins: str | None = None) -> str:
+    """The histogram in rows of at most 80 characters, without a final newline; then the inputs without a ratio."""
+    found = histogram(comparison, bin_edges(comparison, bins=bins))
+    rows = _rows(found)
+    for label, missing in (("only A", comparison.only_a), ("only B", comparison.only_b)):
+        if missing.any():
+            rows.append((label, int(missing.sum())))
+    label_width = max(len(label) for label, _ in rows)
+    count_width = max(len(str(count)) for _, count in rows)
+    tallest = max(count for _, count in rows)
+    length = min(_BAR_LENGTH, 80 - label_width - count_width - 4)
+    lines = [f"{label:>{label_width}}  {count:>{count_width}}  {_bar(count, tallest, length)}" for label, count in rows]
+    return "\n".join(["increase of the radius from B to A in percent, number of inputs", *map(str.rstrip, lines)])
+
+
+def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = None, title: str | None = None) -> None:
+    """Draw the histogram and write it to `path`, whose suffix says the format. An existing figure is replaced."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path.name} ends in {path.suffix or 'nothing'}; expected {', '.join(SUFFIXES)}")
+    if not comparison.both.any():
+        raise RunError(
+            f"{comparison.name_a} and {comparison.name_b} certify no input as the same class: there is no ratio to draw"
+        )
+    found = histogram(comparison, bin_edges(comparison, bins=bins, most=BINS_IN_FIGURE))
+    with _matplotlib() as new_figure:
+        figure = new_figure(1, PlotKind.ACCURACY)
+        axes = figure.add_axes((0.1, 0.15, 0.87, 0.75))
+        _draw_bars(axes, found)
+        _draw_mean(axes, comparison, found)
+        _draw_ends(axes, comparison, found)
+        norm = "ℓ₂" if comparison.norm is Norm.L2 else "ℓ₁"
+        axes.set_xlabel(f"increase of the certified radius ({norm}) in percent")
+        axes.set_ylabel("number of inputs")
+        axes.grid(visible=False, axis="x")
+        axes.legend(loc="upper right", fontsize=8)
+        axes.set_title(title or _title(comparison), fontsize=11)
+        content = io.BytesIO()
+        suffix = path.suffix.lower()
+        figure.savefig(content, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=_METADATA[suffix])
+    write_atomically(path, content.getvalue(), overwrite=True)
+
+
+def _parse_bins(text: str) -> FloatArray:
+    """One positive width, or ascending edges with 0 put among them."""
+    problem = f"bins are {text!r}; expected a width in percent such as 0.5, or ascending edges such as -5,0,5,10"
+    try:
+        numbers = np.array([float(part) for part in text.split(",")])
+    except ValueError:
+        raise InputError(problem) from None
+    ascending = bool((np.diff(numbers) > 0).all()) and (numbers.size > 1 or numbers[0] > 0)
+    if not (np.isfinite(numbers).all() and ascending):
+        raise InputError(problem)
+    if numbers.size > _MOST_BINS:
+        raise InputError(f"{numbers.size} edges of bins were given; expected at most {_MOST_BINS}")
+    return numbers if numbers.size == 1 else np.union1d(numbers, 0.0)
+
+
+def _span(increase: FloatArray) -> tuple[float, float]:
+    """The least and the largest increase but for a hundredth of the inputs at each end; never empty, 0 inside."""
+    if not increase.any():
+        return -1.0, 1.0
+    # Taken at inputs, so that up to a hundred of them are spanned whole.
+    low = float(np.quantile(increase, 0.01, method="lower"))
+    high = float(np.quantile(increase, 0.99, method="higher"))
+    if low == high == 0:
+        low, high = float(increase.min()), float(increase.max())
+    return min(low, 0.0), max(high, 0.0)
+
+
+def _round_width(least: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is at least `least`."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+
+
+def _rows(found: Histogram) -> list[tuple[str, int]]:
+    texts = [f"{edge:+g}" if edge else "0" for edge in found.edges]
+    width = max(map(len, texts))
+    rows = [(f"< {texts[0]}", found.below)] if found.below else []
+    for left, right, edge, count in zip(texts, texts[1:], found.edges, found.counts.tolist(), strict=False):
+        if edge == 0:
+            rows.append(("unchanged", found.unchanged))
+        rows.append((f"{left} to {right:>{width}}", count))
+    if found.edges[-1] == 0:
+        rows.append(("unchanged", found.unchanged))
+    return [*rows, (f"≥ {texts[-1]}", found.above)] if found.above else rows
+
+
+def _bar(count: int, tallest: int, length: int) -> str:
+    """A bar in eighths of a character; the smallest count above 0 still shows."""
+    eighths = math.ceil(8 * length * count / tallest) if count else 0
+    return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
+
+
+def _draw_bars(axes: Axes, found: Histogram) -> None:
+    for label, colour, below_zero in (("smaller", _DECREASE, True), ("larger", _INCREASE, False)):
+        shown = (found.edges[:-1] < 0) == below_zero
+        beyond = found.below if below_zero else found.above
+        axes.bar(
+            found.edges[:-1][shown],
+            found.counts[shown],
+            width=np.diff(found.edges)[shown],
+            align="edge",
+            color=colour,
+            edgecolor="white",
+            linewidth=0.4,
+            label=f"{label}: {int(found.counts[shown].sum()) + beyond}",
+        )
+    axes.vlines(0.0, 0.0, found.unchanged, color=_UNCHANGED, linewidth=1.4)
+    axes.plot([0.0], [found.unchanged], "o", color=_UNCHANGED, markersize=4, label=f"unchanged: {found.unchanged}")
+
+
+def _draw_mean(axes: Axes, comparison: Comparison, found: Histogram) -> None:
+    mean = 100.0 * ((summarise_comparison(comparison).ratio_mean or 1.0) - 1.0)
+    if found.edges[0] <= mean <= found.edges[-1]:
+        axes.axvline(mean, color="#000000", linewidth=1.0, linestyle="--", label=f"mean: {mean:+.2f} %")
+    else:
+        axes.plot([], [], " ", label=f"mean: {mean:+.2f} %, beyond the edge")
+
+
+def _draw_ends(axes: Axes, comparison: Comparison, found: Histogram) -> None:
+    """Bars apart for what lies beyond the edges and for the inputs that one run alone certifies."""
+    low, high = float(found.edges[0]), float(found.edges[-1])
+    slot = 0.06 * (high - low)
+    left = [(f"<{low:+g}", found.below, _DECREASE), ("only\nB", int(comparison.only_b.sum()), _DECREASE)]
+    right = [(f"≥{high:+g}", found.above, _INCREASE), ("only\nA", int(comparison.only_a.sum()), _INCREASE)]
+    ticks = {float(tick): f"{tick:+g}" if tick else "0" for tick in _ticks(low, high)}
+    for start, direction, ends in ((low, -1, left), (high, 1, right)):
+        for number, (label, count, colour) in enumerate((end for end in ends if end[1]), start=1):
+            place = start + direction * slot * (number + 0.1)
+            axes.bar(place, count, width=0.62 * slot, color=colour, alpha=0.55, hatch="////", edgecolor="white")
+            axes.annotate(str(count), (place, count), (0, 2), textcoords="offset points", ha="center", fontsize=8)
+            ticks = {at: text for at, text in ticks.items() if abs(at - place) > slot} | {place: label}
+    axes.set_xticks(list(ticks), list(ticks.values()))
+
+
+def _ticks(low: float, high: float) -> FloatArray:
+    step = _round_width((high - low) / 8)
+    return np.round(np.arange(math.ceil(low / step), math.floor(high / step) + 1) * step, 12)
+
+
+def _title(comparison: Comparison) -> str:
+    one_line = f"{comparison.name_a} relative to {comparison.name_b}"
+    return one_line if len(one_line) <= 64 else one_line.replace(" relative to ", "\nrelative to ")

@@ -1,0 +1,129 @@
+"""`smoothcert compare`: the certified radii of one run relative to another's, input by input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smoothcert.analysis.options import TableFormat
+from smoothcert.errors import InputError
+
+if TYPE_CHECKING:
+    from smoothcert.analysis.comparison import Comparison
+
+
+def compare(
+    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", show_default=False, help="A run directory or TSV log.")],
+    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", show_default=False, help="The baseline, likewise.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", show_default=False, help="Also draw the histogram: a png, svg or pdf file."),
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", show_default=False, help="Text above the figure.")] = None,
+    bins: Annotated[
+        str | None,
+        typer.Option(
+            "--bins",
+            show_default=False,
+            help="Width of a bin in percent, such as 0.5, or edges such as -5,0,5,10 (default: chosen from the data).",
+        ),
+    ] = None,
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="List every input that counts; alone, except in text and json.")
+    ] = False,
+    wrong_too: Annotated[
+        bool, typer.Option("--wrong-too", help="Count every certified input, not only those certified correctly.")
+    ] = False,
+    form: Annotated[TableFormat, typer.Option("--format", help="How to print the numbers.")] = TableFormat.TEXT,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")] = False,
+    digits: Annotated[
+        int | None,
+        typer.Option(
+            "--digits",
+            min=0,
+            max=15,
+            show_default=False,
+            help="Decimals (default: 3; csv: all; json always all). Radii go down, ratios to nearest.",
+        ),
+    ] = None,
+) -> None:
+    """Compare the certified radii of RUN_A with those of the baseline RUN_B, input by input.
+
+    Inputs are matched by index. Those count that at least one of the runs certifies correctly; the ratio of radii
+    is taken where both certify the same class.
+    """
+    if title is not None and output is None:
+        raise InputError("--title is the text above a figure: say with -o where to write one")
+    # Here and not above: `smoothcert --help` should not wait for numpy.
+    from smoothcert.analysis.comparison import compare as compare_runs
+    from smoothcert.runs.load import load_all
+
+    comparison = compare_runs(*load_all([run_a, run_b]), wrong_too=wrong_too)
+    form = TableFormat.JSON if json_output else form
+    printed = _printed(comparison, form=form, digits=digits, bins=bins, inputs=inputs)
+    if output is not None:
+        from smoothcert.analysis.comparison_plot import draw_comparison
+        from smoothcert.cli.plot import _spare_matplotlib_its_documentation
+
+        _spare_matplotlib_its_documentation()
+        draw_comparison(comparison, output, bins=bins, title=title)
+    typer.echo(printed)
+    if form is TableFormat.CSV:
+        # A CSV file has no place for sentences.
+        for note in comparison.notes:
+            typer.echo(f"smoothcert: {note}", err=True)
+    if output is not None:
+        typer.echo(f"wrote {output}", err=form in (TableFormat.CSV, TableFormat.JSON))
+
+
+def _printed(comparison: Comparison, *, form: TableFormat, digits: int | None, bins: str | None, inputs: bool) -> str:
+    from smoothcert.analysis.comparison import comparison_tables, flat_table, inputs_table, summarise_comparison
+    from smoothcert.analysis.tables import render
+
+    summary = summarise_comparison(comparison)
+    if form is TableFormat.JSON:
+        return _as_json(comparison, bins=bins, inputs=inputs)
+    if form is TableFormat.TEXT:
+        return _as_text(comparison, digits=digits, bins=bins, inputs=inputs)
+    if inputs:
+        return render(inputs_table(comparison), form=form, digits=digits)
+    if form is TableFormat.CSV:
+        return render(flat_table(summary), form=form, digits=digits)
+    tables = comparison_tables(summary, notes=comparison.notes)
+    return "\n\n".join(render(table, form=form, digits=digits) for table in tables)
+
+
+def _as_json(comparison: Comparison, *, bins: str | None, inputs: bool) -> str:
+    import json
+
+    from smoothcert.analysis.comparison import inputs_json, summarise_comparison
+    from smoothcert.analysis.comparison_plot import bin_edges, histogram
+
+    document = summarise_comparison(comparison).to_json() | {
+        "histogram": histogram(comparison, bin_edges(comparison, bins=bins)).to_json(),
+        "notes": list(comparison.notes),
+    }
+    if inputs:
+        document["inputs"] = inputs_json(comparison)
+    return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def _as_text(comparison: Comparison, *, digits: int | None, bins: str | None, inputs: bool) -> str:
+    import textwrap
+
+    from smoothcert.analysis.comparison import comparison_tables, inputs_table, summarise_comparison
+    from smoothcert.analysis.comparison_plot import text_histogram
+    from smoothcert.analysis.tables import render
+    from smoothcert.cli.printing import terminal_width
+
+    width = terminal_width()
+    tables = [*comparison_tables(summarise_comparison(comparison)), *([inputs_table(comparison)] if inputs else [])]
+    *parts, last = [render(table, form=TableFormat.TEXT, digits=digits, width=width) for table in tables]
+    histogram = text_histogram(comparison, bins=bins)
+    # A long listing comes last but for the notes, which are still on the screen when it has scrolled by.
+    parts += [histogram, last] if inputs else [last, histogram]
+    if comparison.notes:
+        parts.append("\n".join(textwrap.fill(note, 80, break_long_words=False) for note in comparison.notes))
+    return "\n\n".join(parts)
