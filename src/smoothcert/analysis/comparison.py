@@ -360,7 +360,7 @@ def _conflict_notes(on_a: Results, on_b: Results) -> list[str]:
 def _explanations(summary: ComparisonSummary) -> list[str]:
     manner = "" if summary.wrong_too else " correctly"
     return [
-        f"counted: at least one run certifies the input{manner}; both: as the same class.",
+        f"counted: certified{manner} by at least one run; both: as the same class.",
         "A larger, B larger, equal: the radii of those that both certify.",
     ]
 

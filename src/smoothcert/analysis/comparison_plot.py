@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from smoothcert.analysis.comparison import Comparison, summarise_comparison
+from smoothcert.analysis.comparison import Comparison
 from smoothcert.analysis.options import PlotKind
 from smoothcert.analysis.plots import _DOTS_PER_INCH, _METADATA, COLOURS, SUFFIXES, _matplotlib
 from smoothcert.errors import InputError, RunError
@@ -20,7 +20,9 @@ from smoothcert.records import FloatArray, IntArray, Norm
 from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
 
 BINS_IN_TERMINAL = 16
 BINS_IN_FIGURE = 40
@@ -117,16 +119,19 @@ def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = No
     found = histogram(comparison, bin_edges(comparison, bins=bins, most=BINS_IN_FIGURE))
     with _matplotlib() as new_figure:
         figure = new_figure(1, PlotKind.ACCURACY)
-        axes = figure.add_axes((0.1, 0.15, 0.87, 0.75))
-        _draw_bars(axes, found)
-        _draw_mean(axes, comparison, found)
+        heading = title or _title(comparison)
+        top = 0.87 if "\n" in heading else 0.92
+        axes = figure.add_axes((0.1, 0.18, 0.87, top - 0.18))
         _draw_ends(axes, comparison, found)
+        smaller, larger = _draw_bars(axes, found)
+        unchanged = _draw_unchanged(axes, found)
+        mean = _draw_mean(axes, comparison, found)
         norm = "ℓ₂" if comparison.norm is Norm.L2 else "ℓ₁"
         axes.set_xlabel(f"increase of the certified radius ({norm}) in percent")
         axes.set_ylabel("number of inputs")
         axes.grid(visible=False, axis="x")
-        axes.legend(loc="upper right", fontsize=8)
-        axes.set_title(title or _title(comparison), fontsize=11)
+        axes.legend(handles=[larger, unchanged, smaller, mean], loc="upper right", fontsize=8)
+        axes.set_title(heading, fontsize=11)
         content = io.BytesIO()
         suffix = path.suffix.lower()
         figure.savefig(content, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=_METADATA[suffix])
@@ -185,51 +190,68 @@ def _bar(count: int, tallest: int, length: int) -> str:
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
-def _draw_bars(axes: Axes, found: Histogram) -> None:
-    for label, colour, below_zero in (("smaller", _DECREASE, True), ("larger", _INCREASE, False)):
-        shown = (found.edges[:-1] < 0) == below_zero
-        beyond = found.below if below_zero else found.above
-        axes.bar(
-            found.edges[:-1][shown],
-            found.counts[shown],
-            width=np.diff(found.edges)[shown],
-            align="edge",
-            color=colour,
-            edgecolor="white",
-            linewidth=0.4,
-            label=f"{label}: {int(found.counts[shown].sum()) + beyond}",
+def _draw_bars(axes: Axes, found: Histogram) -> tuple[BarContainer, BarContainer]:
+    """The bins below and above 0, each side in its colour."""
+    sides: list[BarContainer] = []
+    widths, below_zero = np.diff(found.edges), found.edges[:-1] < 0
+    for name, colour, shown, beyond in (
+        ("smaller", _DECREASE, below_zero, found.below),
+        ("larger", _INCREASE, ~below_zero, found.above),
+    ):
+        sides.append(
+            axes.bar(
+                found.edges[:-1][shown],
+                found.counts[shown],
+                width=widths[shown],
+                align="edge",
+                color=colour,
+                edgecolor="white",
+                linewidth=0.4,
+                label=f"{name}: {int(found.counts[shown].sum()) + beyond}",
+            )
         )
-    axes.vlines(0.0, 0.0, found.unchanged, color=_UNCHANGED, linewidth=1.4)
-    axes.plot([0.0], [found.unchanged], "o", color=_UNCHANGED, markersize=4, label=f"unchanged: {found.unchanged}")
+    return sides[0], sides[1]
 
 
-def _draw_mean(axes: Axes, comparison: Comparison, found: Histogram) -> None:
-    mean = 100.0 * ((summarise_comparison(comparison).ratio_mean or 1.0) - 1.0)
-    if found.edges[0] <= mean <= found.edges[-1]:
-        axes.axvline(mean, color="#000000", linewidth=1.0, linestyle="--", label=f"mean: {mean:+.2f} %")
-    else:
-        axes.plot([], [], " ", label=f"mean: {mean:+.2f} %, beyond the edge")
+def _draw_unchanged(axes: Axes, found: Histogram) -> Artist:
+    """A pin at 0, as high as there are equal radii: a bar would need a width, and they have none."""
+    (stem,) = axes.plot([0.0, 0.0], [0.0, found.unchanged], color=_UNCHANGED, linewidth=1.6, zorder=3)
+    outline: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.8, "markersize": 6}
+    stem.set(marker="o", markevery=[1], label=f"unchanged: {found.unchanged}", **outline)
+    return stem
+
+
+def _draw_mean(axes: Axes, comparison: Comparison, found: Histogram) -> Artist:
+    mean = float(comparison.increase_percent.mean())
+    inside = found.edges[0] <= mean <= found.edges[-1]
+    label = f"mean: {mean:+.2f} %{'' if inside else ', beyond the edge'}"
+    look: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": "--" if inside else " "}
+    return axes.axvline(mean if inside else 0.0, label=label, zorder=2.5, **look)
 
 
 def _draw_ends(axes: Axes, comparison: Comparison, found: Histogram) -> None:
-    """Bars apart for what lies beyond the edges and for the inputs that one run alone certifies."""
+    """Hatched bars apart for what lies beyond the edges, and for the inputs that one run alone certifies."""
     low, high = float(found.edges[0]), float(found.edges[-1])
-    slot = 0.06 * (high - low)
-    left = [(f"<{low:+g}", found.below, _DECREASE), ("only\nB", int(comparison.only_b.sum()), _DECREASE)]
-    right = [(f"≥{high:+g}", found.above, _INCREASE), ("only\nA", int(comparison.only_a.sum()), _INCREASE)]
-    ticks = {float(tick): f"{tick:+g}" if tick else "0" for tick in _ticks(low, high)}
-    for start, direction, ends in ((low, -1, left), (high, 1, right)):
-        for number, (label, count, colour) in enumerate((end for end in ends if end[1]), start=1):
-            place = start + direction * slot * (number + 0.1)
-            axes.bar(place, count, width=0.62 * slot, color=colour, alpha=0.55, hatch="////", edgecolor="white")
+    slot = 0.1 * (high - low)
+    left = [(f"below\n{_signed(low)}", found.below), ("only\nB", int(comparison.only_b.sum()))]
+    right = [(f"from\n{_signed(high)}", found.above), ("only\nA", int(comparison.only_a.sum()))]
+    ticks = {tick: _signed(tick) for tick in _ticks(low, high)}
+    for start, direction, ends, colour in ((low, -1, left, _DECREASE), (high, 1, right, _INCREASE)):
+        for number, (label, count) in enumerate((end for end in ends if end[1]), start=1):
+            place = start + direction * slot * (number - 0.3)
+            axes.bar(place, count, width=0.4 * slot, color=colour, alpha=0.6, hatch="/////", edgecolor="white")
             axes.annotate(str(count), (place, count), (0, 2), textcoords="offset points", ha="center", fontsize=8)
-            ticks = {at: text for at, text in ticks.items() if abs(at - place) > slot} | {place: label}
-    axes.set_xticks(list(ticks), list(ticks.values()))
+            ticks = {tick: text for tick, text in ticks.items() if abs(tick - place) > 0.75 * slot} | {place: label}
+    axes.set_xticks(list(ticks), list(ticks.values()), fontsize=9)
 
 
-def _ticks(low: float, high: float) -> FloatArray:
+def _ticks(low: float, high: float) -> list[float]:
     step = _round_width((high - low) / 8)
-    return np.round(np.arange(math.ceil(low / step), math.floor(high / step) + 1) * step, 12)
+    return [float(f"{k * step:.12g}") for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _signed(percent: float) -> str:
+    return f"{percent:+g}".replace("-", "−") if percent else "0"
 
 
 def _title(comparison: Comparison) -> str:
