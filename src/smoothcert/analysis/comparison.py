@@ -22,7 +22,7 @@ from smoothcert.records import FloatArray, IntArray, Norm, Outcome
 from smoothcert.runs.results import NO_CLASS, BoolArray, Results
 
 # A quotient of floats can overflow; held here, the sums and percentages of any run stay finite.
-_LARGEST_RATIO = 1e300
+_LARGEST_RATIO = 1e280
 _MOST_INDICES_NAMED = 5
 
 
@@ -84,7 +84,7 @@ class Comparison:
 
     @property
     def ratio(self) -> FloatArray:
-        """Radius of A over radius of B, at most 1e300; nan where not `both`; 1 exactly where the radii are equal."""
+        """Radius of A over radius of B, at most 1e280; nan where not `both`; 1 exactly where the radii are equal."""
         quotient = np.full(len(self), np.nan)
         with np.errstate(over="ignore", under="ignore"):
             np.divide(self.radius_a, self.radius_b, out=quotient, where=self.both)
@@ -318,7 +318,7 @@ def _notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[str]:
     for letter, run in (("A", a), ("B", b)):
         alone = len(run) - len(on_a)
         if alone:
-            notes.append(f"{_inputs(alone)} only in {letter} left out.")
+            notes.append(f"Left out: {alone} input{'s' if alone > 1 else ''} that only {letter} holds.")
     if _differ(on_a.sigma, on_b.sigma).any():
         notes.append(f"The runs differ in sigma: A has {_range(on_a.sigma)}, B has {_range(on_b.sigma)}.")
     if a.alpha is not None and b.alpha is not None and a.alpha != b.alpha:
@@ -344,7 +344,8 @@ def _conflict_notes(on_a: Results, on_b: Results) -> list[str]:
         return []
     named = ", ".join(map(str, on_a.index[conflicting[:_MOST_INDICES_NAMED]]))
     more = ", …" if conflicting.size > _MOST_INDICES_NAMED else ""
-    found = f"{_inputs(conflicting.size)} certified as different classes by A and B (index {named}{more})"
+    inputs = "1 input is" if conflicting.size == 1 else f"{conflicting.size} inputs are"
+    found = f"{inputs} certified as different classes by A and B (index {named}{more})"
     if _differ(on_a.sigma, on_b.sigma)[conflicting].all():
         return [f"{found}: with different sigma the runs are about different classifiers."]
     if on_a.alpha is None or on_b.alpha is None:
@@ -372,10 +373,6 @@ def _differ(sigma_a: FloatArray, sigma_b: FloatArray) -> BoolArray:
 def _range(sigma: FloatArray) -> str:
     least, most = np.nanmin(sigma), np.nanmax(sigma)
     return f"{least:g}" if least == most else f"{least:g} to {most:g}"
-
-
-def _inputs(count: int) -> str:
-    return "1 input is" if count == 1 else f"{count} inputs are"
 
 
 def _mean(values: FloatArray) -> float | None:

@@ -30,6 +30,7 @@ _MOST_BINS = 200
 _BAR_LENGTH = 48
 # Radii of logs are decimals: 0.21 / 0.2 should lie on the edge at 5 %, not a rounding error beside it.
 _PERCENT_DECIMALS = 9
+_LEAST_WIDTH = 1e-6
 _INCREASE, _DECREASE, _UNCHANGED = COLOURS[0], COLOURS[1], "#444444"
 
 
@@ -86,7 +87,12 @@ def bin_edges(comparison: Comparison, *, bins: str | None = None, most: int = BI
     if given is not None and given.size > 1:
         return given
     low, high = _span(comparison.increase_percent)
-    width = _round_width((high - low) / most) if given is None else float(given[0])
+    if given is not None:
+        width = float(given[0])
+    elif low == high:
+        return np.array([-1.0, 0.0, 1.0])
+    else:
+        width = _round_width(max((high - low) / most, _LEAST_WIDTH))
     first, last = min(math.floor(low / width), -1), max(math.floor(high / width) + 1, 1)
     if last - first > _MOST_BINS:
         raise InputError(f"bins {width:g} % wide would be {last - first:.4g} in number; expected at most {_MOST_BINS}")
@@ -154,9 +160,10 @@ def _parse_bins(text: str) -> FloatArray:
 
 
 def _span(increase: FloatArray) -> tuple[float, float]:
-    """The least and the largest increase but for a hundredth of the inputs at each end; never empty, 0 inside."""
+    """The least and the largest increase but for a hundredth of the inputs at each end, stretched to hold 0."""
+    increase = np.round(increase, _PERCENT_DECIMALS)
     if not increase.any():
-        return -1.0, 1.0
+        return 0.0, 0.0
     # Taken at inputs, so that up to a hundred of them are spanned whole.
     low = float(np.quantile(increase, 0.01, method="lower"))
     high = float(np.quantile(increase, 0.99, method="higher"))
@@ -166,9 +173,9 @@ def _span(increase: FloatArray) -> tuple[float, float]:
 
 
 def _round_width(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is at least `least`."""
+    """The smallest of 1, 2, 5 times a power of ten that is at least `least`, up to a rounding error."""
     power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+    return next((factor * power for factor in (1, 2, 5) if factor * power >= least), 10 * power)
 
 
 def _rows(found: Histogram) -> list[tuple[str, int]]:
@@ -224,7 +231,7 @@ def _draw_unchanged(axes: Axes, found: Histogram) -> Artist:
 def _draw_mean(axes: Axes, comparison: Comparison, found: Histogram) -> Artist:
     mean = float(comparison.increase_percent.mean())
     inside = found.edges[0] <= mean <= found.edges[-1]
-    label = f"mean: {mean:+.2f} %{'' if inside else ', beyond the edge'}"
+    label = f"mean: {mean:+z.2f} %{'' if inside else ', beyond the edge'}".replace("-", "−")
     look: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": "--" if inside else " "}
     return axes.axvline(mean if inside else 0.0, label=label, zorder=2.5, **look)
 

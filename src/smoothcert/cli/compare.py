@@ -82,13 +82,13 @@ def _printed(comparison: Comparison, *, form: TableFormat, digits: int | None, b
     from smoothcert.analysis.comparison import comparison_tables, flat_table, inputs_table, summarise_comparison
     from smoothcert.analysis.tables import render
 
-    summary = summarise_comparison(comparison)
     if form is TableFormat.JSON:
         return _as_json(comparison, bins=bins, inputs=inputs)
     if form is TableFormat.TEXT:
         return _as_text(comparison, digits=digits, bins=bins, inputs=inputs)
     if inputs:
         return render(inputs_table(comparison), form=form, digits=digits)
+    summary = summarise_comparison(comparison)
     if form is TableFormat.CSV:
         return render(flat_table(summary), form=form, digits=digits)
     tables = comparison_tables(summary, notes=comparison.notes)
