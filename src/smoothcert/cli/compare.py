@@ -51,8 +51,8 @@ def compare(
 ) -> None:
     """Compare the certified radii of RUN_A with those of the baseline RUN_B, input by input.
 
-    Inputs are matched by index. Those count that at least one of the runs certifies correctly; the ratio of radii
-    is taken where both certify the same class.
+    Inputs are matched by index. Those count that at least one run certifies
+    correctly; the ratio of radii is taken where both certify the same class.
     """
     if title is not None and output is None:
         raise InputError("--title is the text above a figure: say with -o where to write one")
