@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from smoothcert.certificates import get_certificate
+from smoothcert.certificates import get_portfolio
 from smoothcert.certification import Votes, certify_votes, check_can_certify, check_can_predict, recertify_points
 from smoothcert.errors import InputError
 from smoothcert.records import Guarantee, Norm, Outcome, Quantity, Stage, StreamId, Tally
@@ -24,7 +24,7 @@ def votes(selection: list[int], estimation: list[int], *, invalid_selection: int
 
 
 def certify(item: Votes, name: str = "gaussian", alpha: float = 0.001):  # type: ignore[no-untyped-def]
-    return certify_votes([item], get_certificate(name), alpha=alpha)[0]
+    return certify_votes([item], get_portfolio(name), alpha=alpha)[0]
 
 
 def test_the_class_comes_from_the_selection_votes_alone() -> None:
@@ -79,30 +79,30 @@ def test_the_sentence_never_claims_certainty() -> None:
 
 def test_smaller_alpha_smaller_radius() -> None:
     (first,) = [certify(votes([100, 0], [9000, 1000]))]
-    (second,) = recertify_points([first], get_certificate("gaussian"), alpha=1e-6)
-    (third,) = recertify_points([first], get_certificate("gaussian"), alpha=0.001)
+    (second,) = recertify_points([first], get_portfolio("gaussian"), alpha=1e-6)
+    (third,) = recertify_points([first], get_portfolio("gaussian"), alpha=0.001)
     assert second.radius < first.radius
     assert third == first
 
 
 def test_n_too_small_says_the_smallest_useful_one() -> None:
     with pytest.raises(InputError, match=r"n=9 at alpha=0\.001 can never certify.*p > 0\.464.*n ≥ 10, and 100000"):
-        check_can_certify(get_certificate("gaussian"), n=9, alpha=0.001)
-    check_can_certify(get_certificate("gaussian"), n=10, alpha=0.001)
+        check_can_certify(get_portfolio("gaussian"), n=9, alpha=0.001)
+    check_can_certify(get_portfolio("gaussian"), n=10, alpha=0.001)
     with pytest.raises(InputError, match="n ≥ 11"):
-        check_can_certify(get_certificate("gaussian-two-class"), n=10, alpha=0.001)
-    check_can_certify(get_certificate("gaussian-two-class"), n=11, alpha=0.001)
+        check_can_certify(get_portfolio("gaussian-two-class"), n=10, alpha=0.001)
+    check_can_certify(get_portfolio("gaussian-two-class"), n=11, alpha=0.001)
     with pytest.raises(InputError, match="n ≥ 11"):
         check_can_predict(n=10, alpha=0.001)
     check_can_predict(n=11, alpha=0.001)
     for n in (0, -5, 10**20, 1e3):
         with pytest.raises(InputError, match="number of samples"):
-            check_can_certify(get_certificate("gaussian"), n=n, alpha=0.001)  # type: ignore[arg-type]
+            check_can_certify(get_portfolio("gaussian"), n=n, alpha=0.001)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="number of samples"):
-            check_can_certify(get_certificate("gaussian"), n=100, n0=n, alpha=0.001)  # type: ignore[arg-type]
+            check_can_certify(get_portfolio("gaussian"), n=100, n0=n, alpha=0.001)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, -0.1, float("nan"), 5e-324])
 def test_alpha_out_of_range(alpha: float) -> None:
     with pytest.raises(InputError, match="alpha"):
-        check_can_certify(get_certificate("gaussian"), n=1000, alpha=alpha)
+        check_can_certify(get_portfolio("gaussian"), n=1000, alpha=alpha)

@@ -5,30 +5,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from smoothcert.certificates import Certificate
+from smoothcert.certificates import Certificate, Portfolio
 from smoothcert.errors import InputError
 from smoothcert.records import (
     MOST_SAMPLES,
+    AnyTally,
+    Bound,
     Bounds,
     CertifiedPoint,
+    FloatArray,
+    GradientTally,
     IntArray,
     Norm,
     Outcome,
+    PairTally,
+    Proof,
+    Quantity,
     Stage,
     StreamId,
     Tally,
+    TallyKind,
+    Verdict,
     merge,
 )
 from smoothcert.statistics import (
-    bound_votes,
+    Proven,
     check_alpha,
     first_samples,
     plurality,
+    prove,
     sign_test_p_value,
     significant_plurality,
 )
@@ -39,66 +49,127 @@ _SEARCH_LIMIT = 10**6
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """What was sampled for one input: the votes that chose the class, and the votes that prove, in segments."""
+    """What was sampled for one input: the votes that chose the class, and the tallies that prove, in segments."""
 
     index: int
     label: int | None
     selection: Tally
-    estimation: tuple[Tally, ...]
+    estimation: tuple[AnyTally, ...]
     seconds: float
 
 
-def certify_votes(votes: Sequence[Votes], certificate: Certificate, *, alpha: float) -> list[CertifiedPoint]:
-    """CERTIFY (Cohen et al. 2019, C.2) for any certificate over votes, vectorised over the inputs.
+def certify_votes(votes: Sequence[Votes], portfolio: Portfolio, *, alpha: float) -> list[CertifiedPoint]:
+    """CERTIFY (Cohen et al. 2019, C.2) for any certificates over one kind of tally, vectorised over the inputs.
 
-    The class comes from the selection votes alone; every bound comes from the estimation votes alone, at a total error
-    probability of α per input.
+    The class comes from the selection votes alone; every bound comes from the estimation samples alone, at a total
+    error probability of α per input and choice: for each certificate alone, or for the best of them.
     """
     totals = [merge(item.estimation) for item in votes]
     chosen = [plurality(item.selection) for item in votes]
     usable = [i for i, label in enumerate(chosen) if label is not None]
     labels = [label for label in chosen if label is not None]
-    bounds = bound_votes([totals[i] for i in usable], labels, certificate.needs, alpha=alpha)
-    radii = _radii(certificate, bounds, [totals[i].sigma for i in usable])
-    judged = {i: (bound, radius) for i, bound, radius in zip(usable, bounds, radii, strict=True)}
+    judged: dict[int, list[Verdict]] = {i: [] for i in usable}
+    for choice in portfolio.alternatives():
+        verdicts = _judge([totals[i] for i in usable], labels, choice, alpha=alpha)
+        for i, found in zip(usable, verdicts, strict=True):
+            judged[i].extend(found)
     return [
-        _point(item, total, judged.get(i), certificate)
+        _point(item, total, judged.get(i) or [_failure(item.selection, one) for one in portfolio.certificates])
         for i, (item, total) in enumerate(zip(votes, totals, strict=True))
     ]
 
 
-def _radii(certificate: Certificate, bounds: Sequence[Bounds], sigmas: Sequence[float]) -> list[float]:
-    if not bounds:
+def _judge(
+    tallies: Sequence[AnyTally], labels: Sequence[int], choice: Portfolio, *, alpha: float
+) -> list[list[Verdict]]:
+    """For each tally the verdicts of certificates that are bounded together, the largest radius first."""
+    if not tallies:
         return []
-    quantities = {q: np.array([b.quantities[q].value for b in bounds]) for q in certificate.needs}
-    return [float(r) for r in certificate.radius(quantities, sigma=np.array(sigmas))]
+    proven = prove(tallies, labels, choice.proofs, alpha=alpha)
+    sigmas = np.array([tally.sigma for tally in tallies])
+    decided = [_decide(certificate, proven, sigmas) for certificate in choice.certificates]
+    verdicts = []
+    for i, (tally, label) in enumerate(zip(tallies, labels, strict=True)):
+        found = [_verdict(tally, label, decision, i, spent=proven.spent) for decision in decided]
+        verdicts.append(sorted(found, key=lambda verdict: -verdict.radius))
+    return verdicts
 
 
-def _point(item: Votes, total: Tally, judged: tuple[Bounds, float] | None, certificate: Certificate) -> CertifiedPoint:
-    prediction: int | None = None
-    if judged is None:
-        outcome = Outcome.FAILED
-        reason = f"the model gave no finite answer for {item.selection.invalid} of {item.selection.n} selection samples"
-        bounds, radius = None, 0.0
-    else:
-        bounds, radius = judged
-        if radius > 0:
-            outcome, prediction, reason = Outcome.CERTIFIED, bounds.label, ""
-        else:
-            outcome = Outcome.ABSTAINED
-            reason = f"{int(total.counts[bounds.label])} of {total.n} votes for class {bounds.label} prove nothing"
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Radii of one certificate for m inputs, and the values of its quantities that decided them."""
+
+    certificate: Certificate
+    radii: FloatArray
+    values: Mapping[Quantity, FloatArray]
+    proofs: Mapping[Quantity, Proof]
+
+
+def _decide(certificate: Certificate, proven: Proven, sigmas: FloatArray) -> _Decision:
+    proofs = {quantity: proof for proof in certificate.proofs for quantity in proven.values[proof]}
+    values = {quantity: proven.values[proof][quantity] for quantity, proof in proofs.items()}
+    radii = certificate.radius(values, sigma=sigmas)
+    if radii.ndim == 2:
+        # One row for each alternative: a corner of a region, or another class. The smallest radius is what is certain.
+        deciding = np.argmin(radii, axis=0)[None, :]
+        radii = np.take_along_axis(radii, deciding, axis=0)[0]
+        values = {
+            quantity: np.take_along_axis(value, deciding, axis=0)[0] if value.ndim == 2 else value
+            for quantity, value in values.items()
+        }
+    return _Decision(certificate=certificate, radii=radii, values=values, proofs=proofs)
+
+
+def _verdict(tally: AnyTally, label: int, decision: _Decision, at: int, *, spent: Mapping[Proof, float]) -> Verdict:
+    certificate, radius = decision.certificate, float(decision.radii[at])
+    certified = radius > 0
+    votes = tally.independent_votes()
+    bounds = Bounds(
+        label=label,
+        quantities={
+            quantity: Bound(
+                value=float(values[at]),
+                side=quantity.side,
+                alpha=spent[decision.proofs[quantity]],
+                method=decision.proofs[quantity].value,
+            )
+            for quantity, values in decision.values.items()
+        },
+        spent=spent,
+    )
+    return Verdict(
+        certificate=certificate.name,
+        prediction=label if certified else None,
+        radius=radius,
+        norm=certificate.norm,
+        outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
+        reason="" if certified else f"{int(votes.counts[label])} of {votes.n} votes for class {label} prove nothing",
+        bounds=bounds,
+    )
+
+
+def _failure(selection: Tally, certificate: Certificate) -> Verdict:
+    return Verdict(
+        certificate=certificate.name,
+        prediction=None,
+        radius=0.0,
+        norm=certificate.norm,
+        outcome=Outcome.FAILED,
+        reason=f"the model gave no finite answer for {selection.invalid} of {selection.n} selection samples",
+        bounds=None,
+    )
+
+
+def _point(item: Votes, total: AnyTally, verdicts: Sequence[Verdict]) -> CertifiedPoint:
+    first, *further = verdicts
     return CertifiedPoint(
         index=item.index,
         label=item.label,
-        prediction=prediction,
-        radius=radius,
-        norm=certificate.norm,
-        outcome=outcome,
-        reason=reason,
+        verdict=first,
         sigma=total.sigma,
-        bounds=bounds,
         tallies=(item.selection, *item.estimation),
         seconds=item.seconds,
+        further=tuple(further),
     )
 
 
@@ -117,29 +188,32 @@ def predict_votes(*, index: int, label: int | None, tally: Tally, alpha: float, 
     return CertifiedPoint(
         index=index,
         label=label,
-        prediction=winner,
-        radius=0.0,
-        norm=Norm.L2,
-        outcome=outcome,
-        reason=reason,
+        verdict=Verdict(
+            certificate="",
+            prediction=winner,
+            radius=0.0,
+            norm=Norm.L2,
+            outcome=outcome,
+            reason=reason,
+            bounds=None,
+        ),
         sigma=tally.sigma,
-        bounds=None,
         tallies=(tally,),
         seconds=seconds,
     )
 
 
 def recertify_points(
-    points: Sequence[CertifiedPoint], certificate: Certificate, *, alpha: float, n: int | None = None
+    points: Sequence[CertifiedPoint], portfolio: Portfolio, *, alpha: float, n: int | None = None
 ) -> list[CertifiedPoint]:
-    """The same inputs at another α, with the first n samples only, or by another certificate over the same votes."""
-    return certify_votes([_stored_votes(point, n) for point in points], certificate, alpha=alpha)
+    """The same inputs at another α, with the first n samples only, or by other certificates over the same tallies."""
+    return certify_votes([_stored_votes(point, n) for point in points], portfolio, alpha=alpha)
 
 
 def _stored_votes(point: CertifiedPoint, n: int | None) -> Votes:
     selection = point.tally(Stage.SELECTION)
     estimation = tuple(tally for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION)
-    if selection is None or not estimation:
+    if not isinstance(selection, Tally) or not estimation:
         raise InputError(f"input {point.index} has no stored votes to certify from: it comes from a prediction run")
     if n is not None:
         estimation = (first_samples(estimation, n),)
@@ -160,7 +234,7 @@ def check_samples(name: str, count: int, *, least: int = 1) -> None:
         )
 
 
-def check_can_certify(certificate: Certificate, *, n: int, alpha: float, n0: int | None = None) -> None:
+def check_can_certify(portfolio: Portfolio, *, n: int, alpha: float, n0: int | None = None) -> None:
     """Refuse an n at which even unanimous votes prove nothing, and say the smallest n that can.
 
     n0, where given, must be able to choose a class.
@@ -169,20 +243,52 @@ def check_can_certify(certificate: Certificate, *, n: int, alpha: float, n0: int
     if n0 is not None:
         check_samples("n0", n0)
     check_samples("n", n)
-    if _unanimous_radius(certificate, n, alpha) > 0:
-        return
-    smallest = next(m for m in range(n + 1, _SEARCH_LIMIT) if _unanimous_radius(certificate, m, alpha) > 0)
-    share = alpha / len(certificate.needs)
-    raise InputError(
-        f"n={n} at alpha={alpha:g} can never certify: {n} votes of {n} prove only p > {share ** (1 / n):.3f}; "
-        f"use n ≥ {smallest}, and {_USEFUL_N} for useful radii"
-    )
+    paired = portfolio.tally is not TallyKind.VOTES
+    if paired and n % 2:
+        raise InputError(f"n={n} is odd: {portfolio} takes its samples in pairs; use n={n + 1}")
+    for choice in portfolio.alternatives():
+        if _unanimous_radius(choice, n, alpha) > 0:
+            continue
+        candidates = range(n + 1 + paired, _SEARCH_LIMIT, 1 + paired)
+        smallest = next((m for m in candidates if _unanimous_radius(choice, m, alpha) > 0), None)
+        raise InputError(_too_few(choice, n=n, alpha=alpha, smallest=smallest))
 
 
-def _unanimous_radius(certificate: Certificate, n: int, alpha: float) -> float:
+def _too_few(choice: Portfolio, *, n: int, alpha: float, smallest: int | None) -> str:
+    if choice.tally is TallyKind.VOTES:
+        share = alpha / len(choice.proofs)
+        what = f"{n} votes of {n} prove only p > {share ** (1 / n):.3f}"
+    else:
+        what = f"even {n} votes of {n} prove too little for {choice}"
+    advice = "use a larger alpha" if smallest is None else f"use n ≥ {smallest}, and {_USEFUL_N} for useful radii"
+    return f"n={n} at alpha={alpha:g} can never certify: {what}; {advice}"
+
+
+def _unanimous_radius(choice: Portfolio, n: int, alpha: float) -> float:
+    """The radius, at σ = 1, when every sample votes for the same one of two classes."""
+    (verdicts,) = _judge([_unanimous_tally(choice.tally, n)], [0], choice, alpha=alpha)
+    return verdicts[0].radius
+
+
+def _unanimous_tally(kind: TallyKind, n: int) -> AnyTally:
+    stream = StreamId(0, 0, Stage.ESTIMATION)
+    nothing: IntArray = np.zeros(3, dtype=np.int64)
+    if kind is TallyKind.PAIRS:
+        both: IntArray = np.array([n // 2, 0, 0], dtype=np.int64)
+        return PairTally(stream, 1.0, both=both, first_only=nothing, second_only=nothing, ranges=((0, n // 2),))
     counts: IntArray = np.array([n, 0], dtype=np.int64)
-    tally = Tally(StreamId(0, 0, Stage.ESTIMATION), sigma=1.0, counts=counts, invalid=0, ranges=((0, n),))
-    return _radii(certificate, bound_votes([tally], [0], certificate.needs, alpha=alpha), [1.0])[0]
+    if kind is TallyKind.VOTES:
+        return Tally(stream, sigma=1.0, counts=counts, invalid=0, ranges=((0, n),))
+    return GradientTally(
+        stream,
+        sigma=1.0,
+        counts=counts,
+        invalid=0,
+        group=np.arange(3),
+        sums=np.zeros((2, 3, 1), dtype=np.int64),
+        products=nothing,
+        ranges=((0, n),),
+    )
 
 
 def check_can_predict(*, n: int, alpha: float) -> None:

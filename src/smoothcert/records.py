@@ -8,34 +8,54 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
 from smoothcert.errors import InputError
+from smoothcert.tallies import (
+    MOST_SAMPLES,
+    AnyTally,
+    FloatArray,
+    GradientTally,
+    InputArray,
+    IntArray,
+    PairTally,
+    Stage,
+    StreamId,
+    Tally,
+    TallyKind,
+    merge,
+)
 
-FloatArray = NDArray[np.float64]
-"""Statistics and radii: always float64."""
-InputArray = NDArray[np.float32]
-"""What a base classifier sees: always float32."""
-IntArray = NDArray[np.int64]
+__all__ = [
+    "MOST_SAMPLES",
+    "SCHEMA_VERSION",
+    "AnyTally",
+    "Bound",
+    "Bounds",
+    "CertifiedPoint",
+    "FloatArray",
+    "GradientTally",
+    "Guarantee",
+    "InputArray",
+    "IntArray",
+    "Norm",
+    "Outcome",
+    "PairTally",
+    "Proof",
+    "Quantity",
+    "RunManifest",
+    "Side",
+    "Stage",
+    "StreamId",
+    "Tally",
+    "TallyKind",
+    "Verdict",
+    "merge",
+]
 
-SCHEMA_VERSION = 1
-
-MOST_SAMPLES = 10**12
-"""More samples of one input than anybody will draw; counts up to here are exact in float64."""
-
-
-class Stage(enum.IntEnum):
-    """What a sample is drawn for. The value is part of the random counter: stages never share a draw."""
-
-    SELECTION = 0
-    ESTIMATION = 1
-    PREDICTION = 2
-    THINNING = 3
+SCHEMA_VERSION = 2
 
 
 class Norm(enum.StrEnum):
@@ -53,13 +73,41 @@ class Quantity(enum.StrEnum):
 
     TOP_LOWER = "p-a"
     RUNNER_UP_UPPER = "p-b"
+    PAIR_BOTH_LOWER = "both"
+    PAIR_ONE_SIDED_LOWER = "one-sided"
+    OTHER_NEITHER_LOWER = "other-neither"
+    OTHER_ONE_SIDED_LOWER = "other-one-sided"
+    GRADIENT_NORM_UPPER = "gradient-norm"
+    OTHER_UPPER = "other-p"
+    OTHER_GRADIENT_NORM_UPPER = "other-gradient-norm"
 
     @property
     def side(self) -> Side:
-        return _SIDES[self]
+        return Side.LOWER if self.name.endswith("_LOWER") else Side.UPPER
 
 
-_SIDES = {Quantity.TOP_LOWER: Side.LOWER, Quantity.RUNNER_UP_UPPER: Side.UPPER}
+class Proof(enum.StrEnum):
+    """A statement that can be proved from one tally, at one price in α. It bounds one quantity, or several at once.
+
+    The value is the name of the method, stored with every bound.
+    """
+
+    TOP = "clopper-pearson"
+    RUNNER_UP = "clopper-pearson, largest other class"
+    PAIR_BOTH = "clopper-pearson, pairs with both votes"
+    PAIR_ONE_SIDED = "clopper-pearson, pairs with the first vote only"
+    PAIR_REGION = "joint region of the pair counts"
+    PAIRS_OF_EVERY_CLASS = "conditional clopper-pearson, pairs of every class"
+    GRADIENT_HALVES = "gradient from the means of two halves"
+    GRADIENT_PAIRS = "gradient from products of pairs"
+    GRADIENTS_OF_EVERY_CLASS = "clopper-pearson and gradients from the means of two halves, every class"
+
+    @property
+    def tally(self) -> TallyKind:
+        """The least that must be sampled; VOTES can be had from a tally of any kind."""
+        if self.name.startswith("PAIR"):
+            return TallyKind.PAIRS
+        return TallyKind.GRADIENTS if self.name.startswith("GRADIENT") else TallyKind.VOTES
 
 
 class Outcome(enum.Enum):
@@ -72,126 +120,12 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamId:
-    """Names one endless stream of random draws: the seed of the run, the input, and what the draws are for.
-
-    Sample number `counter` of a stream is a pure function of (seed, index, stage, counter).
-    """
-
-    seed: int
-    index: int
-    stage: Stage
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise InputError(f"seed {self.seed} is outside 0 … 2^64-1")
-        if not 0 <= self.index < 2**32:
-            raise InputError(f"input index {self.index} is outside 0 … 2^32-1")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tally:
-    """Votes counted over the half-open counter range(s) of one stream at one noise level.
-
-    counts: (num_classes,) int64. `invalid` counts samples for which the model gave no finite answer; they belong to no
-    class and can never help one. Two tallies of disjoint ranges of the same stream merge with `+`.
-    """
-
-    stream: StreamId
-    sigma: float
-    counts: IntArray
-    invalid: int
-    ranges: tuple[tuple[int, int], ...]
-
-    def __post_init__(self) -> None:
-        counts = np.array(self.counts, dtype=np.int64)
-        counts.setflags(write=False)
-        object.__setattr__(self, "counts", counts)
-        object.__setattr__(self, "ranges", _coalesce(self.ranges))
-        if counts.ndim != 1 or counts.size < 2:
-            raise InputError(f"a tally needs counts of at least two classes, not shape {counts.shape}")
-        if self.invalid < 0 or (counts < 0).any():
-            raise InputError("a tally cannot hold negative counts")
-        if not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise InputError(f"a tally needs a positive finite sigma, not {self.sigma}")
-        if int(counts.sum()) + self.invalid != self.n:
-            raise InputError(
-                f"a tally of {self.n} samples cannot hold {int(counts.sum())} votes and {self.invalid} invalid ones"
-            )
-
-    @property
-    def n(self) -> int:
-        """Number of samples, valid or not."""
-        return sum(stop - start for start, stop in self.ranges)
-
-    @property
-    def num_classes(self) -> int:
-        return int(self.counts.size)
-
-    def largest_other(self, label: int) -> int:
-        """Largest count among everything that is not `label`, the invalid samples counting as a class of their own."""
-        others = np.delete(self.counts, label)
-        return max(int(others.max()), self.invalid)
-
-    def __add__(self, other: Tally) -> Tally:
-        if not isinstance(other, Tally):
-            return NotImplemented
-        same = (self.stream, self.sigma, self.num_classes) == (other.stream, other.sigma, other.num_classes)
-        if not same:
-            raise InputError(
-                f"tallies of different streams do not merge: {self.stream}, sigma {self.sigma}, "
-                f"{self.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
-            )
-        return Tally(
-            stream=self.stream,
-            sigma=self.sigma,
-            counts=self.counts + other.counts,
-            invalid=self.invalid + other.invalid,
-            ranges=self.ranges + other.ranges,
-        )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Tally):
-            return NotImplemented
-        return (self.stream, self.sigma, self.invalid, self.ranges) == (
-            other.stream,
-            other.sigma,
-            other.invalid,
-            other.ranges,
-        ) and np.array_equal(self.counts, other.counts)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def merge(tallies: Iterable[Tally]) -> Tally:
-    """Sum of one or more tallies of the same stream."""
-    iterator = iter(tallies)
-    total = next(iterator, None)
-    if total is None:
-        raise InputError("there is nothing to merge: no tally was given")
-    for tally in iterator:
-        total = total + tally
-    return total
-
-
-def _coalesce(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Sorted, touching ranges joined; overlapping ranges are refused because a sample would count twice."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if not 0 <= start < stop:
-            raise InputError(f"counter range [{start}, {stop}) is empty or negative")
-        if joined and start < joined[-1][1]:
-            raise InputError(f"counter ranges overlap at {start}: the same samples would be counted twice")
-        if joined and start == joined[-1][1]:
-            joined[-1] = (joined[-1][0], stop)
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
-
-
-@dataclass(frozen=True, slots=True)
 class Bound:
-    """A one-sided confidence bound: wrong with probability at most `alpha`."""
+    """A one-sided confidence bound on one quantity.
+
+    `alpha` is the price of the proof it comes from: the probability that the proof is wrong. Where a proof bounds
+    several quantities at once, or every class, these are the values that decided the radius, and they hold together.
+    """
 
     value: float
     side: Side
@@ -201,14 +135,18 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """All bounds one certificate asked for, about one class; together wrong with probability at most `alpha`."""
+    """All bounds a certificate asked for, about one class; together wrong with probability at most `alpha`.
+
+    spent: α by proof. It may hold proofs that the certificate at hand did not use, when the best of several was taken.
+    """
 
     label: int
     quantities: Mapping[Quantity, Bound]
+    spent: Mapping[Proof, float]
 
     @property
     def alpha(self) -> float:
-        return math.fsum(bound.alpha for bound in self.quantities.values())
+        return math.fsum(self.spent.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,34 +166,71 @@ class Guarantee:
 
 
 @dataclass(frozen=True, slots=True)
-class CertifiedPoint:
-    """What is known about one input, with the tallies it was computed from.
+class Verdict:
+    """What one certificate says about one input.
 
-    `radius` is positive exactly when `outcome` is CERTIFIED and zero otherwise. `tallies` holds the selection votes and
-    the estimation votes, the latter in segments, so that another α, a smaller n or another certificate over the same
-    quantities can be computed without the model.
+    `radius` is positive exactly when `outcome` is CERTIFIED and zero otherwise. `certificate` is the theorem that gave
+    it; empty for a prediction.
     """
 
-    index: int
-    label: int | None
+    certificate: str
     prediction: int | None
     radius: float
     norm: Norm
     outcome: Outcome
     reason: str
-    sigma: float
     bounds: Bounds | None
-    tallies: tuple[Tally, ...]
-    seconds: float
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.radius) and self.radius >= 0):
-            raise InputError(f"radius {self.radius} of input {self.index} is not a finite non-negative number")
+            raise InputError(f"radius {self.radius} is not a finite non-negative number")
         if (self.radius > 0) != (self.outcome is Outcome.CERTIFIED):
-            raise InputError(f"input {self.index} is {self.outcome.name} with radius {self.radius}")
+            raise InputError(f"a verdict cannot be {self.outcome.name} with radius {self.radius}")
         decided = self.outcome in (Outcome.CERTIFIED, Outcome.PREDICTED)
         if decided != (self.prediction is not None):
-            raise InputError(f"input {self.index} is {self.outcome.name} with prediction {self.prediction}")
+            raise InputError(f"a verdict cannot be {self.outcome.name} with prediction {self.prediction}")
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedPoint:
+    """What is known about one input, with the tallies it was computed from.
+
+    `tallies` holds the selection votes and the estimation tallies, the latter in segments, so that another α, a
+    smaller n or another certificate over the same tallies can be computed without the model. `further` holds what
+    other certificates say, where several were asked for; each holds with its own α, not all at once.
+    """
+
+    index: int
+    label: int | None
+    verdict: Verdict
+    sigma: float
+    tallies: tuple[AnyTally, ...]
+    seconds: float
+    further: tuple[Verdict, ...] = ()
+
+    @property
+    def prediction(self) -> int | None:
+        return self.verdict.prediction
+
+    @property
+    def radius(self) -> float:
+        return self.verdict.radius
+
+    @property
+    def norm(self) -> Norm:
+        return self.verdict.norm
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.verdict.outcome
+
+    @property
+    def reason(self) -> str:
+        return self.verdict.reason
+
+    @property
+    def bounds(self) -> Bounds | None:
+        return self.verdict.bounds
 
     @property
     def correct(self) -> bool:
@@ -269,7 +244,7 @@ class CertifiedPoint:
             return None
         return Guarantee(label=self.prediction, radius=self.radius, norm=self.norm, alpha=self.bounds.alpha)
 
-    def tally(self, stage: Stage) -> Tally | None:
+    def tally(self, stage: Stage) -> AnyTally | None:
         """All votes of one stage, merged; None if the stage was not sampled."""
         chosen = [tally for tally in self.tallies if tally.stream.stage is stage]
         return merge(chosen) if chosen else None

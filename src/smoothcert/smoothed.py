@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from smoothcert.certificates import Certificate, get_certificate
+from smoothcert.certificates import Certificate, Portfolio, get_portfolio
 from smoothcert.certification import (
     Votes,
     certify_votes,
@@ -21,9 +22,12 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.noise import check_sigma
-from smoothcert.records import CertifiedPoint, InputArray, Stage, StreamId, Tally
+from smoothcert.records import AnyTally, CertifiedPoint, InputArray, Stage, StreamId, Tally, TallyKind
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
+from smoothcert.statistics import plurality
+
+_MOST_GRADIENT_COORDINATES = 4_000_000
 
 
 class SmoothedClassifier:
@@ -104,9 +108,10 @@ class SmoothedClassifier:
                 continue
             began = time.perf_counter()
             tallies = self._sample(inputs, rows, indices, Stage.PREDICTION, [(0, n)], progress)
+            votes = {row: found[0].independent_votes() for row, found in tallies.items()}
             seconds = (time.perf_counter() - began) / len(rows)
             yield [
-                predict_votes(index=indices[row], label=known[row], tally=tallies[row][0], alpha=alpha, seconds=seconds)
+                predict_votes(index=indices[row], label=known[row], tally=votes[row], alpha=alpha, seconds=seconds)
                 for row in rows
             ]
 
@@ -117,7 +122,8 @@ class SmoothedClassifier:
         n0: int = 100,
         n: int = 100_000,
         alpha: float = 0.001,
-        certificate: str | Certificate = "gaussian",
+        certificate: str | Certificate | Sequence[str | Certificate] = "gaussian",
+        best_of: bool = False,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
@@ -126,13 +132,16 @@ class SmoothedClassifier:
 
         x: (m, *input_shape). n0 samples choose the class, n fresh ones prove it; the promise is wrong with
         probability at most alpha, per input. indices as in `predict`.
+
+        certificate: the theorem, or several over the same samples; the first one is the point's own, the others are in
+        `point.further`, each at the whole alpha. best_of: share alpha among them instead, and take the largest radius.
         """
         shards = self.certify_shards(
             x,
             n0=n0,
             n=n,
             alpha=alpha,
-            certificate=certificate,
+            certificate=get_portfolio(certificate, best_of=best_of),
             labels=labels,
             indices=indices,
             progress=progress,
@@ -146,7 +155,7 @@ class SmoothedClassifier:
         n0: int,
         n: int,
         alpha: float,
-        certificate: str | Certificate = "gaussian",
+        certificate: str | Portfolio = "gaussian",
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         done: Set[int] = frozenset(),
@@ -157,30 +166,77 @@ class SmoothedClassifier:
         Selection is cheap and done for a larger group at once. It is repeated when a group is resumed, so that every
         batch holds the same samples as in an uninterrupted run.
         """
-        theorem = get_certificate(certificate) if isinstance(certificate, str) else certificate
-        check_can_certify(theorem, n=n, alpha=alpha, n0=n0)
+        portfolio = get_portfolio(certificate)
+        check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
+        self._check_memory(portfolio, inputs)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
-            selection = self._sample(inputs, group, indices, Stage.SELECTION, [(0, n0)], progress)
+            selection = self._select(inputs, group, indices, n0, progress)
             selecting = (time.perf_counter() - began) / len(group)
             for rows in self._shards(group, n):
                 if all(indices[row] in done for row in rows):
                     continue
                 began = time.perf_counter()
-                estimation = self._sample(inputs, rows, indices, Stage.ESTIMATION, segments(n), progress)
+                estimation = self._estimate(inputs, rows, indices, portfolio, selection, n, progress)
                 estimating = (time.perf_counter() - began) / len(rows)
                 votes = [
                     Votes(
                         index=indices[row],
                         label=known[row],
-                        selection=selection[row][0],
+                        selection=selection[row],
                         estimation=tuple(estimation[row]),
                         seconds=selecting + estimating,
                     )
                     for row in rows
                 ]
-                yield certify_votes(votes, theorem, alpha=alpha)
+                yield certify_votes(votes, portfolio, alpha=alpha)
+
+    def _select(
+        self, inputs: InputArray, rows: Sequence[int], indices: Sequence[int], n0: int, progress: Progress | None
+    ) -> dict[int, Tally]:
+        """The votes that choose the class of each row."""
+        tallies = self._sample(inputs, rows, indices, Stage.SELECTION, [(0, n0)], progress)
+        return {row: found[0].independent_votes() for row, found in tallies.items()}
+
+    def _estimate(
+        self,
+        inputs: InputArray,
+        rows: Sequence[int],
+        indices: Sequence[int],
+        portfolio: Portfolio,
+        selection: Mapping[int, Tally],
+        n: int,
+        progress: Progress | None,
+    ) -> dict[int, list[AnyTally]]:
+        """For each row the tallies its certificates are proved from, one per segment."""
+        kind = portfolio.tally
+        groups: dict[int, tuple[int, ...]] = {}
+        if kind is TallyKind.GRADIENTS:
+            groups = {row: self._gradient_groups(portfolio, selection[row]) for row in rows}
+        return self._sample(
+            inputs, rows, indices, Stage.ESTIMATION, segments(n, kind), progress, kind=kind, groups=groups
+        )
+
+    def _gradient_groups(self, portfolio: Portfolio, selection: Tally) -> tuple[int, ...]:
+        """Each class alone where the gradients of all are asked for; else the winner against all the rest."""
+        places = range(selection.num_classes + 1)
+        if portfolio.every_class:
+            return tuple(places)
+        winner = plurality(selection) or 0
+        return tuple(0 if place == winner else 1 for place in places)
+
+    def _check_memory(self, portfolio: Portfolio, inputs: InputArray) -> None:
+        """Refuse gradient sums that would not fit: they take 16 bytes per group, coordinate and segment."""
+        if portfolio.tally is not TallyKind.GRADIENTS:
+            return
+        groups = self.classifier.num_classes + 1 if portfolio.every_class else 2
+        size = int(np.prod(inputs.shape[1:]))
+        if groups * size > _MOST_GRADIENT_COORDINATES:
+            raise InputError(
+                f"{portfolio} needs the gradients of {groups} groups of classes in {size} dimensions, which takes too "
+                "much memory; use second-order, which needs that of one class only, or dipole, which needs none"
+            )
 
     def group_size(self, samples: int) -> int:
         """How many inputs are sampled together when each takes this many samples (the batch size must be known)."""
@@ -220,8 +276,11 @@ class SmoothedClassifier:
         stage: Stage,
         ranges: Sequence[tuple[int, int]],
         progress: Progress | None,
-    ) -> dict[int, list[Tally]]:
-        """For each row, one tally per counter range."""
+        *,
+        kind: TallyKind = TallyKind.VOTES,
+        groups: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+    ) -> dict[int, list[AnyTally]]:
+        """For each row, one tally per range of draws."""
         requests = [
             Request(
                 row=row,
@@ -229,6 +288,8 @@ class SmoothedClassifier:
                 sigma=self.sigma,
                 start=start,
                 stop=stop,
+                kind=kind,
+                group=groups.get(row, ()),
             )
             for row in rows
             for start, stop in ranges

@@ -166,7 +166,7 @@ def test_mistakes_are_sentences(logs: tuple[Path, Path], tmp_path: Path) -> None
 def test_norms_must_agree(logs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No log says its norm, so one run is given another after it was read."""
     a, b = load.load_all(logs)
-    monkeypatch.setattr(load, "load_all", lambda paths: [a, replace(b, norm=Norm.L1)])
+    monkeypatch.setattr(load, "load_pair", lambda *paths: (a, replace(b, norm=Norm.L1)))
     with pytest.raises(RunError, match="first states radii in l2 and second in l1") as refused:
         call(*logs)
     assert refused.value.exit_code == 5

@@ -87,7 +87,8 @@ def _votes(out: Path) -> list[tuple[object, ...]]:
 
     connection = sqlite3.connect(out / "results.sqlite")
     try:
-        points = "SELECT idx, label, prediction, radius, outcome, bounds FROM points ORDER BY idx"
+        points = "SELECT idx, label, place, certificate, prediction, radius, outcome, bounds "
+        points += "FROM points NATURAL JOIN verdicts ORDER BY idx, place"
         tallies = "SELECT * FROM tallies ORDER BY idx, stage, start"
         return [*connection.execute(points), *connection.execute(tallies)]
     finally:

@@ -199,7 +199,7 @@ def test_corrupt_run(run: Path, tmp_path: Path) -> None:
     for file in ("manifest.json", "results.sqlite"):
         (broken / file).write_bytes((run / file).read_bytes())
     connection = sqlite3.connect(broken / "results.sqlite")
-    connection.execute("UPDATE points SET radius = 7, prediction = NULL")
+    connection.execute("UPDATE verdicts SET radius = 7, prediction = NULL")
     connection.commit()
     connection.close()
     for arguments in (("table", broken), ("recertify", broken), ("plot", broken, "-o", tmp_path / "x.png")):

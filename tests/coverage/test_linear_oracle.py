@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from sample_models import at_distance
-from smoothcert.certificates import get_certificate
+from smoothcert.certificates import get_portfolio
 from smoothcert.certification import recertify_points
 from smoothcert.records import CertifiedPoint, Outcome, Quantity, Stage, merge
 from smoothcert.smoothed import SmoothedClassifier
@@ -35,7 +35,7 @@ def too_many(failures: int, rate: float) -> bool:
 @pytest.mark.parametrize("name", ["gaussian", "gaussian-two-class"])
 @pytest.mark.parametrize("alpha", [0.001, 0.05, 0.2])
 def test_radii_exceed_the_truth_no_more_often_than_alpha(points: list[CertifiedPoint], name: str, alpha: float) -> None:
-    radii = [point.radius for point in recertify_points(points, get_certificate(name), alpha=alpha)]
+    radii = [point.radius for point in recertify_points(points, get_portfolio(name), alpha=alpha)]
     failures = sum(radius > DISTANCE for radius in radii)
     assert not too_many(failures, alpha)
 
@@ -43,10 +43,10 @@ def test_radii_exceed_the_truth_no_more_often_than_alpha(points: list[CertifiedP
 @pytest.mark.parametrize("alpha", [0.001, 0.05, 0.2])
 def test_each_bound_fails_no_more_often_than_its_share(points: list[CertifiedPoint], alpha: float) -> None:
     truth = stats.norm.cdf(DISTANCE / SIGMA)
-    again = recertify_points(points, get_certificate("gaussian-two-class"), alpha=alpha)
+    again = recertify_points(points, get_portfolio("gaussian-two-class"), alpha=alpha)
     found = [point.bounds.quantities for point in again if point.bounds is not None]
     assert len(found) == TRIALS
-    assert all(bounds[q].alpha == alpha / 2 for bounds in found for q in Quantity)
+    assert all(bounds[q].alpha == alpha / 2 for bounds in found for q in bounds)
     assert not too_many(sum(bounds[Quantity.TOP_LOWER].value > truth for bounds in found), alpha / 2)
     assert not too_many(sum(bounds[Quantity.RUNNER_UP_UPPER].value < 1 - truth for bounds in found), alpha / 2)
 
@@ -65,7 +65,7 @@ def test_control_the_plain_estimate_fails(points: list[CertifiedPoint]) -> None:
 
 def test_control_spending_more_than_is_said_fails(points: list[CertifiedPoint]) -> None:
     """Bounds made at α = 0.2 and sold as α = 0.05 are caught."""
-    radii = [point.radius for point in recertify_points(points, get_certificate("gaussian"), alpha=0.2)]
+    radii = [point.radius for point in recertify_points(points, get_portfolio("gaussian"), alpha=0.2)]
     assert too_many(sum(radius > DISTANCE for radius in radii), 0.05)
 
 

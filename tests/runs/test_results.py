@@ -49,7 +49,7 @@ def test_an_input_without_label_is_not_correct_even_if_undecided() -> None:
 
 
 def test_predictions_have_no_radius() -> None:
-    predicted = replace(POINT, radius=0.0, outcome=Outcome.PREDICTED)
+    predicted = replace(POINT, verdict=replace(POINT.verdict, radius=0.0, outcome=Outcome.PREDICTED))
     assert not Results.from_points([predicted, undecided(1, Outcome.ABSTAINED)], name="r").has_radius
     assert Results.from_points([undecided(1, Outcome.ABSTAINED)], name="r").has_radius
 
@@ -61,7 +61,7 @@ def test_no_points_is_an_error() -> None:
 
 def test_norms_are_not_mixed() -> None:
     with pytest.raises(RunError, match="l1 and l2"):
-        Results.from_points([POINT, replace(POINT, index=1, norm=Norm.L1)], name="r")
+        Results.from_points([POINT, replace(POINT, index=1, verdict=replace(POINT.verdict, norm=Norm.L1))], name="r")
 
 
 def test_subset_by_mask_and_by_position() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.certificates import get_certificate
+from smoothcert.certificates import get_portfolio
 from smoothcert.certification import Votes, certify_votes
 from smoothcert.errors import (
     CorruptRunError,
@@ -54,7 +54,7 @@ def point(index: int, *, votes: int = 900, label: int | None = 1, invalid: int =
         ),
         seconds=0.5,
     )
-    return certify_votes([item], get_certificate("gaussian-two-class"), alpha=0.001)[0]
+    return certify_votes([item], get_portfolio("gaussian-two-class"), alpha=0.001)[0]
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
@@ -206,16 +206,20 @@ def damaged(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE points SET radius = -1.0",
-        "UPDATE points SET radius = 9e999",
-        "UPDATE points SET radius = 0.0",
-        "UPDATE points SET outcome = 'PERFECT'",
-        "UPDATE points SET norm = 'l7'",
-        "UPDATE points SET bounds = '{'",
-        "UPDATE points SET bounds = '[]'",
-        "UPDATE points SET prediction = NULL",
+        "UPDATE verdicts SET radius = -1.0",
+        "UPDATE verdicts SET radius = 9e999",
+        "UPDATE verdicts SET radius = 0.0",
+        "UPDATE verdicts SET outcome = 'PERFECT'",
+        "UPDATE verdicts SET norm = 'l7'",
+        "UPDATE verdicts SET bounds = '{'",
+        "UPDATE verdicts SET bounds = '[]'",
+        "UPDATE verdicts SET prediction = NULL",
         "UPDATE tallies SET counts = '{\"9\": 1}'",
-        "UPDATE tallies SET invalid = 5",
+        'UPDATE tallies SET counts = \'{"votes": {"9": 1}, "invalid": 0}\'',
+        "UPDATE tallies SET counts = replace(counts, '\"invalid\": 0', '\"invalid\": 5')",
+        "UPDATE tallies SET kind = 'guesses'",
+        "UPDATE tallies SET kind = 'pairs'",
+        "DELETE FROM verdicts",
         "UPDATE tallies SET stage = 'NOWHERE' WHERE stage = 'SELECTION'",
         "UPDATE tallies SET stop = start",
         "DROP TABLE tallies",

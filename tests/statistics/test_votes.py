@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.records import Quantity, Side, Stage, StreamId, Tally
+from smoothcert.records import Proof, Quantity, Side, Stage, StreamId, Tally
 from smoothcert.statistics import (
-    bound_votes,
     clopper_pearson_lower,
     clopper_pearson_upper,
     plurality,
+    prove,
     significant_plurality,
     split_alpha,
 )
@@ -24,20 +24,22 @@ def tally(*counts: int, invalid: int = 0, stage: Stage = Stage.ESTIMATION) -> Ta
     return Tally(StreamId(1, 2, stage), sigma=0.25, counts=np.array(counts), invalid=invalid, ranges=((0, n),))
 
 
-BOTH = (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER)
+BOTH = (Proof.TOP, Proof.RUNNER_UP)
 
 
 def test_alpha_is_split_and_adds_up() -> None:
-    (bounds,) = bound_votes([tally(900, 60, 40)], [0], BOTH, alpha=0.001)
-    assert bounds.alpha <= 0.001
-    assert bounds.quantities[Quantity.TOP_LOWER].value == clopper_pearson_lower(900, 1000, alpha=0.0005)
-    assert bounds.quantities[Quantity.RUNNER_UP_UPPER].value == clopper_pearson_upper(60, 1000, alpha=0.0005)
-    assert bounds.quantities[Quantity.RUNNER_UP_UPPER].side is Side.UPPER
+    proven = prove([tally(900, 60, 40)], [0], BOTH, alpha=0.001)
+    assert math.fsum(proven.spent.values()) <= 0.001
+    top = proven.values[Proof.TOP][Quantity.TOP_LOWER]
+    other = proven.values[Proof.RUNNER_UP][Quantity.RUNNER_UP_UPPER]
+    assert top == clopper_pearson_lower(900, 1000, alpha=0.0005)
+    assert other == clopper_pearson_upper(60, 1000, alpha=0.0005)
+    assert (Quantity.TOP_LOWER.side, Quantity.RUNNER_UP_UPPER.side) == (Side.LOWER, Side.UPPER)
 
 
 @given(st.floats(1e-300, 0.49), st.integers(1, 7))
 def test_shares_never_exceed_the_total(alpha: float, parts: int) -> None:
-    shares = split_alpha(alpha, (list(Quantity) * 4)[:parts])
+    shares = split_alpha(alpha, list(Proof)[:parts])
     assert math.fsum(shares.values()) <= alpha
 
 
@@ -49,7 +51,7 @@ def test_every_other_class_counts_also_the_invalid_votes() -> None:
 
 def test_selection_votes_cannot_prove() -> None:
     with pytest.raises(InputError, match="cannot also prove"):
-        bound_votes([tally(90, 10, stage=Stage.SELECTION)], [0], BOTH, alpha=0.001)
+        prove([tally(90, 10, stage=Stage.SELECTION)], [0], BOTH, alpha=0.001)
 
 
 def test_plurality_ties_go_to_the_lowest_class() -> None:

@@ -12,25 +12,32 @@ from smoothcert.records import (
     CertifiedPoint,
     Norm,
     Outcome,
+    Proof,
     Quantity,
     Side,
     Stage,
     StreamId,
     Tally,
+    Verdict,
 )
 
 POINT = CertifiedPoint(
     index=0,
     label=3,
-    prediction=3,
-    radius=0.5,
-    norm=Norm.L2,
-    outcome=Outcome.CERTIFIED,
-    reason="",
-    sigma=0.25,
-    bounds=Bounds(
-        label=3, quantities={Quantity.TOP_LOWER: Bound(value=0.97, side=Side.LOWER, alpha=0.001, method="exact")}
+    verdict=Verdict(
+        certificate="gaussian",
+        prediction=3,
+        radius=0.5,
+        norm=Norm.L2,
+        outcome=Outcome.CERTIFIED,
+        reason="",
+        bounds=Bounds(
+            label=3,
+            quantities={Quantity.TOP_LOWER: Bound(value=0.97, side=Side.LOWER, alpha=0.001, method="exact")},
+            spent={Proof.TOP: 0.001},
+        ),
     ),
+    sigma=0.25,
     tallies=(
         Tally(
             stream=StreamId(seed=1, index=0, stage=Stage.ESTIMATION),
@@ -45,6 +52,5 @@ POINT = CertifiedPoint(
 
 
 def undecided(index: int, outcome: Outcome, label: int | None = 0) -> CertifiedPoint:
-    return replace(
-        POINT, index=index, label=label, prediction=None, radius=0.0, outcome=outcome, bounds=None, tallies=()
-    )
+    verdict = replace(POINT.verdict, prediction=None, radius=0.0, outcome=outcome, bounds=None)
+    return replace(POINT, index=index, label=label, verdict=verdict, tallies=())

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from smoothcert.certificates.base import Certificate
+from smoothcert.certificates.dipole import DIPOLE, dipole_multi_class_radius, dipole_radius
 from smoothcert.certificates.gaussian import (
     GaussianCertificate,
     GaussianTwoClassCertificate,
@@ -16,22 +17,49 @@ from smoothcert.certificates.gaussian import (
     gaussian_two_class_radius,
 )
 from smoothcert.certificates.historical import HISTORICAL, lecuyer_radius, li_radius
+from smoothcert.certificates.portfolio import Portfolio, split_names
+from smoothcert.certificates.second_order import (
+    SECOND_ORDER,
+    second_order_multi_class_radius,
+    second_order_radius,
+)
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity
 
-_ALL: tuple[Certificate, ...] = (GaussianCertificate(), GaussianTwoClassCertificate(), *HISTORICAL)
+_ALL: tuple[Certificate, ...] = (
+    GaussianCertificate(),
+    GaussianTwoClassCertificate(),
+    *DIPOLE,
+    *SECOND_ORDER,
+    *HISTORICAL,
+)
 
 CERTIFICATES: Mapping[str, Certificate] = {certificate.name: certificate for certificate in _ALL}
+
+_NORMS = {Quantity.GRADIENT_NORM_UPPER, Quantity.OTHER_GRADIENT_NORM_UPPER}
+_PAIRS = (
+    (Quantity.PAIR_BOTH_LOWER, Quantity.PAIR_ONE_SIDED_LOWER),
+    (Quantity.OTHER_NEITHER_LOWER, Quantity.OTHER_ONE_SIDED_LOWER),
+)
+_MAY_BE_ZERO = {quantity for pair in _PAIRS for quantity in pair}
+_ROUNDING = 1e-9
+"""What a person who types six digits may be off by."""
 
 __all__ = [
     "CERTIFICATES",
     "Certificate",
+    "Portfolio",
+    "dipole_multi_class_radius",
+    "dipole_radius",
     "gaussian_radius",
     "gaussian_two_class_radius",
     "get_certificate",
+    "get_portfolio",
     "lecuyer_radius",
     "li_radius",
     "radius_of_family",
+    "second_order_multi_class_radius",
+    "second_order_radius",
 ]
 
 
@@ -42,6 +70,19 @@ def get_certificate(name: str) -> Certificate:
     return CERTIFICATES[name]
 
 
+def get_portfolio(
+    chosen: str | Certificate | Sequence[str | Certificate] | Portfolio, *, best_of: bool = False
+) -> Portfolio:
+    """The certificates meant by a name, "a,b", "best-of(a,b)", a certificate of one's own, or several of these."""
+    if isinstance(chosen, Portfolio):
+        return chosen
+    if isinstance(chosen, str):
+        names, marked = split_names(chosen)
+        return Portfolio(tuple(get_certificate(name) for name in names), best_of=best_of or marked)
+    several = list(chosen) if isinstance(chosen, Sequence) else [chosen]
+    return Portfolio(tuple(get_certificate(one) if isinstance(one, str) else one for one in several), best_of=best_of)
+
+
 def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma: float) -> float:
     """One radius by the form of a theorem that needs exactly these quantities; 0 if nothing is certified."""
     forms = [certificate for certificate in CERTIFICATES.values() if certificate.family == family]
@@ -50,7 +91,8 @@ def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma
         raise InputError(f"there is no certificate {family!r}; {_hint(family, families)}")
     form = next((form for form in forms if set(form.needs) == set(quantities)), None)
     if form is None:
-        wanted = " or ".join(" and ".join(f"--{quantity}" for quantity in form.needs) for form in forms)
+        combinations = dict.fromkeys(" and ".join(f"--{quantity}" for quantity in form.needs) for form in forms)
+        wanted = ", or ".join(combinations)
         given = " and ".join(f"--{quantity}" for quantity in quantities) or "nothing"
         raise InputError(f"the {family} radius needs {wanted}; {given} was given")
     _check_values(quantities, sigma=sigma)
@@ -61,9 +103,23 @@ def _check_values(quantities: Mapping[Quantity, float], *, sigma: float) -> None
     if not (math.isfinite(sigma) and sigma > 0):
         raise InputError(f"--sigma {sigma} must be a positive finite number")
     for quantity, value in quantities.items():
-        if not 0.0 < value < 1.0:
+        if quantity in _NORMS:
+            if not 0.0 <= value < math.inf:
+                raise InputError(
+                    f"--{quantity} {value} must be a finite number of at least 0: it is the length of a vector"
+                )
+        elif quantity in _MAY_BE_ZERO:
+            if not 0.0 <= value < 1.0:
+                raise InputError(f"--{quantity} {value} must lie in [0, 1): it is a probability bounded by sampling")
+        elif not 0.0 < value < 1.0:
             raise InputError(
                 f"--{quantity} {value} must lie strictly between 0 and 1: it is a probability bounded by sampling"
+            )
+    for both, one_sided in _PAIRS:
+        if both in quantities and quantities[both] + 2.0 * quantities[one_sided] > 1.0 + _ROUNDING:
+            raise InputError(
+                f"--{both} {quantities[both]} and --{one_sided} {quantities[one_sided]} cannot both be true: the "
+                f"second vote alone is as likely as the first vote alone, so {both} + 2 x {one_sided} is at most 1"
             )
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from numpy.typing import ArrayLike
 
-from smoothcert.records import FloatArray, Norm, Quantity
+from smoothcert.records import FloatArray, Norm, Proof, Quantity
 
 
 class Certificate(Protocol):
@@ -15,7 +15,8 @@ class Certificate(Protocol):
 
     name: unique, as given to `--certificate`. family: the theorem, as given to `smoothcert radius`; several forms of
         one theorem share it and differ in `needs`.
-    needs: the quantities that must be bounded; this decides what is sampled and how α is split.
+    needs: the quantities the formula takes. proofs: how they are to be bounded; this decides what is sampled and how α
+        is split.
     """
 
     @property
@@ -30,8 +31,12 @@ class Certificate(Protocol):
     @property
     def needs(self) -> tuple[Quantity, ...]: ...
 
+    @property
+    def proofs(self) -> tuple[Proof, ...]: ...
+
     def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
         """Certified radii, rounded down; 0 where nothing is certified.
 
-        quantities: one array per entry of `needs`, shapes that broadcast with sigma. Never NaN, never infinite.
+        quantities: one array per entry of `needs`, shapes that broadcast with sigma. Never NaN, never infinite. Where
+        an array has one row for each of several alternatives, so has the result, and the smallest radius is certified.
         """

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up
-from smoothcert.records import FloatArray, Norm, Quantity
+from smoothcert.records import FloatArray, Norm, Proof, Quantity
 
 
 def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -52,6 +52,7 @@ class GaussianCertificate:
     family: str = "gaussian"
     norm: Norm = Norm.L2
     needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER,)
+    proofs: tuple[Proof, ...] = (Proof.TOP,)
 
     def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
         return gaussian_radius(quantities[Quantity.TOP_LOWER], sigma=sigma)
@@ -65,6 +66,7 @@ class GaussianTwoClassCertificate:
     family: str = "gaussian"
     norm: Norm = Norm.L2
     needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER)
+    proofs: tuple[Proof, ...] = (Proof.TOP, Proof.RUNNER_UP)
 
     def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
         return gaussian_two_class_radius(

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.normal import one_minus_up
-from smoothcert.records import FloatArray, Norm, Quantity
+from smoothcert.records import FloatArray, Norm, Proof, Quantity
 
 # Forward evaluation of either formula is good to better than this, relatively.
 _FORMULA_MARGIN = 1e-11
@@ -122,6 +122,7 @@ class HistoricalCertificate:
     family: str
     formula: Callable[..., FloatArray]
     needs: tuple[Quantity, ...]
+    proofs: tuple[Proof, ...]
     norm: Norm = Norm.L2
 
     def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
@@ -132,12 +133,12 @@ class HistoricalCertificate:
         return self.formula(p_a, other, sigma=sigma)
 
 
-_BINARY = (Quantity.TOP_LOWER,)
-_TWO_CLASS = (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER)
+_BINARY = ((Quantity.TOP_LOWER,), (Proof.TOP,))
+_TWO_CLASS = ((Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER), (Proof.TOP, Proof.RUNNER_UP))
 
 HISTORICAL: tuple[HistoricalCertificate, ...] = (
-    HistoricalCertificate("lecuyer", "lecuyer", lecuyer_radius, _BINARY),
-    HistoricalCertificate("lecuyer-two-class", "lecuyer", lecuyer_radius, _TWO_CLASS),
-    HistoricalCertificate("li", "li", li_radius, _BINARY),
-    HistoricalCertificate("li-two-class", "li", li_radius, _TWO_CLASS),
+    HistoricalCertificate("lecuyer", "lecuyer", lecuyer_radius, *_BINARY),
+    HistoricalCertificate("lecuyer-two-class", "lecuyer", lecuyer_radius, *_TWO_CLASS),
+    HistoricalCertificate("li", "li", li_radius, *_BINARY),
+    HistoricalCertificate("li-two-class", "li", li_radius, *_TWO_CLASS),
 )

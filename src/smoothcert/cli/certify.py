@@ -16,10 +16,8 @@ def certify(
     sigma: o.Sigma = None,
     out: o.Out = None,
     resume: o.Resume = None,
-    certificate: Annotated[
-        str,
-        typer.Option("--certificate", help="gaussian, gaussian-two-class, or a baseline: lecuyer, li (-two-class)."),
-    ] = "gaussian",
+    certificate: o.Certificates = None,
+    best_of: o.BestOf = False,
     n0: Annotated[int, typer.Option("--n0", help="Samples that choose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", help="Fresh samples that prove it.")] = 100_000,
     alpha: o.Alpha = 0.001,
@@ -41,6 +39,9 @@ def certify(
     """Certify a model on a dataset.
 
     The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
+
+    Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
+    alpha among them, so that the largest radius of each input may be taken.
     """
     from smoothcert.cli.running import run_verb
 

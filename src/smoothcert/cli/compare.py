@@ -58,9 +58,9 @@ def compare(
         raise InputError("--title is the text above a figure: say with -o where to write one")
     # Here and not above: `smoothcert --help` should not wait for numpy.
     from smoothcert.analysis.comparison import compare as compare_runs
-    from smoothcert.runs.load import load_all
+    from smoothcert.runs.load import load_pair
 
-    comparison = compare_runs(*load_all([run_a, run_b]), wrong_too=wrong_too)
+    comparison = compare_runs(*load_pair(run_a, run_b), wrong_too=wrong_too)
     form = TableFormat.JSON if json_output else form
     printed = _printed(comparison, form=form, digits=digits, bins=bins, inputs=inputs)
     if output is not None:

@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 
+def _known(name: str, meaning: str) -> Any:
+    return typer.Option(name, show_default=False, help=meaning)
+
+
+Known = float | None
+
+
 def radius(
-    certificate: Annotated[str, typer.Argument(help="The theorem: gaussian, lecuyer, li.")],
+    certificate: Annotated[str, typer.Argument(help="The theorem: gaussian, dipole, second-order, lecuyer, li.")],
     sigma: Annotated[float, typer.Option("--sigma", help="Noise level, in the units of the input.")],
-    p_a: Annotated[float | None, typer.Option("--p-a", help="Lower bound on the probability of the class.")] = None,
-    p_b: Annotated[
-        float | None, typer.Option("--p-b", help="Upper bound on the probability of every other class.")
+    p_a: Annotated[Known, _known("--p-a", "Lower bound on the probability of the class.")] = None,
+    p_b: Annotated[Known, _known("--p-b", "Upper bound on the probability of every other class.")] = None,
+    both: Annotated[Known, _known("--both", "dipole: lower bound on P(both votes are the class).")] = None,
+    one_sided: Annotated[
+        Known, _known("--one-sided", "dipole: lower bound on P(the vote at x+ε is the class, that at x-ε is not).")
+    ] = None,
+    gradient_norm: Annotated[
+        Known, _known("--gradient-norm", "second-order: upper bound on the gradient's norm, in 1/length.")
+    ] = None,
+    other_neither: Annotated[
+        Known, _known("--other-neither", "dipole, another class c: lower bound on P(neither vote is c).")
+    ] = None,
+    other_one_sided: Annotated[
+        Known, _known("--other-one-sided", "dipole: lower bound on P(the vote at x+ε is not c, that at x-ε is).")
+    ] = None,
+    other_p: Annotated[Known, _known("--other-p", "second-order: upper bound on the probability of c.")] = None,
+    other_gradient_norm: Annotated[
+        Known, _known("--other-gradient-norm", "second-order: upper bound on the norm of c's gradient.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help='Print {"radius": …}.')] = False,
 ) -> None:
     """Print the certified radius, rounded down; 0 if nothing is certified.
 
-    The probabilities are taken as true bounds: no sampling, no confidence level.
+    The probabilities are taken as true bounds: no sampling, no confidence level. With --other-… the radius is that
+    against one other class; the smallest over all of them is what is certified.
     """
     from smoothcert.certificates import radius_of_family
     from smoothcert.records import Quantity
 
-    given = {Quantity.TOP_LOWER: p_a, Quantity.RUNNER_UP_UPPER: p_b}
+    given = {
+        Quantity.TOP_LOWER: p_a,
+        Quantity.RUNNER_UP_UPPER: p_b,
+        Quantity.PAIR_BOTH_LOWER: both,
+        Quantity.PAIR_ONE_SIDED_LOWER: one_sided,
+        Quantity.GRADIENT_NORM_UPPER: gradient_norm,
+        Quantity.OTHER_NEITHER_LOWER: other_neither,
+        Quantity.OTHER_ONE_SIDED_LOWER: other_one_sided,
+        Quantity.OTHER_UPPER: other_p,
+        Quantity.OTHER_GRADIENT_NORM_UPPER: other_gradient_norm,
+    }
     value = radius_of_family(certificate, {q: v for q, v in given.items() if v is not None}, sigma=sigma)
     if as_json:
         typer.echo(json.dumps({"radius": value}))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from smoothcert.cli import options as o
+
 
 def recertify(
     run: Annotated[Path, typer.Argument(help="A run directory made by `certify`.")],
@@ -19,9 +21,8 @@ def recertify(
             help="Use N samples: the first N where N is 10, 20, 50, 100, …; else the last ones are thinned at random.",
         ),
     ] = None,
-    certificate: Annotated[
-        str | None, typer.Option("--certificate", help="Another theorem over the same votes.")
-    ] = None,
+    certificate: o.Certificates = None,
+    best_of: o.BestOf = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Also store the result as a run of its own.")] = None,
     radii: Annotated[str | None, typer.Option("--radii", help="Radii of the table, as in `table`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, as `table --json` does.")] = False,
@@ -37,7 +38,8 @@ def recertify(
     from smoothcert.engines.recertify import recertify_run
     from smoothcert.runs.results import Results
 
-    recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate)
+    wanted = o.certificate_text(certificate, best_of=best_of)
+    recertified = recertify_run(run, alpha=alpha, n=n, certificate=wanted)
     if out is not None:
         recertified.save(out)
     parameters = recertified.parameters

@@ -19,13 +19,15 @@ from smoothcert.engines.jobs import Job, Task, prepare
 from smoothcert.engines.local import run_study
 from smoothcert.errors import InterruptedRunError
 from smoothcert.records import Outcome
-from smoothcert.runs.load import load_results
+from smoothcert.runs.load import load_all
 
 
 def run_verb(context: typer.Context, *, task: Task) -> None:
     """Start the run the options describe, or go on with the one --resume names."""
     given = context.params
     settings: dict[str, Any] = {field.name: given[field.name] for field in fields(Job) if field.name in given}
+    if task == "certify":
+        settings["certificate"] = o.certificate_text(given["certificate"], best_of=given["best_of"]) or "gaussian"
     if settings["data_root"] is not None:
         settings["data_root"] = str(settings["data_root"])
     if given["resume"] is not None:
@@ -68,8 +70,9 @@ def _say(text: str) -> None:
 
 def _print_summary(job: Job, out: Path, *, as_json: bool) -> None:
     request = TableRequest(runs=(out,), form=TableFormat.JSON if as_json else TableFormat.TEXT)
-    results = load_results(out)
-    typer.echo(table_of([results], request, width=terminal_width()))
+    found = load_all([out])
+    results = found[0]
+    typer.echo(table_of(found, request, width=terminal_width()))
     failed = int(results.is_outcome(Outcome.FAILED).sum())
     if failed:
         _say(f"{failed} of {len(results)} inputs FAILED: the model gave no finite answer for most noisy copies of them")

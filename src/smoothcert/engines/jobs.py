@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_type_hints
 
-from smoothcert.certificates import get_certificate
+from smoothcert.certificates import get_portfolio
 from smoothcert.certification import check_can_certify, check_can_predict
 from smoothcert.data import (
     Dataset,
@@ -69,7 +69,7 @@ class Job:
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         if self.task == "certify":
-            check_can_certify(get_certificate(self.certificate), n=self.n, alpha=self.alpha, n0=self.n0)
+            check_can_certify(get_portfolio(self.certificate), n=self.n, alpha=self.alpha, n0=self.n0)
         else:
             check_can_predict(n=self.n, alpha=self.alpha)
 

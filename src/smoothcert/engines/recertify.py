@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smoothcert.certificates import get_certificate
+from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import check_can_certify, recertify_points
 from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.records import CertifiedPoint, RunManifest
+from smoothcert.records import CertifiedPoint, RunManifest, Stage, TallyKind
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore
 
@@ -61,7 +61,18 @@ def recertify_run(
     parameters["alpha"] = parameters["alpha"] if alpha is None else alpha
     parameters["certificate"] = parameters["certificate"] if certificate is None else certificate
     parameters["n"] = parameters["n"] if n is None else n
-    theorem = get_certificate(parameters["certificate"])
-    check_can_certify(theorem, n=parameters["n"], alpha=parameters["alpha"])
-    points = recertify_points(points, theorem, alpha=parameters["alpha"], n=n)
+    portfolio = get_portfolio(parameters["certificate"])
+    _check_kind(points, portfolio, path)
+    check_can_certify(portfolio, n=parameters["n"], alpha=parameters["alpha"])
+    points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n)
     return Recertified(points=points, parameters=parameters, source=manifest)
+
+
+def _check_kind(points: Sequence[CertifiedPoint], portfolio: Portfolio, path: Path) -> None:
+    """Plain votes can be had from every tally; pairs and gradients must have been sampled."""
+    sampled = {tally.kind for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION}
+    if portfolio.tally is not TallyKind.VOTES and sampled != {portfolio.tally}:
+        raise RunError(
+            f"{path} holds {' and '.join(sorted(sampled))}, but {portfolio} is computed from {portfolio.tally}: these "
+            f"must be sampled, by `smoothcert certify --certificate {portfolio.certificates[0].name}`"
+        )

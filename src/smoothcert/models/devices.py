@@ -104,6 +104,13 @@ def reproducible_kernels() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
+def in_float64(tensor: torch.Tensor) -> torch.Tensor:
+    """A float64 copy; on the CPU where the device has no float64 (MPS)."""
+    import torch
+
+    return (tensor.cpu() if tensor.device.type == "mps" else tensor).to(torch.float64)
+
+
 def import_torch(purpose: str) -> Any:
     """The torch package, or a MissingExtraError that says what it was needed for."""
     try:

@@ -12,16 +12,44 @@ from smoothcert.runs.tsv import read_log
 
 
 def load_results(path: Path, *, name: str | None = None) -> Results:
-    """The results in a run directory or a TSV log; `name` is what tables call it."""
-    if not path.exists():
-        raise RunError(f"{path} does not exist; expected a run directory or a log file")
+    """The results in a run directory or a TSV log; `name` is what tables call it.
+
+    RUN@CERTIFICATE means that one of the certificates the run carries; RUN alone means the first, or the best of them.
+    """
     name = name or distinguishing_names([path])[0]
-    return _load_directory(path, name=name) if path.is_dir() else read_log(path, name=name)
+    place, certificate = _split(path)
+    return _load_directory(place, certificate, name=name)[0] if place.is_dir() else read_log(place, name=name)
 
 
 def load_all(paths: Sequence[Path]) -> list[Results]:
-    """Several runs, each named by the shortest tail of its path that tells it from the others."""
-    return [load_results(path, name=name) for path, name in zip(paths, distinguishing_names(paths), strict=True)]
+    """Several runs, each named by the shortest tail of its path that tells it from the others.
+
+    A run that carries several certificates is there once for each of them.
+    """
+    found: list[Results] = []
+    for path, name in zip(paths, distinguishing_names(paths), strict=True):
+        place, certificate = _split(path)
+        if place.is_dir():
+            found += _load_directory(place, certificate, name=name)
+        else:
+            found.append(read_log(place, name=name))
+    return found
+
+
+def load_pair(first: Path, second: Path) -> tuple[Results, Results]:
+    """Two runs to be compared, with names that tell them apart; of each the first certificate, or the one named."""
+    one, other = distinguishing_names([first, second])
+    return load_results(first, name=one), load_results(second, name=other)
+
+
+def _split(path: Path) -> tuple[Path, str | None]:
+    """The place and the certificate that RUN@CERTIFICATE names; a path that exists is taken as it is."""
+    if path.exists():
+        return path, None
+    run, at, certificate = str(path).rpartition("@")
+    if at and Path(run).is_dir():
+        return Path(run), certificate
+    raise RunError(f"{path} does not exist; expected a run directory or a log file")
 
 
 def distinguishing_names(paths: Sequence[Path]) -> list[str]:
@@ -37,19 +65,34 @@ def distinguishing_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def _load_directory(path: Path, *, name: str) -> Results:
+def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[Results]:
+    """The results by that certificate; without one, by each of those the run carries, the first one first."""
     # The store brings SQLite and file locks along, which a log file does not need.
     from smoothcert.runs.store import RunStore
 
     with RunStore.open(path) as store:
         points, manifest = store.points(with_tallies=False), store.manifest
     alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
-    return Results.from_points(
-        points,
-        name=name,
-        alpha=None if alpha is None else float(alpha),
-        num_classes=None if num_classes is None else int(num_classes),
-        has_radius=manifest.task != "predict",
-        independent_noise=bool(manifest.parameters.get("independent_noise", True)),
-        expected=manifest.parameters.get("inputs"),
-    )
+    carried = carried_certificates(manifest.parameters.get("certificate", "")) if certificate is None else [certificate]
+    return [
+        Results.from_points(
+            points,
+            name=f"{name}@{one}" if one is not None and certificate is None else name,
+            alpha=None if alpha is None else float(alpha),
+            num_classes=None if num_classes is None else int(num_classes),
+            has_radius=manifest.task != "predict",
+            independent_noise=bool(manifest.parameters.get("independent_noise", True)),
+            expected=manifest.parameters.get("inputs"),
+            certificate=one,
+        )
+        for one in carried
+    ]
+
+
+def carried_certificates(stated: str) -> list[str | None]:
+    """The certificates to show apart, of what a manifest states.
+
+    All of "a,b". For "best-of(a,b)" and for a single one None, which means the point's own verdict.
+    """
+    names = [] if stated.startswith("best-of(") else stated.split(",")
+    return list(names) if len(names) > 1 else [None]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Norm, Outcome, Quantity
+from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Norm, Outcome, Quantity, Verdict
 
 BoolArray = NDArray[np.bool_]
 OutcomeArray = NDArray[np.int8]
@@ -147,35 +147,38 @@ class Results:
         has_radius: bool | None = None,
         independent_noise: bool = True,
         expected: int | None = None,
+        certificate: str | None = None,
     ) -> Self:
         """Columns of certified points. What is not given is read from the points where they say it.
 
+        certificate: whose verdicts, where the points carry several; default, the first.
         alpha: default, the largest α any point's bounds spent. num_classes: default, that of the tallies.
         has_radius: default, True unless the points are predictions only.
         """
         if not points:
             raise RunError(f"{name} holds no results yet")
-        norms = {point.norm for point in points}
+        verdicts = [_verdict(point, certificate, name) for point in points]
+        norms = {verdict.norm for verdict in verdicts}
         if len(norms) > 1:
             raise RunError(f"{name} mixes radii in {' and '.join(sorted(norms))}: they cannot be compared in one run")
         if has_radius is None:
-            outcomes = {point.outcome for point in points}
+            outcomes = {verdict.outcome for verdict in verdicts}
             has_radius = Outcome.CERTIFIED in outcomes or Outcome.PREDICTED not in outcomes
         if alpha is None:
-            alpha = max((point.bounds.alpha for point in points if point.bounds is not None), default=None)
+            alpha = max((verdict.bounds.alpha for verdict in verdicts if verdict.bounds is not None), default=None)
         if num_classes is None:
             num_classes = next((tally.num_classes for point in points for tally in point.tallies), None)
         return cls(
             name=name,
             index=np.array([point.index for point in points], dtype=np.int64),
             label=_classes(point.label for point in points),
-            prediction=_classes(point.prediction for point in points),
-            outcome=np.array([_CODES[point.outcome] for point in points], dtype=np.int8),
-            radius=np.array([point.radius for point in points], dtype=np.float64),
+            prediction=_classes(verdict.prediction for verdict in verdicts),
+            outcome=np.array([_CODES[verdict.outcome] for verdict in verdicts], dtype=np.int8),
+            radius=np.array([verdict.radius for verdict in verdicts], dtype=np.float64),
             has_radius=has_radius,
             sigma=np.array([point.sigma for point in points], dtype=np.float64),
             seconds=np.array([point.seconds for point in points], dtype=np.float64),
-            p_a=np.array([_top_lower(point) for point in points], dtype=np.float64),
+            p_a=np.array([_top_lower(verdict) for verdict in verdicts], dtype=np.float64),
             alpha=alpha,
             num_classes=num_classes,
             norm=norms.pop(),
@@ -206,6 +209,15 @@ def _classes(labels: Iterable[int | None]) -> IntArray:
     return np.array([NO_CLASS if label is None else label for label in labels], dtype=np.int64)
 
 
-def _top_lower(point: CertifiedPoint) -> float:
-    bound = None if point.bounds is None else point.bounds.quantities.get(Quantity.TOP_LOWER)
+def _verdict(point: CertifiedPoint, certificate: str | None, name: str) -> Verdict:
+    carried = {verdict.certificate: verdict for verdict in (point.verdict, *point.further)}
+    if certificate is None:
+        return point.verdict
+    if certificate not in carried:
+        raise RunError(f"{name} does not carry the certificate {certificate}; it carries {', '.join(carried)}")
+    return carried[certificate]
+
+
+def _top_lower(verdict: Verdict) -> float:
+    bound = None if verdict.bounds is None else verdict.bounds.quantities.get(Quantity.TOP_LOWER)
     return math.nan if bound is None else bound.value

@@ -1,4 +1,4 @@
-"""A run on disk: `manifest.json`, written once, and `results.sqlite` with one row per input and its tallies.
+"""A run on disk: `manifest.json`, written once, and `results.sqlite` with a row per input, its verdicts and tallies.
 
 A shard of results is one SQLite transaction, so a process that dies loses at most the shard in flight. Rows are only
 ever added. One writer at a time holds the file lock; the operating system drops the lock with the process, however it
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,20 +19,21 @@ from filelock import FileLock, Timeout
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
 from smoothcert.records import (
+    AnyTally,
     Bound,
     Bounds,
     CertifiedPoint,
     Norm,
     Outcome,
+    Proof,
     Quantity,
     RunManifest,
     Side,
-    Stage,
-    StreamId,
-    Tally,
+    Verdict,
 )
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
+from smoothcert.runs.stored_tallies import tally_from_row, tally_row
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
@@ -43,14 +44,20 @@ _SCHEMA = """
 CREATE TABLE points (
     idx INTEGER PRIMARY KEY,
     label INTEGER,
+    sigma REAL NOT NULL,
+    seconds REAL NOT NULL
+) STRICT;
+CREATE TABLE verdicts (
+    idx INTEGER NOT NULL REFERENCES points (idx),
+    place INTEGER NOT NULL,
+    certificate TEXT NOT NULL,
     prediction INTEGER,
     radius REAL NOT NULL,
     norm TEXT NOT NULL,
     outcome TEXT NOT NULL,
     reason TEXT NOT NULL,
-    sigma REAL NOT NULL,
-    seconds REAL NOT NULL,
-    bounds TEXT
+    bounds TEXT,
+    PRIMARY KEY (idx, place)
 ) STRICT;
 CREATE TABLE tallies (
     idx INTEGER NOT NULL REFERENCES points (idx),
@@ -58,12 +65,14 @@ CREATE TABLE tallies (
     start INTEGER NOT NULL,
     stop INTEGER NOT NULL,
     sigma REAL NOT NULL,
+    kind TEXT NOT NULL,
     num_classes INTEGER NOT NULL,
     counts TEXT NOT NULL,
-    invalid INTEGER NOT NULL,
+    sums BLOB,
     PRIMARY KEY (idx, stage, start)
 ) STRICT;
 """
+_TABLES = {"points", "verdicts", "tallies"}
 
 
 class RunStore:
@@ -147,11 +156,16 @@ class RunStore:
             with _explain(self.path), self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.executemany(
-                    "INSERT INTO points VALUES (?,?,?,?,?,?,?,?,?,?)", [_point_row(point) for point in points]
+                    "INSERT INTO points VALUES (?,?,?,?)",
+                    [(point.index, point.label, point.sigma, point.seconds) for point in points],
                 )
                 self._connection.executemany(
-                    "INSERT INTO tallies VALUES (?,?,?,?,?,?,?,?)",
-                    [_tally_row(tally) for point in points for tally in point.tallies],
+                    "INSERT INTO verdicts VALUES (?,?,?,?,?,?,?,?,?)",
+                    [row for point in points for row in _verdict_rows(point)],
+                )
+                self._connection.executemany(
+                    "INSERT INTO tallies VALUES (?,?,?,?,?,?,?,?,?)",
+                    [tally_row(tally) for point in points for tally in point.tallies],
                 )
         except sqlite3.IntegrityError as error:
             raise RunError(
@@ -170,16 +184,23 @@ class RunStore:
             self._connection.execute("BEGIN")
             try:
                 rows = self._connection.execute("SELECT * FROM points ORDER BY idx").fetchall()
+                verdicts = self._verdicts()
                 tallies = self._tallies() if with_tallies else {}
             finally:
                 self._connection.execute("ROLLBACK")
-            return [_point_from_row(row, tallies.get(row[0], ())) for row in rows]
+            return [_point_from_row(row, verdicts[row[0]], tallies.get(row[0], [])) for row in rows]
 
-    def _tallies(self) -> dict[int, tuple[Tally, ...]]:
-        found: dict[int, list[Tally]] = {}
+    def _verdicts(self) -> dict[int, list[Verdict]]:
+        found: dict[int, list[Verdict]] = {}
+        for index, _, *columns in self._connection.execute("SELECT * FROM verdicts ORDER BY idx, place"):
+            found.setdefault(index, []).append(_verdict_from_row(columns))
+        return found
+
+    def _tallies(self) -> dict[int, list[AnyTally]]:
+        found: dict[int, list[AnyTally]] = {}
         for row in self._connection.execute("SELECT * FROM tallies ORDER BY idx, stage DESC, start"):
-            found.setdefault(row[0], []).append(_tally_from_row(row, seed=self.manifest.seed))
-        return {index: tuple(tallies) for index, tallies in found.items()}
+            found.setdefault(row[0], []).append(tally_from_row(row, seed=self.manifest.seed))
+        return found
 
     def close(self) -> None:
         self._connection.close()
@@ -207,7 +228,7 @@ def _holds_no_point(file: Path) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(file, timeout=_SECONDS_TO_WAIT)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables <= {"points", "tallies"}:
+            if tables <= _TABLES:
                 return "points" not in tables or not connection.execute("SELECT 1 FROM points LIMIT 1").fetchone()
     except sqlite3.Error:
         pass
@@ -264,35 +285,47 @@ def _explain(path: Path) -> Iterator[None]:
         raise CorruptRunError(f"{path / RESULTS} holds a row that makes no sense: {error}") from error
 
 
-def _point_row(point: CertifiedPoint) -> tuple[Any, ...]:
-    return (
-        point.index,
-        point.label,
-        point.prediction,
-        point.radius,
-        point.norm.value,
-        point.outcome.name,
-        point.reason,
-        point.sigma,
-        point.seconds,
-        None if point.bounds is None else json.dumps(_bounds_to_json(point.bounds)),
-    )
+def _verdict_rows(point: CertifiedPoint) -> list[tuple[Any, ...]]:
+    return [
+        (
+            point.index,
+            place,
+            verdict.certificate,
+            verdict.prediction,
+            verdict.radius,
+            verdict.norm.value,
+            verdict.outcome.name,
+            verdict.reason,
+            None if verdict.bounds is None else json.dumps(_bounds_to_json(verdict.bounds)),
+        )
+        for place, verdict in enumerate((point.verdict, *point.further))
+    ]
 
 
-def _point_from_row(row: Sequence[Any], tallies: Iterable[Tally]) -> CertifiedPoint:
-    index, label, prediction, radius, norm, outcome, reason, sigma, seconds, bounds = row
-    return CertifiedPoint(
-        index=index,
-        label=label,
+def _verdict_from_row(columns: Sequence[Any]) -> Verdict:
+    certificate, prediction, radius, norm, outcome, reason, bounds = columns
+    return Verdict(
+        certificate=certificate,
         prediction=prediction,
         radius=radius,
         norm=Norm(norm),
         outcome=Outcome[outcome],
         reason=reason,
-        sigma=sigma,
         bounds=None if bounds is None else _bounds_from_json(json.loads(bounds)),
+    )
+
+
+def _point_from_row(row: Sequence[Any], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally]) -> CertifiedPoint:
+    index, label, sigma, seconds = row
+    first, *further = verdicts
+    return CertifiedPoint(
+        index=index,
+        label=label,
+        verdict=first,
+        sigma=sigma,
         tallies=tuple(tallies),
         seconds=seconds,
+        further=tuple(further),
     )
 
 
@@ -303,6 +336,7 @@ def _bounds_to_json(bounds: Bounds) -> dict[str, Any]:
             quantity.value: {"value": b.value, "side": b.side.value, "alpha": b.alpha, "method": b.method}
             for quantity, b in bounds.quantities.items()
         },
+        "spent": {proof.value: alpha for proof, alpha in bounds.spent.items()},
     }
 
 
@@ -313,33 +347,5 @@ def _bounds_from_json(document: dict[str, Any]) -> Bounds:
             Quantity(name): Bound(value=b["value"], side=Side(b["side"]), alpha=b["alpha"], method=b["method"])
             for name, b in document["quantities"].items()
         },
-    )
-
-
-def _tally_row(tally: Tally) -> tuple[Any, ...]:
-    ((start, stop),) = tally.ranges
-    counts = {str(label): int(count) for label, count in enumerate(tally.counts) if count}
-    return (
-        tally.stream.index,
-        tally.stream.stage.name,
-        start,
-        stop,
-        tally.sigma,
-        tally.num_classes,
-        json.dumps(counts),
-        tally.invalid,
-    )
-
-
-def _tally_from_row(row: Sequence[Any], *, seed: int) -> Tally:
-    index, stage, start, stop, sigma, num_classes, counts, invalid = row
-    dense = [0] * num_classes
-    for label, count in json.loads(counts).items():
-        dense[int(label)] = count
-    return Tally(
-        stream=StreamId(seed=seed, index=index, stage=Stage[stage]),
-        sigma=sigma,
-        counts=dense,  # type: ignore[arg-type]
-        invalid=invalid,
-        ranges=((start, stop),),
+        spent={Proof(method): alpha for method, alpha in document["spent"].items()},
     )

@@ -1,62 +1,168 @@
-"""Sampling on an accelerator: noise, votes and counts stay there until the shard is done."""
+"""Counting on an accelerator: noise, votes and sums stay there until the shard is done."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier
+from smoothcert.models.devices import in_float64
 from smoothcert.noise.gaussian import noise_level, split_seed
 from smoothcert.noise.with_torch import standard_normals
-from smoothcert.records import InputArray, IntArray
+from smoothcert.records import InputArray, IntArray, TallyKind
+from smoothcert.sampling.counters import Counter
 from smoothcert.sampling.plan import Request, Slice
+from smoothcert.tallies import GRADIENT_UNIT
 
 
-class DeviceVoteCounter:
-    """Counts in a tensor on the device; one synchronisation when the counts are read."""
+def device_counter(classifier: DeviceClassifier, inputs: InputArray, requests: Sequence[Request]) -> Counter:
+    """The counter for the kind these requests ask for."""
+    kinds: dict[TallyKind, Callable[[_Bench], Counter]] = {
+        TallyKind.VOTES: _DeviceVotes,
+        TallyKind.PAIRS: _DevicePairs,
+        TallyKind.GRADIENTS: _DeviceGradients,
+    }
+    return kinds[requests[0].kind](_Bench(classifier, inputs, requests))
+
+
+class _Bench:
+    """What all counters on a device share: inputs, noise, and votes that are what they must be."""
 
     def __init__(self, classifier: DeviceClassifier, inputs: InputArray, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.device = classifier.device
+        self.columns = classifier.num_classes + 1
         self._classifier = classifier
-        self._requests = requests
         self._shape = inputs.shape[1:]
         self._inputs = torch.from_numpy(inputs).to(classifier.device).reshape(len(inputs), -1)
-        self._columns = classifier.num_classes + 1
-        self._counts = torch.zeros(len(requests) * self._columns, dtype=torch.int64, device=classifier.device)
         # A vote outside the announced classes must not land in a neighbour's count; it is remembered and reported.
         self._strays = torch.zeros((), dtype=torch.int64, device=classifier.device)
 
-    def add(self, slices: Sequence[Slice]) -> None:
-        with torch.inference_mode():
-            noisy = torch.cat([self._noisy(piece) for piece in slices]).reshape(-1, *self._shape)
-            votes = self._classifier.classify_tensor(noisy)
-            if votes.shape != (slices[-1].last_row,):
-                raise ModelError(
-                    f"the model returned votes of shape {tuple(votes.shape)} for {slices[-1].last_row} inputs"
-                )
-            stray = (votes < 0) | (votes >= self._columns)
-            self._strays += stray.sum()
-            offsets = torch.cat([torch.full((p.last_row - p.first_row,), p.request * self._columns) for p in slices])
-            cells = votes.clamp(0, self._columns - 1) + offsets.to(votes.device)
-            self._counts.index_add_(0, cells, torch.ones_like(cells))
+    @property
+    def size(self) -> int:
+        return int(self._inputs.shape[1])
 
-    def _noisy(self, piece: Slice) -> torch.Tensor:
-        request = self._requests[piece.request]
-        normals = standard_normals(
-            key=split_seed(request.stream.seed),
-            index=request.stream.index,
-            stage=int(request.stream.stage),
+    def zeros(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=torch.int64, device=self.device)
+
+    def normals(self, piece: Slice) -> torch.Tensor:
+        """(rows, size) standard normals of one slice."""
+        stream = self.requests[piece.request].stream
+        return standard_normals(
+            key=split_seed(stream.seed),
+            index=stream.index,
+            stage=int(stream.stage),
             start=piece.counter,
             count=piece.last_row - piece.first_row,
-            size=self._inputs.shape[1],
-            device=self._inputs.device,
+            size=self.size,
+            device=self.device,
         )
-        return self._inputs[request.row] + float(noise_level(request.sigma)) * normals
 
-    def counts(self) -> IntArray:
+    def noise(self, piece: Slice, normals: torch.Tensor) -> torch.Tensor:
+        return float(noise_level(self.requests[piece.request].sigma)) * normals
+
+    def input(self, piece: Slice) -> torch.Tensor:
+        return self._inputs[self.requests[piece.request].row]
+
+    def votes(self, noisy: list[torch.Tensor]) -> torch.Tensor:
+        """Votes for rows of flat inputs, each in 0 … num_classes."""
+        batch = torch.cat(noisy).reshape(-1, *self._shape)
+        votes = self._classifier.classify_tensor(batch)
+        if votes.shape != (len(batch),):
+            raise ModelError(f"the model returned votes of shape {tuple(votes.shape)} for {len(batch)} inputs")
+        self._strays += ((votes < 0) | (votes >= self.columns)).sum()
+        return votes.clamp(0, self.columns - 1)
+
+    def request_of_row(self, slices: Sequence[Slice]) -> torch.Tensor:
+        """(rows,) the request each draw of a batch belongs to."""
+        lengths = torch.tensor([piece.last_row - piece.first_row for piece in slices])
+        return torch.repeat_interleave(torch.tensor([p.request for p in slices]), lengths).to(self.device)
+
+    def check(self) -> None:
         if int(self._strays) > 0:
-            raise ModelError(f"the model voted {int(self._strays)} times for a class outside 0 … {self._columns - 2}")
-        counts: IntArray = self._counts.reshape(-1, self._columns).cpu().numpy().astype(np.int64)
-        return counts
+            raise ModelError(f"the model voted {int(self._strays)} times for a class outside 0 … {self.columns - 2}")
+
+
+def _count(counts: torch.Tensor, *cell: torch.Tensor) -> None:
+    """Add one at each of the given cells of an array, some of which may be the same."""
+    counts.index_put_(cell, torch.ones_like(cell[0]), accumulate=True)
+
+
+def _on_host(array: torch.Tensor) -> IntArray:
+    return np.asarray(array.cpu().numpy(), dtype=np.int64)
+
+
+class _DeviceVotes:
+    def __init__(self, bench: _Bench) -> None:
+        self._bench = bench
+        self._votes = bench.zeros(len(bench.requests), bench.columns)
+
+    def add(self, slices: Sequence[Slice]) -> None:
+        bench = self._bench
+        with torch.inference_mode():
+            votes = bench.votes([bench.input(p) + bench.noise(p, bench.normals(p)) for p in slices])
+            _count(self._votes, bench.request_of_row(slices), votes)
+
+    def sums(self) -> tuple[IntArray, ...]:
+        self._bench.check()
+        return (_on_host(self._votes),)
+
+
+class _DevicePairs:
+    def __init__(self, bench: _Bench) -> None:
+        self._bench = bench
+        self._pairs = bench.zeros(len(bench.requests), 3, bench.columns)
+
+    def add(self, slices: Sequence[Slice]) -> None:
+        bench = self._bench
+        with torch.inference_mode():
+            noise = [bench.noise(piece, bench.normals(piece)) for piece in slices]
+            plus = [bench.input(piece) + one for piece, one in zip(slices, noise, strict=True)]
+            minus = [bench.input(piece) - one for piece, one in zip(slices, noise, strict=True)]
+            first, second = bench.votes(plus + minus).chunk(2)
+            request, same = bench.request_of_row(slices), first == second
+            _count(self._pairs, request, torch.where(same, 0, 1), first)
+            _count(self._pairs, request[~same], torch.full_like(second[~same], 2), second[~same])
+
+    def sums(self) -> tuple[IntArray, ...]:
+        self._bench.check()
+        return (_on_host(self._pairs),)
+
+
+class _DeviceGradients:
+    def __init__(self, bench: _Bench) -> None:
+        self._bench = bench
+        groups = max(max(request.group) for request in bench.requests) + 1
+        requests = len(bench.requests)
+        self._groups = [torch.tensor(request.group, device=bench.device) for request in bench.requests]
+        self._votes = bench.zeros(requests, bench.columns)
+        self._sums = bench.zeros(requests, 2, groups, bench.size)
+        self._products = bench.zeros(requests, groups)
+
+    def add(self, slices: Sequence[Slice]) -> None:
+        bench = self._bench
+        with torch.inference_mode():
+            normals = [bench.normals(piece) for piece in slices]
+            noisy = [bench.input(p) + bench.noise(p, z) for p, z in zip(slices, normals, strict=True)]
+            votes = bench.votes(noisy)
+            _count(self._votes, bench.request_of_row(slices), votes)
+            for piece, z in zip(slices, normals, strict=True):
+                group = self._groups[piece.request][votes[piece.first_row : piece.last_row]]
+                self._add_noise(piece.request, z, group)
+
+    def _add_noise(self, request: int, normals: torch.Tensor, group: torch.Tensor) -> None:
+        """normals: (rows, size) float32, pairs in adjacent rows; group: (rows,). See the counter in host memory."""
+        units = torch.round(normals / GRADIENT_UNIT).to(torch.int64)
+        wide = in_float64(normals)
+        products = torch.round((wide[0::2] * wide[1::2]).sum(dim=1) / GRADIENT_UNIT).to(torch.int64).to(group.device)
+        together = group[0::2] == group[1::2]
+        self._products[request].index_add_(0, group[0::2], products * together)
+        for half in range(2):
+            self._sums[request, half].index_add_(0, group[half::2], units[half::2])
+
+    def sums(self) -> tuple[IntArray, ...]:
+        self._bench.check()
+        return _on_host(self._votes), _on_host(self._sums), _on_host(self._products)

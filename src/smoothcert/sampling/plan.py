@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from smoothcert.errors import InputError
-from smoothcert.records import StreamId
+from smoothcert.records import StreamId, TallyKind
 
 _SHARD_BATCHES = 16
 _MAX_SHARD_INPUTS = 64
@@ -15,17 +15,35 @@ _MAX_SHARD_INPUTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Samples start … stop-1 of `stream`, drawn around row `row` of the inputs with noise level `sigma`."""
+    """Draws start … stop-1 of `stream`, made around row `row` of the inputs with noise level `sigma`.
+
+    kind: what is counted. With PAIRS every draw ε is used twice, at x+ε and x-ε. With GRADIENTS start and stop are
+    even, and `group` says for each class, and last for samples without a finite answer, with which others it is
+    counted together.
+    """
 
     row: int
     stream: StreamId
     sigma: float
     start: int
     stop: int
+    kind: TallyKind = TallyKind.VOTES
+    group: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
             raise InputError(f"a request for samples {self.start} … {self.stop} is empty or negative")
+        if self.kind is TallyKind.GRADIENTS and (self.start % 2 or self.stop % 2):
+            raise InputError(f"a request for samples {self.start} … {self.stop} cuts a pair in two")
+
+    @property
+    def samples(self) -> int:
+        """How many times the model is asked."""
+        return (self.stop - self.start) * samples_per_draw(self.kind)
+
+
+def samples_per_draw(kind: TallyKind) -> int:
+    return 2 if kind is TallyKind.PAIRS else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +56,16 @@ class Slice:
     counter: int
 
 
-def segments(n: int) -> list[tuple[int, int]]:
-    """Counter ranges [0, n) cut at 1, 2 and 5 times the powers of ten.
+def segments(n: int, kind: TallyKind = TallyKind.VOTES) -> list[tuple[int, int]]:
+    """Ranges of draws that make n samples, cut at 1, 2 and 5 times the powers of ten (of the number of samples).
 
     The votes of each segment are stored apart, so that the tally of the first 100, 200, 500, 1000, … samples can be
-    had later exactly as a run with that n would have made it.
+    had later exactly as a run with that n would have made it. Gradients, which take space, are cut at the powers of
+    ten from 1000 on.
     """
-    cuts = [0, *(c * 10**e for e in range(1, 19) for c in (1, 2, 5) if c * 10**e < n), n]
-    return list(itertools.pairwise(cuts))
+    steps, least = ((1,), 1000) if kind is TallyKind.GRADIENTS else ((1, 2, 5), 10)
+    cuts = [0, *(c * 10**e for e in range(1, 19) for c in steps if least <= c * 10**e < n), n]
+    return [(a // samples_per_draw(kind), b // samples_per_draw(kind)) for a, b in itertools.pairwise(cuts)]
 
 
 def batch_slices(requests: Sequence[Request], *, batch: int) -> Iterator[list[Slice]]:

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 
-from smoothcert.errors import InputError, ModelError
+from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, DeviceClassifier
 from smoothcert.models.devices import usable_cores
-from smoothcert.noise import add_gaussian
-from smoothcert.records import InputArray, IntArray, Tally
-from smoothcert.sampling.plan import Request, Slice, batch_slices
+from smoothcert.records import AnyTally, InputArray, TallyKind
+from smoothcert.sampling.counters import Counter, host_counter, tallies_of
+from smoothcert.sampling.plan import Request, Slice, batch_slices, samples_per_draw
 
 Progress = Callable[[int], None]
 """Told the number of samples just finished; called from worker threads."""
 
 
 class Sampler:
-    """Counts the votes of a base classifier under noise.
+    """Counts what a base classifier answers under noise.
 
     batch: samples classified at once. workers: threads; None means one per core, or one on an accelerator.
     """
@@ -42,65 +41,53 @@ class Sampler:
 
     def tally(
         self, inputs: InputArray, requests: Sequence[Request], *, progress: Progress | None = None
-    ) -> list[Tally]:
-        """One tally per request, in order.
+    ) -> list[AnyTally]:
+        """One tally per request, in order; all requests ask for the same kind.
 
         inputs: (m, *input_shape) float32; a request names a row of it.
         """
         if not requests:
             return []
+        kind = requests[0].kind
+        if any(request.kind is not kind for request in requests):
+            raise InputError("requests for different kinds of tallies cannot share their batches")
+        draws = self._draws_per_batch(kind)
         inputs = np.ascontiguousarray(inputs, dtype=np.float32)
-        batches = _SharedBatches(batch_slices(requests, batch=self.batch))
-        counts = self._count(inputs, requests, batches, progress)
-        return [
-            Tally(
-                stream=request.stream,
-                sigma=request.sigma,
-                counts=row[:-1],
-                invalid=int(row[-1]),
-                ranges=((request.start, request.stop),),
-            )
-            for request, row in zip(requests, counts, strict=True)
-        ]
-
-    def _count(
-        self,
-        inputs: InputArray,
-        requests: Sequence[Request],
-        batches: _SharedBatches,
-        progress: Progress | None,
-    ) -> IntArray:
-        """(len(requests), num_classes + 1) votes, the last column holding the invalid ones."""
         total = sum(request.stop - request.start for request in requests)
-        workers = max(1, min(self.workers, -(-total // self.batch)))
-        rows = min(self.batch, total)
+        workers = max(1, min(self.workers, -(-total // draws)))
+        rows = min(draws, total)
         counters = [self._new_counter(inputs, requests, rows) for _ in range(workers)]
+        batches = _SharedBatches(batch_slices(requests, batch=draws))
+        told = None if progress is None else lambda done: progress(done * samples_per_draw(kind))
         if self.classifier.concurrency == 1:
-            self._work(counters[0], batches, progress)
+            self._work(counters[0], batches, told)
         else:
-            self._work_in_threads(counters, batches, progress)
-        total_counts: IntArray = np.sum([counter.counts() for counter in counters], axis=0)
-        return total_counts
+            self._work_in_threads(counters, batches, told)
+        return tallies_of(requests, [counter.sums() for counter in counters])
 
-    def _new_counter(self, inputs: InputArray, requests: Sequence[Request], rows: int) -> VoteCounter:
+    def _draws_per_batch(self, kind: TallyKind) -> int:
+        """Draws whose samples fill a batch. A pair of draws is never cut in two."""
+        if kind is TallyKind.PAIRS:
+            return max(1, self.batch // 2)
+        return max(2, self.batch // 2 * 2) if kind is TallyKind.GRADIENTS else self.batch
+
+    def _new_counter(self, inputs: InputArray, requests: Sequence[Request], rows: int) -> Counter:
         if isinstance(self.classifier, DeviceClassifier):
-            from smoothcert.sampling.on_device import DeviceVoteCounter
+            from smoothcert.sampling.on_device import device_counter
 
-            return DeviceVoteCounter(self.classifier, inputs, requests)
-        return HostVoteCounter(self.classifier, inputs, requests, rows=rows)
+            return device_counter(self.classifier, inputs, requests)
+        return host_counter(self.classifier, inputs, requests, rows=rows)
 
-    def _work(self, counter: VoteCounter, batches: _SharedBatches, progress: Progress | None) -> None:
+    def _work(self, counter: Counter, batches: _SharedBatches, progress: Progress | None) -> None:
         for slices in batches:
             counter.add(slices)
             if progress is not None:
                 progress(slices[-1].last_row)
 
-    def _work_in_threads(
-        self, counters: Sequence[VoteCounter], batches: _SharedBatches, progress: Progress | None
-    ) -> None:
+    def _work_in_threads(self, counters: Sequence[Counter], batches: _SharedBatches, progress: Progress | None) -> None:
         failures: list[BaseException] = []
 
-        def body(counter: VoteCounter, ended: threading.Event) -> None:
+        def body(counter: Counter, ended: threading.Event) -> None:
             try:
                 self.classifier.prepare_thread()
                 self._work(counter, batches, progress)
@@ -130,63 +117,6 @@ class Sampler:
             self.classifier.release_threads()
         if failures:
             raise failures[0]
-
-
-class VoteCounter(Protocol):
-    """Votes gathered by one worker."""
-
-    def add(self, slices: Sequence[Slice], /) -> None:
-        """Draw, classify and count one batch."""
-
-    def counts(self) -> IntArray:
-        """(requests, num_classes + 1) so far."""
-
-
-class HostVoteCounter:
-    """Counts in host memory; the buffers are made once and used for every batch."""
-
-    def __init__(
-        self, classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, rows: int
-    ) -> None:
-        self._classifier = classifier
-        self._requests = requests
-        self._flat_inputs = inputs.reshape(len(inputs), -1)
-        self._noisy = np.empty((rows, *inputs.shape[1:]), dtype=np.float32)
-        self._flat_noisy = self._noisy.reshape(rows, -1)
-        self._counts = np.zeros((len(requests), classifier.num_classes + 1), dtype=np.int64)
-
-    def add(self, slices: Sequence[Slice]) -> None:
-        for piece in slices:
-            request = self._requests[piece.request]
-            add_gaussian(
-                self._flat_noisy[piece.first_row : piece.last_row],
-                self._flat_inputs[request.row],
-                request.stream,
-                sigma=request.sigma,
-                start=piece.counter,
-            )
-        used = slices[-1].last_row
-        votes = check_votes(self._classifier.classify(self._noisy[:used]), used, self._classifier.num_classes)
-        for piece in slices:
-            self._counts[piece.request] += np.bincount(
-                votes[piece.first_row : piece.last_row], minlength=self._counts.shape[1]
-            )
-
-    def counts(self) -> IntArray:
-        return self._counts
-
-
-def check_votes(votes: IntArray, expected: int, num_classes: int) -> IntArray:
-    """The votes, if they are what a base classifier must return."""
-    if votes.shape != (expected,):
-        raise ModelError(
-            f"the model returned votes of shape {votes.shape} for {expected} inputs; one class each was expected"
-        )
-    if expected and not 0 <= int(votes.min()) <= int(votes.max()) <= num_classes:
-        raise ModelError(
-            f"the model voted for classes {int(votes.min())} … {int(votes.max())}; {num_classes} classes were announced"
-        )
-    return votes
 
 
 class _SharedBatches:

@@ -2,16 +2,18 @@
 
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 from smoothcert.statistics.budget import split_alpha
+from smoothcert.statistics.proofs import Proven, prove
 from smoothcert.statistics.thinning import first_samples
-from smoothcert.statistics.votes import bound_votes, plurality, significant_plurality
+from smoothcert.statistics.votes import plurality, significant_plurality
 
 __all__ = [
-    "bound_votes",
+    "Proven",
     "check_alpha",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
     "first_samples",
     "plurality",
+    "prove",
     "sign_test_p_value",
     "significant_plurality",
     "split_alpha",

@@ -18,26 +18,30 @@ _MAX_DOUBLINGS = 60
 _SMALLEST_ALPHA = 1e-100
 
 
-def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
+def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
     """One-sided (1-α) lower confidence bound for a binomial probability (Clopper and Pearson 1934).
 
-    successes k, trials n: any shapes that broadcast, 0 ≤ k ≤ n, n ≥ 1. Returns float64: the p with P(Bin(n, p) ≥ k) =
-    α, that is BetaInv(α; k, n-k+1); 0 where k = 0. For every true p, the bound exceeds p with probability at most α.
-    Rounded down by about 1e-12 of the smaller of p and 1-p, and verified: I_p(k, n-k+1) ≤ α holds at the value
-    returned.
+    successes k, trials n, alpha: any shapes that broadcast, 0 ≤ k ≤ n, n ≥ 1, 0 < α < ½. Returns float64: the p with
+    P(Bin(n, p) ≥ k) = α, that is BetaInv(α; k, n-k+1); 0 where k = 0. For every true p, the bound exceeds p with
+    probability at most α. Rounded down by about 1e-12 of the smaller of p and 1-p, and verified: I_p(k, n-k+1) ≤ α
+    holds at the value returned.
     """
-    check_alpha(alpha)
-    k, n = _check_counts(successes, trials)
+    alpha = np.asarray(alpha, dtype=np.float64)
+    for extreme in (alpha.min(), alpha.max()):
+        check_alpha(float(extreme))
+    k, n, alpha = np.broadcast_arrays(*_check_counts(successes, trials), alpha)
     some = k > 0
     hits = np.where(some, k, 1).astype(np.float64)
     misses = np.where(some, n - k, n - 1).astype(np.float64)
     # The complement of the bound, 1 - p, keeps its digits when p is close to one.
-    complement = special.betainccinv(misses + 1.0, hits, alpha)
-    p = np.where(complement < 0.5, 1.0 - complement, special.betaincinv(hits, misses + 1.0, alpha))
+    mostly_hits = hits > misses
+    p = np.empty(hits.shape)
+    p[mostly_hits] = 1.0 - special.betainccinv(misses[mostly_hits] + 1.0, hits[mostly_hits], alpha[mostly_hits])
+    p[~mostly_hits] = special.betaincinv(hits[~mostly_hits], misses[~mostly_hits] + 1.0, alpha[~mostly_hits])
     step = _RELATIVE_MARGIN * np.minimum(p, 1.0 - p) + np.spacing(p)
     lowered = p - step
     for _ in range(_MAX_DOUBLINGS):
-        settled = _upper_tail(hits, misses, lowered) <= alpha
+        settled = special.betainc(hits, misses + 1.0, lowered) <= alpha
         if settled.all():
             break
         step = 2.0 * step
@@ -45,7 +49,7 @@ def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: flo
     return np.where(some & settled & np.isfinite(lowered), lowered, 0.0)
 
 
-def clopper_pearson_upper(successes: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
+def clopper_pearson_upper(successes: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
     """One-sided (1-α) upper confidence bound for a binomial probability: one minus the lower bound for the failures.
 
     Shapes as `clopper_pearson_lower`; 1 where k = n. Increasing in k. Rounded up.
@@ -70,13 +74,6 @@ def sign_test_p_value(first: ArrayLike, second: ArrayLike) -> FloatArray:
     decided = larger > smaller
     tail = special.betainc(np.where(decided, larger, 1.0), smaller + 1.0, 0.5)
     return np.where(decided, np.minimum(1.0, 2.0 * tail * (1.0 + _RELATIVE_MARGIN)), 1.0)
-
-
-def _upper_tail(hits: FloatArray, misses: FloatArray, p: FloatArray) -> FloatArray:
-    """P(Bin(hits + misses, p) ≥ hits), from whichever of p and 1-p is small."""
-    from_complement: FloatArray = special.betaincc(misses + 1.0, hits, 1.0 - p)
-    directly: FloatArray = special.betainc(hits, misses + 1.0, p)
-    return np.where(p > 0.5, from_complement, directly)
 
 
 def check_alpha(alpha: float) -> None:

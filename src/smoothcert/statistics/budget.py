@@ -6,17 +6,22 @@ import math
 from collections.abc import Sequence
 
 from smoothcert.errors import InputError
-from smoothcert.records import Quantity
+from smoothcert.records import Proof
 
 
-def split_alpha(alpha: float, quantities: Sequence[Quantity]) -> dict[Quantity, float]:
-    """Equal shares of α for every quantity that must hold at once (union bound).
+def split_alpha(alpha: float, proofs: Sequence[Proof]) -> dict[Proof, float]:
+    """Equal shares of α for every proof that must hold at once (union bound).
 
     The shares, added up exactly, never exceed α.
     """
-    if not quantities:
-        raise InputError("there is nothing to spend alpha on: no quantity was asked for")
-    share = alpha / len(quantities)
-    while math.fsum([share] * len(quantities)) > alpha:
+    return dict.fromkeys(proofs, equal_share(alpha, len(proofs)))
+
+
+def equal_share(alpha: float, count: int) -> float:
+    """The largest share of α that can be spent `count` times."""
+    if count < 1:
+        raise InputError("there is nothing to spend alpha on: no bound was asked for")
+    share = alpha / count
+    while math.fsum([share] * count) > alpha:
         share = math.nextafter(share, 0.0)
-    return dict.fromkeys(quantities, share)
+    return share

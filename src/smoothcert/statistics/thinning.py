@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.records import Stage, Tally, merge
+from smoothcert.records import AnyTally, Stage, Tally, merge
 
 _LARGEST_THINNED = 10**9
 """numpy draws hypergeometric counts from fewer than this many."""
 
 
-def first_samples(segments: Sequence[Tally], n: int) -> Tally:
+def first_samples(segments: Sequence[AnyTally], n: int) -> AnyTally:
     """The votes of the first n samples of a stream that was stored in segments.
 
     Where n is the end of a segment this is exactly what a run with n samples would have counted. Otherwise the last
     segment used is thinned: given its counts, the votes of a fixed-size part of it follow a multivariate
     hypergeometric law, from which one value is drawn, by a generator fixed by the stream and n. That has the law of n
-    independent votes, which is all a bound needs, but is not the vote-for-vote prefix.
+    independent votes, which is all a bound needs, but is not the vote-for-vote prefix. Pairs and gradients are sums
+    that cannot be thinned: with them only the ends of segments are possible.
     """
     ordered = sorted(segments, key=lambda tally: tally.ranges[0])
     available = sum(tally.n for tally in ordered)
     if not 1 <= n <= available:
         raise InputError(f"n={n} is not possible: the run holds 1 … {available} samples for an input")
-    chosen: list[Tally] = []
+    chosen: list[AnyTally] = []
     missing = n
     for tally in ordered:
         if missing == 0:
             break
-        part = tally if tally.n <= missing else _thin(tally, missing)
-        chosen.append(part)
-        missing -= part.n
+        if tally.n > missing:
+            if not isinstance(tally, Tally):
+                raise InputError(f"n={n} is not possible with {tally.kind}: use one of {_ends(ordered)}")
+            tally = _thin(tally, missing)
+        chosen.append(tally)
+        missing -= tally.n
     return merge(chosen)
+
+
+def _ends(ordered: Sequence[AnyTally]) -> str:
+    return ", ".join(str(total) for total in itertools.accumulate(tally.n for tally in ordered))
 
 
 def _thin(tally: Tally, n: int) -> Tally:

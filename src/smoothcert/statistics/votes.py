@@ -1,24 +1,13 @@
-"""From vote tallies to the bounded quantities a certificate asks for."""
+"""What plain votes prove: bounds on the probability of a class and of its strongest opponent; the winner of a vote."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from smoothcert.errors import InputError
-from smoothcert.records import Bound, Bounds, FloatArray, Quantity, Stage, Tally
+from smoothcert.records import FloatArray, Tally
 from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
-from smoothcert.statistics.budget import split_alpha
-
-
-@dataclass(frozen=True, slots=True)
-class Estimator:
-    """How one quantity is bounded: a function of (tallies, labels, alpha) → (m,) values, and the method's name."""
-
-    method: str
-    bound: Callable[[Sequence[Tally], Sequence[int], float], FloatArray]
 
 
 def top_lower(tallies: Sequence[Tally], labels: Sequence[int], alpha: float) -> FloatArray:
@@ -38,40 +27,6 @@ def runner_up_upper(tallies: Sequence[Tally], labels: Sequence[int], alpha: floa
     """
     largest = [tally.largest_other(label) for tally, label in zip(tallies, labels, strict=True)]
     return clopper_pearson_upper(largest, [tally.n for tally in tallies], alpha=alpha)
-
-
-VOTE_ESTIMATORS: Mapping[Quantity, Estimator] = {
-    Quantity.TOP_LOWER: Estimator("clopper-pearson", top_lower),
-    Quantity.RUNNER_UP_UPPER: Estimator("clopper-pearson, largest other class", runner_up_upper),
-}
-
-
-def bound_votes(
-    tallies: Sequence[Tally], labels: Sequence[int], needs: Sequence[Quantity], *, alpha: float
-) -> list[Bounds]:
-    """All bounds of `needs` for each tally, together wrong with probability at most α per input.
-
-    tallies: m ESTIMATION tallies; labels: the class each speaks of, chosen without looking at that tally.
-    """
-    for tally in tallies:
-        if tally.stream.stage is not Stage.ESTIMATION:
-            raise InputError(
-                f"bounds need estimation votes, not {tally.stream.stage.name}: a sample that chose cannot also prove"
-            )
-    if not tallies:
-        return []
-    shares = split_alpha(alpha, needs)
-    values = {q: VOTE_ESTIMATORS[q].bound(tallies, labels, share) for q, share in shares.items()}
-    return [
-        Bounds(
-            label=label,
-            quantities={
-                q: Bound(value=float(values[q][i]), side=q.side, alpha=share, method=VOTE_ESTIMATORS[q].method)
-                for q, share in shares.items()
-            },
-        )
-        for i, label in enumerate(labels)
-    ]
 
 
 def plurality(tally: Tally) -> int | None:

@@ -1,0 +1,144 @@
+"""Dipole smoothing: the radius from votes at x+ε and x-ε (Levine et al. 2021, Theorem 3).
+
+If the votes against the class fall on opposite sides of x, no single direction leads to all of them, and the radius
+grows. For the class A let C_S = P(f(x+ε) = A and f(x-ε) = A) and C_N = P(f(x+ε) = A and f(x-ε) ≠ A).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.certificates.slab import half_complement_up, radius_of_root, slab, upper_boundary_down
+from smoothcert.numerics.normal import quantile_down
+from smoothcert.records import FloatArray, Norm, Proof, Quantity
+
+
+def dipole_lower_bound(both: ArrayLike, one_sided: ArrayLike, *, distance: ArrayLike) -> FloatArray:
+    """Smallest possible P(f(x'+ε) = A) at ‖x'-x‖ = distance·σ (Theorem 3).
+
+    Φ(Φ⁻¹(C_N) - r) + Φ(Φ⁻¹((1+C_S)/2) - r) - Φ(Φ⁻¹((1-C_S)/2) - r), r = distance ≥ 0. both: lower bounds on C_S in
+    [0, 1), one_sided: on C_N in [0, 1); shapes broadcast. Attained by the union of a half-space and a slab around x.
+    The boundaries are rounded down; the sum itself is good to about 1e-15.
+    """
+    shape = _Shape.of(both, one_sided)
+    return shape.mass(np.asarray(distance, dtype=np.float64))[0]
+
+
+def dipole_radius(both: ArrayLike, one_sided: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
+    """The R at which the bound of Theorem 3 falls to ½: the smoothed classifier answers A within ‖δ‖₂ < R.
+
+    both, one_sided: lower bounds on C_S and C_N that hold at once, in [0, 1); sigma > 0; shapes broadcast. Increases
+    with both. Rounded down; 0 where C_S + C_N ≤ ½ or where an argument is out of range.
+    """
+    top, scale, valid = _usable((both, one_sided), sigma)
+    shape = _Shape.of(*top)
+
+    def above_half(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        value, slope = shape.mass(r)
+        return value - 0.5, slope
+
+    return radius_of_root(above_half, high=shape.reach() + 1.0, sigma=scale, valid=valid)
+
+
+def dipole_multi_class_radius(
+    both: ArrayLike,
+    one_sided: ArrayLike,
+    other_neither: ArrayLike,
+    other_one_sided: ArrayLike,
+    *,
+    sigma: ArrayLike,
+) -> FloatArray:
+    """Radius within which class A beats one other class c: Theorem 3 for A, and for the function 1 - f_c (section 3.2).
+
+    other_neither: lower bounds on P(neither vote is c), other_one_sided: on P(f(x+ε) ≠ c and f(x-ε) = c); all four
+    hold at once, shapes broadcast with sigma. At distance r, P(A) ≥ h_A(r) and P(c) ≤ min(1 - h_c(r), 1 - h_A(r)), so
+    R is where max(h_A + h_c - 1, 2 h_A - 1) falls to 0. It must be computed for *every* other class, and the smallest
+    counts: a class with few votes may have the least favourable shape. Rounded down; 0 where nothing is certified.
+    """
+    (a_both, a_one, c_neither, c_one), scale, valid = _usable((both, one_sided, other_neither, other_one_sided), sigma)
+    mine, other = _Shape.of(a_both, a_one), _Shape.of(c_neither, c_one)
+
+    def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (h_a, slope_a), (h_c, slope_c) = mine.mass(r), other.mass(r)
+        against_all = h_a > h_c
+        return h_a + np.maximum(h_a, h_c) - 1.0, slope_a + np.where(against_all, slope_a, slope_c)
+
+    return radius_of_root(lead, high=np.maximum(mine.reach(), other.reach()) + 2.0, sigma=scale, valid=valid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The worst-case classifier along the direction of attack: class A below `edge` and between -wall and wall."""
+
+    edge: FloatArray
+    wall: FloatArray
+
+    @classmethod
+    def of(cls, both: ArrayLike, one_sided: ArrayLike) -> _Shape:
+        symmetric = np.asarray(both, dtype=np.float64)
+        wall = np.maximum(upper_boundary_down(half_complement_up(symmetric)), 0.0)
+        return cls(edge=quantile_down(np.asarray(one_sided, dtype=np.float64)), wall=wall)
+
+    def mass(self, r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P(class A) after a move by r, and its derivative."""
+        half_space, half_space_slope = slab(np.full_like(self.edge, -np.inf), self.edge, r)
+        between, between_slope = slab(-self.wall, self.wall, r)
+        return half_space + between, half_space_slope + between_slope
+
+    def reach(self) -> FloatArray:
+        return np.maximum(np.maximum(self.edge, self.wall), 0.0)
+
+
+def _usable(
+    probabilities: tuple[ArrayLike, ...], sigma: ArrayLike
+) -> tuple[list[FloatArray], FloatArray, NDArray[np.bool_]]:
+    """Broadcast; what is out of range is replaced by 0, from which nothing is certified, and masked out."""
+    *values, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (*probabilities, sigma)))
+    valid = (scale > 0) & np.isfinite(scale)
+    for value in values:
+        valid = valid & (value >= 0) & (value < 1)
+    return [np.where(valid, value, 0.0) for value in values], np.where(valid, scale, 1.0), valid
+
+
+@dataclass(frozen=True, slots=True)
+class DipoleCertificate:
+    """The radius of Theorem 3; `proofs` says how the two probabilities are bounded."""
+
+    name: str
+    proofs: tuple[Proof, ...]
+    family: str = "dipole"
+    norm: Norm = Norm.L2
+    needs: tuple[Quantity, ...] = (Quantity.PAIR_BOTH_LOWER, Quantity.PAIR_ONE_SIDED_LOWER)
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return dipole_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class DipoleMultiClassCertificate:
+    """Theorem 3 for the class and, turned round, for every other class; one row of the others' arrays each."""
+
+    name: str = "dipole-multi-class"
+    family: str = "dipole"
+    norm: Norm = Norm.L2
+    needs: tuple[Quantity, ...] = (
+        Quantity.PAIR_BOTH_LOWER,
+        Quantity.PAIR_ONE_SIDED_LOWER,
+        Quantity.OTHER_NEITHER_LOWER,
+        Quantity.OTHER_ONE_SIDED_LOWER,
+    )
+    proofs: tuple[Proof, ...] = (Proof.PAIRS_OF_EVERY_CLASS,)
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return dipole_multi_class_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
+
+
+DIPOLE: tuple[DipoleCertificate | DipoleMultiClassCertificate, ...] = (
+    DipoleCertificate("dipole", (Proof.PAIR_REGION,)),
+    DipoleCertificate("dipole-separate", (Proof.PAIR_BOTH, Proof.PAIR_ONE_SIDED)),
+    DipoleMultiClassCertificate(),
+)

@@ -1,0 +1,73 @@
+"""Which certificates are computed from one tally, and whether the best of them is taken."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from smoothcert.certificates.base import Certificate
+from smoothcert.errors import InputError
+from smoothcert.records import Proof, TallyKind
+
+_BEST_OF = re.compile(r"best-of\((.*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Portfolio:
+    """Certificates over the same samples, in the order asked for.
+
+    Without best_of each spends the whole α on itself and holds alone: choosing between them after looking is not
+    covered. With best_of all proofs are made at once at a total of α, so that all radii hold together and the largest
+    may be taken.
+    """
+
+    certificates: tuple[Certificate, ...]
+    best_of: bool = False
+
+    def __post_init__(self) -> None:
+        names = [certificate.name for certificate in self.certificates]
+        if not names:
+            raise InputError("at least one certificate is needed")
+        if len(set(names)) != len(names):
+            raise InputError(f"a certificate was named twice: {', '.join(names)}")
+        if self.best_of and len(names) < 2:
+            raise InputError(f"the best of one certificate is that one: name another beside {names[0]}")
+        if {proof.tally for proof in self.proofs} >= {TallyKind.PAIRS, TallyKind.GRADIENTS}:
+            raise InputError(
+                f"{' and '.join(names)} cannot share their samples: dipole needs votes at x+ε and x-ε, second-order "
+                "needs independent ones; make two runs, and `smoothcert compare` them"
+            )
+        if len({certificate.norm for certificate in self.certificates}) > 1:
+            raise InputError(f"{', '.join(names)} give radii in different norms, which cannot be compared")
+
+    @property
+    def proofs(self) -> tuple[Proof, ...]:
+        """Everything that must be proved, each once."""
+        return tuple(dict.fromkeys(proof for certificate in self.certificates for proof in certificate.proofs))
+
+    @property
+    def tally(self) -> TallyKind:
+        """What must be sampled."""
+        kinds = [proof.tally for proof in self.proofs if proof.tally is not TallyKind.VOTES]
+        return kinds[0] if kinds else TallyKind.VOTES
+
+    @property
+    def every_class(self) -> bool:
+        """Whether the gradients of all classes are needed, not only that of the winner."""
+        return Proof.GRADIENTS_OF_EVERY_CLASS in self.proofs
+
+    def alternatives(self) -> tuple[Self, ...]:
+        """The choices that are bounded together: all of it for the best of several, else each certificate alone."""
+        return (self,) if self.best_of else tuple(type(self)((certificate,)) for certificate in self.certificates)
+
+    def __str__(self) -> str:
+        names = ",".join(certificate.name for certificate in self.certificates)
+        return f"best-of({names})" if self.best_of else names
+
+
+def split_names(text: str) -> tuple[list[str], bool]:
+    """The names in "a,b" or "best-of(a,b)", and whether it is the latter."""
+    match = _BEST_OF.fullmatch(text.strip())
+    inner = match.group(1) if match else text
+    return [name.strip() for name in inner.split(",")], match is not None

@@ -1,0 +1,183 @@
+"""Second-order smoothing: the radius from value and gradient of the smoothed class (Levine et al. 2021, Theorem 1).
+
+With p = P(f(x+ε) = A) and the norm of its gradient known, the worst base classifier is no longer a half-space but a
+slab: some of the votes against the class are forced to the side the attacker does not go to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from smoothcert.certificates.slab import density, radius_of_root, slab, upper_boundary_down
+from smoothcert.numerics.normal import one_minus_up, quantile_up
+from smoothcert.numerics.roots import decreasing_root_down
+from smoothcert.records import FloatArray, Norm, Proof, Quantity
+
+_GRADIENT_MARGIN = 1e-12
+"""Relative error allowed for in φ(Φ⁻¹(·)), far above what it has."""
+
+
+def largest_gradient_norm(p: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
+    """φ(Φ⁻¹(p))/σ: no function with values in [0, 1] and smoothed value p has a larger gradient (equation 1).
+
+    p in [0, 1], sigma > 0, shapes broadcast. Symmetric about ½. Rounded up.
+    """
+    tail = np.asarray(p, dtype=np.float64)
+    return _profile(np.minimum(tail, 1.0 - tail)) * (1.0 + _GRADIENT_MARGIN) / np.asarray(sigma, dtype=np.float64)
+
+
+def second_order_lower_bound(p: ArrayLike, gradient: ArrayLike, *, distance: ArrayLike) -> FloatArray:
+    """Smallest possible P(f(x'+ε) = A) at ‖x'-x‖ = distance·σ, given p and gradient = σ‖∇p‖ (Theorem 1).
+
+    Φ(Φ⁻¹(a+p) - r) - Φ(Φ⁻¹(a) - r), where φ(Φ⁻¹(a)) - φ(Φ⁻¹(a+p)) = -gradient. p: lower bounds in (0, 1), gradient:
+    upper bounds ≥ 0 (∞ allowed: no information), shapes broadcast. Attained by a slab perpendicular to the gradient.
+    The boundaries are rounded to the safe side; the difference itself is good to about 1e-15.
+    """
+    value, slope = np.broadcast_arrays(np.asarray(p, dtype=np.float64), np.asarray(gradient, dtype=np.float64))
+    return _Slab.of(value, slope).mass(np.asarray(distance, dtype=np.float64))[0]
+
+
+def second_order_radius(p_a: ArrayLike, gradient_norm: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
+    """The R at which the bound of Theorem 1 falls to ½: the smoothed classifier answers A within ‖δ‖₂ < R.
+
+    p_a: lower bounds on P(f(x+ε) = A) in [0, 1); gradient_norm: *upper* bounds on ‖∇P‖₂, ≥ 0, in units of 1/length (∞
+    allowed); both hold at once; sigma > 0; shapes broadcast. Increases with p_a, falls with gradient_norm, and is
+    Cohen's σΦ⁻¹(p_a) from gradient_norm = φ(Φ⁻¹(p_a))/σ on. Rounded down; 0 where p_a ≤ ½ or an argument is out of
+    range.
+    """
+    (p, gradient), scale, valid = _usable((p_a,), (gradient_norm,), sigma)
+    shape = _Slab.of(p, gradient)
+
+    def above_half(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        value, slope = shape.mass(r)
+        return value - 0.5, slope
+
+    return radius_of_root(above_half, high=shape.reach() + 1.0, sigma=scale, valid=valid)
+
+
+def second_order_multi_class_radius(
+    p_a: ArrayLike, gradient_norm: ArrayLike, other_p: ArrayLike, other_gradient_norm: ArrayLike, *, sigma: ArrayLike
+) -> FloatArray:
+    """Radius within which class A beats one other class c: Theorem 1 for A, and for the function 1 - f_c (section 3.2).
+
+    other_p: upper bounds on P(f(x+ε) = c) in (0, 1], other_gradient_norm: upper bounds on the norm of its gradient; all
+    four hold at once, shapes broadcast with sigma. At distance r, P(A) ≥ h_A(r) and P(c) ≤ min(1 - h_c(r), 1 - h_A(r)),
+    so R is where max(h_A + h_c - 1, 2 h_A - 1) falls to 0. It must be computed for *every* other class, and the
+    smallest counts: a class with a smaller probability may have a larger gradient. Rounded down; 0 where nothing is
+    certified.
+    """
+    against = np.nextafter(1.0 - np.asarray(other_p, dtype=np.float64), -1.0)
+    (p, not_c, g_a, g_c), scale, valid = _usable(
+        (p_a, np.maximum(against, 0.0)), (gradient_norm, other_gradient_norm), sigma
+    )
+    mine, other = _Slab.of(p, g_a), _Slab.of(not_c, g_c)
+
+    def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (h_a, slope_a), (h_c, slope_c) = mine.mass(r), other.mass(r)
+        return h_a + np.maximum(h_a, h_c) - 1.0, slope_a + np.where(h_a > h_c, slope_a, slope_c)
+
+    return radius_of_root(lead, high=np.maximum(mine.reach(), other.reach()) + 2.0, sigma=scale, valid=valid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slab:
+    """The worst-case classifier along the direction of attack: class A between `lower` and `upper`."""
+
+    lower: FloatArray
+    upper: FloatArray
+
+    @classmethod
+    def of(cls, p: FloatArray, gradient: FloatArray) -> _Slab:
+        """The slab of mass p, shifted against the attack as far as the gradient allows.
+
+        The mass against the class, q = 1 - p, is cut into a below and q - a above. With the profile I(t) = φ(Φ⁻¹(t)),
+        I(q - a) - I(a) = gradient. The left side decreases with a on [0, q/2], from I(q) to 0. The certificate grows
+        with a, so a is rounded down.
+        """
+        q = one_minus_up(p)
+
+        def missing_gradient(share: FloatArray) -> tuple[FloatArray, FloatArray]:
+            a = share * q
+            largest = _profile(q - a) * (1.0 - _GRADIENT_MARGIN)
+            return largest - _profile(a) - gradient, q * (special.ndtri(q - a) + special.ndtri(a))
+
+        share = decreasing_root_down(missing_gradient, low=np.zeros_like(q), high=np.full_like(q, 0.5), margin=0.0)
+        below = share * q
+        above = np.nextafter(q - below, 2.0)
+        return cls(lower=quantile_up(below), upper=upper_boundary_down(above))
+
+    def mass(self, r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """P(class A) after a move by r, and its derivative."""
+        return slab(self.lower, self.upper, r)
+
+    def reach(self) -> FloatArray:
+        return np.maximum(self.upper, 0.0)
+
+
+def _profile(t: FloatArray) -> FloatArray:
+    """I(t) = φ(Φ⁻¹(t)) for t in [0, ½] and beyond; 0 at 0 and 1."""
+    return density(special.ndtri(t))
+
+
+def _usable(
+    probabilities: tuple[ArrayLike, ...], gradients: tuple[ArrayLike, ...], sigma: ArrayLike
+) -> tuple[list[FloatArray], FloatArray, NDArray[np.bool_]]:
+    """Broadcast; gradients in units of σ; what is out of range is replaced by harmless values and masked out."""
+    given = [np.asarray(v, dtype=np.float64) for v in (*probabilities, *gradients, sigma)]
+    *values, scale = np.broadcast_arrays(*given)
+    valid = (scale > 0) & np.isfinite(scale)
+    scale = np.where(valid, scale, 1.0)
+    masses, norms = values[: len(probabilities)], values[len(probabilities) :]
+    for mass in masses:
+        valid = valid & (mass > 0) & (mass < 1)
+    for norm in norms:
+        valid = valid & (norm >= 0)
+    usable = [np.where(valid, mass, 0.25) for mass in masses]
+    # No function has a gradient above φ(0)/σ, so a larger bound says nothing; this also takes the infinite ones.
+    scaled = [np.minimum(np.where(valid, norm, 1.0) * scale, 1.0) for norm in norms]
+    return usable + scaled, scale, valid
+
+
+@dataclass(frozen=True, slots=True)
+class SecondOrderCertificate:
+    """The radius of Theorem 1; `proofs` says how the gradient is bounded."""
+
+    name: str
+    proofs: tuple[Proof, ...]
+    family: str = "second-order"
+    norm: Norm = Norm.L2
+    needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER, Quantity.GRADIENT_NORM_UPPER)
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return second_order_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondOrderMultiClassCertificate:
+    """Theorem 1 for the class and, turned round, for every other class; one row of the others' arrays each."""
+
+    name: str = "second-order-multi-class"
+    family: str = "second-order"
+    norm: Norm = Norm.L2
+    needs: tuple[Quantity, ...] = (
+        Quantity.TOP_LOWER,
+        Quantity.GRADIENT_NORM_UPPER,
+        Quantity.OTHER_UPPER,
+        Quantity.OTHER_GRADIENT_NORM_UPPER,
+    )
+    proofs: tuple[Proof, ...] = (Proof.GRADIENTS_OF_EVERY_CLASS,)
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return second_order_multi_class_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
+
+
+SECOND_ORDER: tuple[SecondOrderCertificate | SecondOrderMultiClassCertificate, ...] = (
+    SecondOrderCertificate("second-order", (Proof.TOP, Proof.GRADIENT_HALVES)),
+    SecondOrderCertificate("second-order-pairs", (Proof.TOP, Proof.GRADIENT_PAIRS)),
+    SecondOrderMultiClassCertificate(),
+)

@@ -1,0 +1,58 @@
+"""Roots of decreasing functions, many at once, returned on the side where the function is known to be positive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.records import FloatArray
+
+_MAX_STEPS = 100
+_MAX_DOUBLINGS = 60
+_CONVERGED = 1e-9
+"""Newton's method squares the error: after a step this small the next would be below the rounding error."""
+_FIRST_STEP_BACK = 1e-15
+
+ValueAndSlope = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+
+def decreasing_root_down(function: ValueAndSlope, *, low: FloatArray, high: FloatArray, margin: float) -> FloatArray:
+    """For each element an x just below the root of a decreasing function, at which function(x) ≥ margin was seen.
+
+    function: x → (value, slope), elementwise, decreasing in x. low, high: arrays of one shape with function(high) ≤ 0.
+    margin: a bound on the rounding error of one evaluation, so that the true value is not negative at the x returned.
+    Newton's method inside a shrinking bracket finds the root; then x is lowered, in steps that double, until the
+    condition holds. Returns `low` where it does not hold above `low`. Rounded down.
+    """
+    # Where the function is not positive at `low` there is nothing to look for.
+    left, right = low, np.where(function(low)[0] > 0, high, low)
+    x = 0.5 * (left + right)
+    for _ in range(_MAX_STEPS):
+        value, slope = function(x)
+        left, right = np.where(value > 0, x, left), np.where(value > 0, right, x)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            proposed = x - value / slope
+        inside = (proposed >= left) & (proposed <= right)
+        following = np.where(inside, proposed, 0.5 * (left + right))
+        moved = np.abs(following - x) > _CONVERGED * (1.0 + np.abs(x))
+        x = following
+        if not moved.any():
+            break
+    return step_down_until(x, lambda point: function(point)[0] >= margin, floor=low)
+
+
+def step_down_until(
+    x: FloatArray, holds: Callable[[FloatArray], NDArray[np.bool_]], *, floor: FloatArray
+) -> FloatArray:
+    """x lowered by a little more than its rounding error, then further until `holds`; `floor` where it never does."""
+    step = _FIRST_STEP_BACK * (1.0 + np.abs(x))
+    lowered = np.maximum(x - step, floor)
+    for _ in range(_MAX_DOUBLINGS):
+        settled = (lowered <= floor) | holds(lowered)
+        if settled.all():
+            return lowered
+        step = 2.0 * step
+        lowered = np.where(settled, lowered, np.maximum(x - step, floor))
+    return np.where(settled, lowered, floor)

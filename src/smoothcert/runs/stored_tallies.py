@@ -1,0 +1,85 @@
+"""Tallies as rows of SQLite: counts as JSON that a person can read, long sums as compressed bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from smoothcert.errors import InputError
+from smoothcert.records import AnyTally, GradientTally, IntArray, PairTally, Stage, StreamId, Tally, TallyKind
+
+_WHOLE_NUMBERS = np.dtype("<i8")
+
+
+def tally_row(tally: AnyTally) -> tuple[Any, ...]:
+    """idx, stage, start, stop, sigma, kind, num_classes, counts, sums. start and stop count draws, as in `ranges`."""
+    ((start, stop),) = tally.ranges
+    counts, sums = _content(tally)
+    return (
+        tally.stream.index,
+        tally.stream.stage.name,
+        start,
+        stop,
+        tally.sigma,
+        tally.kind.value,
+        tally.num_classes,
+        json.dumps(counts),
+        sums,
+    )
+
+
+def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
+    """The tally in a row; whatever is wrong with the row raises a ValueError, KeyError or TypeError."""
+    index, stage, start, stop, sigma, kind, num_classes, text, sums = row
+    stream = StreamId(seed=seed, index=index, stage=Stage[stage])
+    counts = json.loads(text)
+    ranges = ((start, stop),)
+    if TallyKind(kind) is TallyKind.VOTES:
+        return Tally(stream, sigma, _dense(counts["votes"], num_classes), counts["invalid"], ranges)
+    if TallyKind(kind) is TallyKind.PAIRS:
+        both, first, second = (_dense(counts[name], num_classes + 1) for name in ("both", "first", "second"))
+        return PairTally(stream, sigma, both, first, second, ranges)
+    return GradientTally(
+        stream,
+        sigma,
+        _dense(counts["votes"], num_classes),
+        counts["invalid"],
+        np.array(counts["group"], dtype=np.int64),
+        _unpack(sums, groups=len(counts["products"])),
+        np.array(counts["products"], dtype=np.int64),
+        ranges,
+    )
+
+
+def _content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
+    if isinstance(tally, PairTally):
+        counts = {"both": tally.both, "first": tally.first_only, "second": tally.second_only}
+        return {name: _sparse(values) for name, values in counts.items()}, None
+    votes: dict[str, Any] = {"votes": _sparse(tally.counts), "invalid": tally.invalid}
+    if isinstance(tally, Tally):
+        return votes, None
+    votes |= {"group": tally.group.tolist(), "products": tally.products.tolist()}
+    return votes, zlib.compress(tally.sums.astype(_WHOLE_NUMBERS).tobytes(), level=1)
+
+
+def _sparse(counts: IntArray) -> dict[str, int]:
+    return {str(label): int(count) for label, count in enumerate(counts) if count}
+
+
+def _dense(counts: Mapping[str, int], size: int) -> IntArray:
+    dense = [0] * size
+    for label, count in counts.items():
+        dense[int(label)] = count
+    return np.array(dense, dtype=np.int64)
+
+
+def _unpack(packed: bytes, *, groups: int) -> IntArray:
+    try:
+        flat = np.frombuffer(zlib.decompress(packed), dtype=_WHOLE_NUMBERS)
+    except zlib.error as error:
+        raise InputError(f"the sums of a gradient tally cannot be read: {error}") from error
+    return flat.astype(np.int64).reshape(2, groups, -1)

@@ -1,0 +1,170 @@
+"""Upper bounds on the norm of the gradient of P(f(x+ε) = c), from votes and the noise they were cast at.
+
+In standard deviations, ε = σz, the gradient is ∇P = μ/σ with μ = E[z 1[f(x+σz) = c]] (Stein). Only its norm is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from smoothcert.records import FloatArray, GradientTally
+from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper
+from smoothcert.statistics.budget import equal_share
+from smoothcert.tallies import GRADIENT_UNIT
+
+_DOT_ERROR = 1e-12
+"""Relative to the product of the norms; a float64 scalar product of a million terms is far better."""
+
+
+def gradient_from_pairs(tallies: Sequence[GradientTally], labels: Sequence[int], alpha: float) -> FloatArray:
+    """Upper bounds on ‖∇P(label)‖₂ by the products of independent pairs (Levine et al. 2021, Theorem 2). Returns (m,).
+
+    Each is wrong with probability at most α. V = z·z' 1[both votes are the label] has mean ‖μ‖². Over k pairs
+    its average falls short of that by at most `pair_product_margin`. The error shrinks with sqrt(d/k), so the number
+    of samples needed grows like the dimension d. Rounded up.
+    """
+    bounds = []
+    for tally, label in zip(tallies, labels, strict=True):
+        pairs = tally.n // 2
+        mean = float(tally.products[tally.own_group(label)]) * GRADIENT_UNIT / pairs
+        # The products were rounded to multiples of the unit.
+        largest = mean + GRADIENT_UNIT + pair_product_margin(tally.dimension, pairs, alpha=alpha)
+        bounds.append(math.sqrt(max(largest, 0.0)) / tally.sigma * (1.0 + _DOT_ERROR))
+    return np.array(bounds)
+
+
+def pair_product_margin(dimension: int, pairs: int, *, alpha: float) -> float:
+    """t with P(mean of V over the pairs ≤ E[V] - t) ≤ α, for σ = 1 (Levine et al. 2021, Theorem 2).
+
+    V - E[V] is sub-exponential with parameters (sqrt(8 d), sqrt(8)); Bernstein's inequality gives t = 4 sqrt(d L/k)
+    if 2 L ≤ d k and 4 sqrt(2) L/k otherwise, L = ln(1/α).
+    """
+    log_term = math.log(1.0 / alpha)
+    if 2.0 * log_term <= dimension * pairs:
+        return 4.0 * math.sqrt(dimension * log_term / pairs)
+    return 4.0 * math.sqrt(2.0) * log_term / pairs
+
+
+def gradient_from_halves(tallies: Sequence[GradientTally], labels: Sequence[int], alpha: float) -> FloatArray:
+    """Upper bounds on ‖∇P(label)‖₂ by the scalar product of the means of two independent halves. Returns (m,).
+
+    Each is wrong with probability at most α. The error in ‖μ‖² is about sqrt(d)/k, so the number of samples needed
+    grows like sqrt(d). See `halves_norm_upper` for the statement and its proof. Rounded up.
+    """
+    return np.array(
+        [
+            _norm_upper(tally, tally.own_group(label), rare=False, votes=int(tally.counts[label]), alpha=alpha)
+            / tally.sigma
+            for tally, label in zip(tallies, labels, strict=True)
+        ]
+    )
+
+
+def gradients_of_every_class(
+    tallies: Sequence[GradientTally], labels: Sequence[int], alpha: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Probability and gradient norm of the label, and of every other class; all hold at once but for α.
+
+    Returns a lower bound on P(label) and an upper bound on its gradient norm, (m,) each, and upper bounds on P(c) and
+    on its gradient norm, (num_classes, m) each: one row for every class but the label, and one for samples without a
+    finite answer. α is split evenly over all of them.
+    """
+    classes = tallies[0].num_classes + 1
+    share = equal_share(alpha, 2 * classes)
+    votes = [np.append(tally.counts, tally.invalid) for tally in tallies]
+    n = [tally.n for tally in tallies]
+    top = clopper_pearson_lower([v[c] for v, c in zip(votes, labels, strict=True)], n, alpha=share)
+    others = [[c for c in range(classes) if c != label] for label in labels]
+    other_votes = np.array([v[rest] for v, rest in zip(votes, others, strict=True)]).T
+    other_gradient = [
+        [_norm_upper(t, t.own_group(c), rare=True, votes=int(v[c]), alpha=share) / t.sigma for c in rest]
+        for t, v, rest in zip(tallies, votes, others, strict=True)
+    ]
+    return (
+        top,
+        gradient_from_halves(tallies, labels, share),
+        clopper_pearson_upper(other_votes, n, alpha=share),
+        np.array(other_gradient).T,
+    )
+
+
+def _norm_upper(tally: GradientTally, group: int, *, rare: bool, votes: int, alpha: float) -> float:
+    """`halves_norm_upper` for the class in that group. rare: the class itself is the rare side, not its complement."""
+    inside = tally.sums[:, group].astype(np.float64) * GRADIENT_UNIT
+    outside = (tally.sums.sum(axis=1) - tally.sums[:, group]).astype(np.float64) * GRADIENT_UNIT
+    half = tally.n // 2
+    return halves_norm_upper(
+        (inside if rare else outside) / half,
+        (outside if rare else inside) / half,
+        rare_votes=votes if rare else tally.n - votes,
+        half=half,
+        alpha=alpha,
+    )
+
+
+def halves_norm_upper(rare: FloatArray, common: FloatArray, *, rare_votes: int, half: int, alpha: float) -> float:
+    """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions; wrong with
+    probability at most α.
+
+    rare, common: (2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
+    and over the samples not in A; which of the two is called rare is fixed in advance. E[z] = 0, so the two have
+    opposite means. rare_votes: samples in the rare event, of all 2k. Coordinates of z may have been rounded to
+    multiples of GRADIENT_UNIT. Rounded up.
+
+    **One direction.** Let X = s z with s = s(z), |s| ≤ 1, E X = ±μ, and u a unit vector that does not depend on the
+    samples; g = z·u is standard normal, W = X·u = s g. For λ > 0 put k(y) = e^{-y} - 1 + y ≥ 0. Then E e^{-λW} =
+    1 - λ E W + E k(λW), and log(1+x) ≤ x gives log E e^{-λ(W - E W)} ≤ E k(λW) ≤ D(λ). By Chernoff's bound the mean
+    of k copies of W is below E W - τ* with probability at most η, τ* = inf over λ of (D(λ) + ln(1/η)/k)/λ. Any λ, also
+    one that depends on the samples, gives a τ ≥ τ*. Two choices of s:
+
+    - *signs*, s = ½ on A and -½ off A: k(λW) ≤ e^{λ|g|/2} - 1 - λ|g|/2, so D(λ) = 2 e^{λ²/8} Φ(λ/2) - 1 - λ/sqrt(2π).
+    - *rare*, s = 1 on an event N with P(N) ≤ q, 0 elsewhere. With ℓ(g) = e^{λg} - 1 - λg (or its mirror image, which
+      has the same law), E[ℓ 1_N] ≤ κ q + E(ℓ-κ)₊ for every κ ≥ 0. Take κ = ℓ(a), a = Φ⁻¹(1-q/2). Above a, ℓ > κ; on
+      the other side ℓ(-t) ≤ ℓ(t), so (ℓ(-t) - κ)₊ is 0 for t ≤ a and at most ℓ(-t) - ℓ(-a) for t > a. Integrating,
+      D(λ) = e^{λ²/2} (Φ(λ-a) + Φ(-λ-a)) - q + q (sinh(λa) - λa).
+
+    **Two halves.** Let X̄, Ȳ be the means of X in the halves. Given the second half, ν = Ȳ is a fixed vector, and with
+    u = ν/‖ν‖: X̄·ν ≥ μ·ν - τ‖ν‖. With u = μ/‖μ‖: Ȳ·μ ≥ ‖μ‖² - τ‖μ‖. Together ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ + τ‖Ȳ‖ =: B, so
+    ‖μ‖ ≤ (τ + sqrt(τ² + 4B))/2. Here ‖Ȳ‖² is about ‖μ‖² + d E[s²]/k, which makes the error of B about sqrt(d)/k.
+
+    **The price.** Either choice of s has α/2; the smaller bound is taken. Signs: α/4 for each of the two events. Rare:
+    α/10 for an upper bound q on the probability of the rare event, α/5 for each event. D(λ) at such a q is at least the
+    supremum of E[ℓ 1_N] over the events of the true probability, so τ is at least the τ* of the truth. Rounding z moves
+    either mean by at most sqrt(d)·GRADIENT_UNIT/2, which is added to τ.
+    """
+    q = float(clopper_pearson_upper(rare_votes, 2 * half, alpha=0.1 * alpha))
+    rounding = 0.5 * GRADIENT_UNIT * math.sqrt(rare.shape[1])
+    by_signs = _two_halves(0.5 * (rare - common), _signs_margin(half, alpha=0.25 * alpha) + rounding)
+    by_rare = _two_halves(rare, _rare_margin(half, q, alpha=0.2 * alpha) + rounding)
+    return min(by_signs, by_rare)
+
+
+def _two_halves(means: FloatArray, margin: float) -> float:
+    """‖μ‖ from ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ + τ‖Ȳ‖."""
+    first, second = means
+    length = float(np.linalg.norm(second))
+    largest = float(first @ second) + margin * length + _DOT_ERROR * float(np.linalg.norm(first)) * length
+    return 0.5 * (margin + math.sqrt(max(margin * margin + 4.0 * largest, 0.0))) * (1.0 + _DOT_ERROR)
+
+
+def _signs_margin(samples: int, *, alpha: float) -> float:
+    """τ for s = ±½, with the λ that is best for small λ."""
+    log_term = math.log(1.0 / alpha) / samples
+    rate = math.sqrt(8.0 * log_term)
+    exponent = 2.0 * math.exp(rate**2 / 8.0) * float(special.ndtr(0.5 * rate)) - 1.0 - rate / math.sqrt(2.0 * math.pi)
+    return (exponent + log_term) / rate * (1.0 + _DOT_ERROR)
+
+
+def _rare_margin(samples: int, q: float, *, alpha: float) -> float:
+    """τ for s = 1 on an event of probability at most q, with the λ that is best for small λ."""
+    log_term = math.log(1.0 / alpha) / samples
+    a = -float(special.ndtri(0.5 * q))
+    variance = q + 2.0 * a * math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
+    rate = math.sqrt(2.0 * log_term / variance)
+    tails = float(special.ndtr(rate - a) + special.ndtr(-rate - a))
+    exponent = math.exp(0.5 * rate**2) * tails - q + q * (math.sinh(rate * a) - rate * a)
+    return (exponent + log_term) / rate * (1.0 + _DOT_ERROR)

@@ -1,0 +1,379 @@
+"""Tallies: what is counted while sampling. Sums of disjoint shards, so two of them merge with `+`.
+
+A tally checks itself when it is made, and holds whole numbers only: no order of adding can change it.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InputError
+
+FloatArray = NDArray[np.float64]
+"""Statistics and radii: always float64."""
+InputArray = NDArray[np.float32]
+"""What a base classifier sees: always float32."""
+IntArray = NDArray[np.int64]
+
+MOST_SAMPLES = 10**12
+"""More samples of one input than anybody will draw; counts up to here are exact in float64."""
+
+
+class Stage(enum.IntEnum):
+    """What a sample is drawn for. The value is part of the random counter: stages never share a draw."""
+
+    SELECTION = 0
+    ESTIMATION = 1
+    PREDICTION = 2
+    THINNING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StreamId:
+    """Names one endless stream of random draws: the seed of the run, the input, and what the draws are for.
+
+    Sample number `counter` of a stream is a pure function of (seed, index, stage, counter).
+    """
+
+    seed: int
+    index: int
+    stage: Stage
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise InputError(f"seed {self.seed} is outside 0 … 2^64-1")
+        if not 0 <= self.index < 2**32:
+            raise InputError(f"input index {self.index} is outside 0 … 2^32-1")
+
+
+class TallyKind(enum.StrEnum):
+    """What is sampled around an input; the value is the word stored with a tally."""
+
+    VOTES = "votes"
+    PAIRS = "pairs"
+    GRADIENTS = "gradients"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """Votes counted over the half-open counter range(s) of one stream at one noise level.
+
+    counts: (num_classes,) int64. `invalid` counts samples for which the model gave no finite answer; they belong to no
+    class and can never help one. Two tallies of disjoint ranges of the same stream merge with `+`.
+    """
+
+    stream: StreamId
+    sigma: float
+    counts: IntArray
+    invalid: int
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", _read_only(self.counts))
+        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+        _check_counts(self.counts, self.invalid, n=self.n)
+        _check_sigma(self.sigma)
+
+    @property
+    def kind(self) -> TallyKind:
+        return TallyKind.VOTES
+
+    @property
+    def n(self) -> int:
+        """Number of samples, valid or not."""
+        return _length(self.ranges)
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.counts.size)
+
+    def independent_votes(self) -> Tally:
+        """Votes of independent samples: all of them."""
+        return self
+
+    def largest_other(self, label: int) -> int:
+        """Largest count among everything that is not `label`, the invalid samples counting as a class of their own."""
+        others = np.delete(self.counts, label)
+        return max(int(others.max()), self.invalid)
+
+    def __add__(self, other: AnyTally) -> Tally:
+        if not isinstance(other, Tally):
+            return NotImplemented
+        _check_mergeable(self, other)
+        return Tally(
+            stream=self.stream,
+            sigma=self.sigma,
+            counts=self.counts + other.counts,
+            invalid=self.invalid + other.invalid,
+            ranges=self.ranges + other.ranges,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other, ("counts", "invalid"))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairTally:
+    """Votes at x+ε and x-ε, the same ε in both; `ranges` counts the draws of ε.
+
+    Three counts per class, (num_classes + 1,) int64 each, the last place for samples without a finite answer:
+    both votes fell on it; only the vote at x+ε did; only the vote at x-ε did.
+    """
+
+    stream: StreamId
+    sigma: float
+    both: IntArray
+    first_only: IntArray
+    second_only: IntArray
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        for name in ("both", "first_only", "second_only"):
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
+        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+        _check_sigma(self.sigma)
+        for only in (self.first_only, self.second_only):
+            if only.shape != self.both.shape:
+                raise InputError(f"a pair tally cannot hold counts of shapes {self.both.shape} and {only.shape}")
+            _check_counts((self.both + only)[:-1], int((self.both + only)[-1]), n=self.pairs)
+        if (self.both < 0).any() or (self.first_only < 0).any() or (self.second_only < 0).any():
+            raise InputError("a tally cannot hold negative counts")
+
+    @property
+    def kind(self) -> TallyKind:
+        return TallyKind.PAIRS
+
+    @property
+    def pairs(self) -> int:
+        return _length(self.ranges)
+
+    @property
+    def n(self) -> int:
+        """Number of samples: two for every draw."""
+        return 2 * self.pairs
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.both.size) - 1
+
+    def one_sided(self, label: int) -> int:
+        """Pairs of which exactly one vote fell on `label`."""
+        return int(self.first_only[label] + self.second_only[label])
+
+    def neither(self, label: int) -> int:
+        """Pairs of which no vote fell on `label`."""
+        return self.pairs - int(self.both[label]) - self.one_sided(label)
+
+    def independent_votes(self) -> Tally:
+        """Votes of independent samples: those at x+ε only, because the two of a pair depend on each other."""
+        votes = self.both + self.first_only
+        return Tally(
+            stream=self.stream, sigma=self.sigma, counts=votes[:-1], invalid=int(votes[-1]), ranges=self.ranges
+        )
+
+    def __add__(self, other: AnyTally) -> PairTally:
+        if not isinstance(other, PairTally):
+            return NotImplemented
+        _check_mergeable(self, other)
+        return PairTally(
+            stream=self.stream,
+            sigma=self.sigma,
+            both=self.both + other.both,
+            first_only=self.first_only + other.first_only,
+            second_only=self.second_only + other.second_only,
+            ranges=self.ranges + other.ranges,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other, ("both", "first_only", "second_only"))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+GRADIENT_UNIT = 2.0**-18
+"""`GradientTally.sums` and `.products` are whole multiples of this: adding them is exact, in any order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientTally:
+    """Votes at x+σz together with sums of the standard normal z they were cast at, from which the gradient is bounded.
+
+    Samples 2j and 2j+1 form pair j; both are independent. Classes are put into groups, so that memory is
+    groups × dimension whatever the number of samples.
+
+    counts, invalid: votes of all samples, as in `Tally`. group: (num_classes + 1,) the group of each class, the last
+    place for samples without a finite answer; groups are 0 … g-1. sums: (2, g, dimension) int64: over the first
+    (second) samples of the pairs whose vote fell into the group, the sum of z, each coordinate rounded to a multiple
+    of GRADIENT_UNIT. products: (g,) int64: over the pairs with both votes in the group, the sum of z·z', each rounded
+    to a multiple of GRADIENT_UNIT.
+    """
+
+    stream: StreamId
+    sigma: float
+    counts: IntArray
+    invalid: int
+    group: IntArray
+    sums: IntArray
+    products: IntArray
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        for name in ("counts", "group", "sums", "products"):
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
+        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+        _check_counts(self.counts, self.invalid, n=self.n)
+        _check_sigma(self.sigma)
+        if any(bound % 2 for span in self.ranges for bound in span):
+            raise InputError("a gradient tally counts whole pairs: its ranges must begin and end at even counters")
+        groups = self.products.size
+        if (
+            self.group.shape != (self.num_classes + 1,)
+            or self.sums.ndim != 3
+            or self.sums.shape[:2] != (2, groups)
+            or set(self.group.tolist()) != set(range(groups))
+        ):
+            raise InputError(
+                f"a gradient tally of {self.num_classes} classes cannot hold groups {self.group.tolist()}, sums of "
+                f"shape {self.sums.shape} and products of shape {self.products.shape}"
+            )
+
+    @property
+    def kind(self) -> TallyKind:
+        return TallyKind.GRADIENTS
+
+    @property
+    def n(self) -> int:
+        """Number of samples, valid or not."""
+        return _length(self.ranges)
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.counts.size)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.sums.shape[2])
+
+    def independent_votes(self) -> Tally:
+        """Votes of independent samples: all of them."""
+        return Tally(stream=self.stream, sigma=self.sigma, counts=self.counts, invalid=self.invalid, ranges=self.ranges)
+
+    def own_group(self, label: int) -> int:
+        """The group that holds this class and nothing else (num_classes stands for samples without a finite answer)."""
+        group = int(self.group[label])
+        if int((self.group == group).sum()) != 1:
+            raise InputError(
+                f"the gradient of class {label} cannot be told from this tally: its votes were counted together with "
+                "those of other classes"
+            )
+        return group
+
+    def __add__(self, other: AnyTally) -> GradientTally:
+        if not isinstance(other, GradientTally):
+            return NotImplemented
+        _check_mergeable(self, other)
+        if not np.array_equal(self.group, other.group) or self.dimension != other.dimension:
+            raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
+        return GradientTally(
+            stream=self.stream,
+            sigma=self.sigma,
+            counts=self.counts + other.counts,
+            invalid=self.invalid + other.invalid,
+            group=self.group,
+            sums=self.sums + other.sums,
+            products=self.products + other.products,
+            ranges=self.ranges + other.ranges,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other, ("counts", "invalid", "group", "sums", "products"))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+AnyTally = Tally | PairTally | GradientTally
+
+
+@overload
+def merge(tallies: Iterable[Tally]) -> Tally: ...
+
+
+@overload
+def merge(tallies: Iterable[AnyTally]) -> AnyTally: ...
+
+
+def merge(tallies: Iterable[AnyTally]) -> AnyTally:
+    """Sum of one or more tallies of the same stream and kind."""
+    iterator = iter(tallies)
+    total = next(iterator, None)
+    if total is None:
+        raise InputError("there is nothing to merge: no tally was given")
+    for tally in iterator:
+        if tally.kind is not total.kind:
+            raise InputError(f"a tally of {total.kind} and a tally of {tally.kind} do not merge")
+        total = total + tally
+    return total
+
+
+def _read_only(values: IntArray) -> IntArray:
+    array = np.array(values, dtype=np.int64)
+    array.setflags(write=False)
+    return array
+
+
+def _length(ranges: tuple[tuple[int, int], ...]) -> int:
+    return sum(stop - start for start, stop in ranges)
+
+
+def _check_counts(counts: IntArray, invalid: int, *, n: int) -> None:
+    if counts.ndim != 1 or counts.size < 2:
+        raise InputError(f"a tally needs counts of at least two classes, not shape {counts.shape}")
+    if invalid < 0 or (counts < 0).any():
+        raise InputError("a tally cannot hold negative counts")
+    if int(counts.sum()) + invalid != n:
+        raise InputError(f"a tally of {n} samples cannot hold {int(counts.sum())} votes and {invalid} invalid ones")
+
+
+def _check_sigma(sigma: float) -> None:
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise InputError(f"a tally needs a positive finite sigma, not {sigma}")
+
+
+def _check_mergeable(one: AnyTally, other: AnyTally) -> None:
+    if (one.stream, one.sigma, one.num_classes) != (other.stream, other.sigma, other.num_classes):
+        raise InputError(
+            f"tallies of different streams do not merge: {one.stream}, sigma {one.sigma}, "
+            f"{one.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
+        )
+
+
+def _same(one: AnyTally, other: object, fields: tuple[str, ...]) -> bool:
+    return (
+        type(one) is type(other)
+        and all(getattr(one, name) == getattr(other, name) for name in ("stream", "sigma", "ranges"))
+        and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
+    )
+
+
+def _coalesce(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Sorted, touching ranges joined; overlapping ranges are refused because a sample would count twice."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if not 0 <= start < stop:
+            raise InputError(f"counter range [{start}, {stop}) is empty or negative")
+        if joined and start < joined[-1][1]:
+            raise InputError(f"counter ranges overlap at {start}: the same samples would be counted twice")
+        if joined and start == joined[-1][1]:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
