@@ -4,55 +4,105 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.errors import InputError
+
+if TYPE_CHECKING:
+    from smoothcert.runs.results import Results
 
 
 def recertify(
-    run: Annotated[Path, typer.Argument(help="A run directory made by `certify`.")],
-    alpha: Annotated[float | None, typer.Option("--alpha", help="The new error probability.")] = None,
+    run: Annotated[Path, typer.Argument(help="A run directory made by `certify`, or a log of Levine et al.")],
+    alpha: Annotated[float | None, typer.Option("--alpha", help="The new error probability (a log: 0.001).")] = None,
     n: Annotated[
         int | None,
         typer.Option(
             "--n",
-            help="Use N samples: the first N where N is 10, 20, 50, 100, …; else the last ones are thinned at random.",
+            help="Use N samples: the first N where N is 10, 20, 50, 100, …; else the last ones are thinned at random "
+            "(pairs and gradients: only where they were cut). For a log: how many samples it was made with.",
         ),
     ] = None,
     certificate: o.Certificates = None,
     best_of: o.BestOf = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Also store the result as a run of its own.")] = None,
+    sigma: Annotated[float | None, typer.Option("--sigma", help="For a log: the noise level it was made with.")] = None,
+    dimension: Annotated[
+        int | None, typer.Option("--dimension", help="For a second-order log that does not tell it: of an input.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also store the result, as a run of its own or a log.")
+    ] = None,
     radii: Annotated[str | None, typer.Option("--radii", help="Radii of the table, as in `table`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, as `table --json` does.")] = False,
 ) -> None:
-    """Recompute every radius of a run from its stored votes.
+    """Recompute every radius of a run from its stored tallies, or of a log from its raw counts.
 
-    Fix the settings you report before looking at the results: alpha does not cover the best of several.
+    Fix the settings you report before looking at the results: alpha does not cover the best of several, unless
+    --best-of shares it.
     """
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.summary import default_radii, parse_radii, summarise
     from smoothcert.analysis.tables import render, summary_table
     from smoothcert.cli.printing import terminal_width
-    from smoothcert.engines.recertify import recertify_run
-    from smoothcert.runs.results import Results
 
     wanted = o.certificate_text(certificate, best_of=best_of)
-    recertified = recertify_run(run, alpha=alpha, n=n, certificate=wanted)
+    if run.is_file():
+        if wanted is not None:
+            raise InputError("a log holds the counts of one certificate only: leave --certificate out")
+        results, notes = _log(run, alpha=alpha, n=n, sigma=sigma, dimension=dimension, out=out)
+    else:
+        if sigma is not None or dimension is not None:
+            raise InputError(f"--sigma and --dimension are for logs; {run} is no log, and a run knows them itself")
+        results, notes = _run(run, alpha=alpha, n=n, certificate=wanted, out=out)
+    chosen = default_radii(results) if radii is None else parse_radii(radii)
+    summaries = [summarise(one, radii=chosen) for one in results]
+    if as_json:
+        typer.echo(json.dumps([summary.to_json() for summary in summaries]))
+    else:
+        table = summary_table(summaries, notes=notes)
+        typer.echo(render(table, form=TableFormat.TEXT, width=terminal_width()))
+
+
+def _run(
+    run: Path, *, alpha: float | None, n: int | None, certificate: str | None, out: Path | None
+) -> tuple[list[Results], list[str]]:
+    from smoothcert.engines.recertify import recertify_run
+    from smoothcert.runs.load import carried_certificates
+    from smoothcert.runs.results import Results
+
+    recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate)
     if out is not None:
         recertified.save(out)
-    parameters = recertified.parameters
-    expected = parameters.get("inputs")
-    results = Results.from_points(
-        recertified.points, name=(out or run).name, alpha=parameters["alpha"], expected=expected
-    )
-    summary = summarise(results, radii=default_radii([results]) if radii is None else parse_radii(radii))
-    if as_json:
-        typer.echo(json.dumps([summary.to_json()]))
-    else:
-        notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
-        if results.unfinished is not None:
-            notes.append(results.unfinished)
-        table = summary_table([summary], notes=notes)
-        typer.echo(render(table, form=TableFormat.TEXT, width=terminal_width()))
+    parameters, name = recertified.parameters, (out or run).name
+    results = [
+        Results.from_points(
+            recertified.points,
+            name=name if one is None else f"{name}@{one}",
+            alpha=parameters["alpha"],
+            expected=parameters.get("inputs"),
+            certificate=one,
+        )
+        for one in carried_certificates(parameters["certificate"])
+    ]
+    notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
+    if results[0].unfinished is not None:
+        notes.append(results[0].unfinished)
+    return results, notes
+
+
+def _log(
+    log: Path, *, alpha: float | None, n: int | None, sigma: float | None, dimension: int | None, out: Path | None
+) -> tuple[list[Results], list[str]]:
+    from smoothcert.engines.recertify_log import USUAL_ALPHA, recertify_log
+    from smoothcert.runs.tsv import write_cohen_tsv
+
+    if sigma is None or n is None:
+        raise InputError(f"{log} is a log, which says neither its noise level nor its samples: give --sigma and --n")
+    alpha = USUAL_ALPHA if alpha is None else alpha
+    recertified = recertify_log(log, sigma=sigma, n=n, alpha=alpha, dimension=dimension)
+    if out is not None:
+        write_cohen_tsv(recertified.results, out)
+    return [recertified.results], [f"alpha {alpha:g}, n {n}, {recertified.certificate}", *recertified.notes]

@@ -1,7 +1,8 @@
 """Bounds on sampled quantities, each with the probability of being wrong it was given."""
 
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
-from smoothcert.statistics.budget import split_alpha
+from smoothcert.statistics.budget import equal_share, split_alpha
+from smoothcert.statistics.gradient import pair_product_margin
 from smoothcert.statistics.proofs import Proven, prove
 from smoothcert.statistics.thinning import first_samples
 from smoothcert.statistics.votes import plurality, significant_plurality
@@ -11,7 +12,9 @@ __all__ = [
     "check_alpha",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
+    "equal_share",
     "first_samples",
+    "pair_product_margin",
     "plurality",
     "prove",
     "sign_test_p_value",
