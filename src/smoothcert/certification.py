@@ -123,7 +123,6 @@ def _decide(certificate: Certificate, proven: Proven, sigmas: FloatArray) -> _De
 def _verdict(tally: AnyTally, label: int, decision: _Decision, at: int, *, spent: Mapping[Proof, float]) -> Verdict:
     certificate, radius = decision.certificate, float(decision.radii[at])
     certified = radius > 0
-    votes = tally.independent_votes()
     bounds = Bounds(
         label=label,
         quantities={
@@ -143,9 +142,13 @@ def _verdict(tally: AnyTally, label: int, decision: _Decision, at: int, *, spent
         radius=radius,
         norm=certificate.norm,
         outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
-        reason="" if certified else f"{int(votes.counts[label])} of {votes.n} votes for class {label} prove nothing",
+        reason="" if certified else _too_little(tally.independent_votes(), label),
         bounds=bounds,
     )
+
+
+def _too_little(votes: Tally, label: int) -> str:
+    return f"{int(votes.counts[label])} of {votes.n} votes for class {label} prove nothing"
 
 
 def _failure(selection: Tally, certificate: Certificate) -> Verdict:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.records import FloatArray, GradientTally
@@ -18,6 +19,9 @@ from smoothcert.tallies import GRADIENT_UNIT
 
 _DOT_ERROR = 1e-12
 """Relative to the product of the norms; a float64 scalar product of a million terms is far better."""
+
+# Shares of α in `halves_norm_upper`: two events with signs; two events and one bound with the rare side.
+_SIGNS_SHARE, _EVENT_SHARE, _RARE_SHARE = 0.25, 0.2, 0.1
 
 
 def gradient_from_pairs(tallies: Sequence[GradientTally], labels: Sequence[int], alpha: float) -> FloatArray:
@@ -55,13 +59,7 @@ def gradient_from_halves(tallies: Sequence[GradientTally], labels: Sequence[int]
     Each is wrong with probability at most α. The error in ‖μ‖² is about sqrt(d)/k, so the number of samples needed
     grows like sqrt(d). See `halves_norm_upper` for the statement and its proof. Rounded up.
     """
-    return np.array(
-        [
-            _norm_upper(tally, tally.own_group(label), rare=False, votes=int(tally.counts[label]), alpha=alpha)
-            / tally.sigma
-            for tally, label in zip(tallies, labels, strict=True)
-        ]
-    )
+    return _halves_upper(tallies, labels, rare=False, alpha=alpha)
 
 
 def gradients_of_every_class(
@@ -80,40 +78,46 @@ def gradients_of_every_class(
     top = clopper_pearson_lower([v[c] for v, c in zip(votes, labels, strict=True)], n, alpha=share)
     others = [[c for c in range(classes) if c != label] for label in labels]
     other_votes = np.array([v[rest] for v, rest in zip(votes, others, strict=True)]).T
-    other_gradient = [
-        [_norm_upper(t, t.own_group(c), rare=True, votes=int(v[c]), alpha=share) / t.sigma for c in rest]
-        for t, v, rest in zip(tallies, votes, others, strict=True)
-    ]
+    other_gradient = [_halves_upper(tallies, row, rare=True, alpha=share) for row in zip(*others, strict=True)]
     return (
         top,
         gradient_from_halves(tallies, labels, share),
         clopper_pearson_upper(other_votes, n, alpha=share),
-        np.array(other_gradient).T,
+        np.array(other_gradient),
     )
 
 
-def _norm_upper(tally: GradientTally, group: int, *, rare: bool, votes: int, alpha: float) -> float:
-    """`halves_norm_upper` for the class in that group. rare: the class itself is the rare side, not its complement."""
-    inside = tally.sums[:, group].astype(np.float64) * GRADIENT_UNIT
-    outside = (tally.sums.sum(axis=1) - tally.sums[:, group]).astype(np.float64) * GRADIENT_UNIT
-    half = tally.n // 2
-    return halves_norm_upper(
-        (inside if rare else outside) / half,
-        (outside if rare else inside) / half,
-        rare_votes=votes if rare else tally.n - votes,
-        half=half,
-        alpha=alpha,
-    )
+def _halves_upper(tallies: Sequence[GradientTally], classes: Sequence[int], *, rare: bool, alpha: float) -> FloatArray:
+    """`halves_norm_upper` for one class of each tally, in units of 1/length. rare: the class itself is the rare side,
+    not its complement. Returns (m,).
+    """
+    votes = [np.append(tally.counts, tally.invalid)[c] for tally, c in zip(tallies, classes, strict=True)]
+    rare_votes = [v if rare else tally.n - v for tally, v in zip(tallies, votes, strict=True)]
+    most = rare_probability_upper(rare_votes, [tally.n // 2 for tally in tallies], alpha=alpha)
+    bounds = []
+    for tally, c, q in zip(tallies, classes, most, strict=True):
+        half, group = tally.n // 2, tally.own_group(c)
+        inside, outside = tally.sums[:, group], np.delete(tally.sums, group, axis=1).sum(axis=1)
+        few, many = (inside, outside) if rare else (outside, inside)
+        unit = GRADIENT_UNIT / half
+        norm = halves_norm_upper(few * unit, many * unit, rare_upper=float(q), half=half, alpha=alpha)
+        bounds.append(norm / tally.sigma)
+    return np.array(bounds)
 
 
-def halves_norm_upper(rare: FloatArray, common: FloatArray, *, rare_votes: int, half: int, alpha: float) -> float:
+def rare_probability_upper(rare_votes: ArrayLike, half: ArrayLike, *, alpha: float) -> FloatArray:
+    """The bound q on the probability of the rare event that `halves_norm_upper` pays for out of its α."""
+    return clopper_pearson_upper(rare_votes, 2 * np.asarray(half), alpha=_RARE_SHARE * alpha)
+
+
+def halves_norm_upper(rare: FloatArray, common: FloatArray, *, rare_upper: float, half: int, alpha: float) -> float:
     """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions; wrong with
     probability at most α.
 
     rare, common: (2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
     and over the samples not in A; which of the two is called rare is fixed in advance. E[z] = 0, so the two have
-    opposite means. rare_votes: samples in the rare event, of all 2k. Coordinates of z may have been rounded to
-    multiples of GRADIENT_UNIT. Rounded up.
+    opposite means. rare_upper: the bound of `rare_probability_upper` from the same samples. Coordinates of z may have
+    been rounded to multiples of GRADIENT_UNIT. Rounded up.
 
     **One direction.** Let X = s z with s = s(z), |s| ≤ 1, E X = ±μ, and u a unit vector that does not depend on the
     samples; g = z·u is standard normal, W = X·u = s g. For λ > 0 put k(y) = e^{-y} - 1 + y ≥ 0. Then E e^{-λW} =
@@ -136,10 +140,9 @@ def halves_norm_upper(rare: FloatArray, common: FloatArray, *, rare_votes: int, 
     supremum of E[ℓ 1_N] over the events of the true probability, so τ is at least the τ* of the truth. Rounding z moves
     either mean by at most sqrt(d)·GRADIENT_UNIT/2, which is added to τ.
     """
-    q = float(clopper_pearson_upper(rare_votes, 2 * half, alpha=0.1 * alpha))
     rounding = 0.5 * GRADIENT_UNIT * math.sqrt(rare.shape[1])
-    by_signs = _two_halves(0.5 * (rare - common), _signs_margin(half, alpha=0.25 * alpha) + rounding)
-    by_rare = _two_halves(rare, _rare_margin(half, q, alpha=0.2 * alpha) + rounding)
+    by_signs = _two_halves(0.5 * (rare - common), _signs_margin(half, alpha=_SIGNS_SHARE * alpha) + rounding)
+    by_rare = _two_halves(rare, _rare_margin(half, rare_upper, alpha=_EVENT_SHARE * alpha) + rounding)
     return min(by_signs, by_rare)
 
 
