@@ -98,9 +98,8 @@ def _halves_upper(tallies: Sequence[GradientTally], classes: Sequence[int], *, r
     for tally, c, q in zip(tallies, classes, most, strict=True):
         half, group = tally.n // 2, tally.own_group(c)
         inside, outside = tally.sums[:, group], np.delete(tally.sums, group, axis=1).sum(axis=1)
-        few, many = (inside, outside) if rare else (outside, inside)
-        unit = GRADIENT_UNIT / half
-        norm = halves_norm_upper(few * unit, many * unit, rare_upper=float(q), half=half, alpha=alpha)
+        sides = np.array([inside, outside] if rare else [outside, inside]) * (GRADIENT_UNIT / half)
+        norm = halves_norm_upper(sides[0], sides[1], rare_upper=float(q), half=half, alpha=alpha)
         bounds.append(norm / tally.sigma)
     return np.array(bounds)
 
