@@ -368,3 +368,13 @@ def test_gradients_of_too_many_classes_are_refused() -> None:
 def test_bad_settings(settings: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         digits().certify(DIGITS, **{"n": 100, **settings})
+
+
+@pytest.mark.parametrize("certificate", ["dipole", "dipole-multi-class", "second-order", "second-order-multi-class"])
+def test_a_radius_does_not_depend_on_the_company(certificate: str) -> None:
+    """Inputs are certified many at once; whoever recomputes one alone must find the same bits."""
+    points = digits(sigma=0.15).certify(np.concatenate([DIGITS] * 8), n=400, alpha=0.05, certificate=certificate)
+    portfolio = get_portfolio(certificate)
+    together = [point.verdict for point in recertify_points(points, portfolio, alpha=0.05)]
+    assert sum(verdict.radius > 0 for verdict in together) > 5
+    assert [recertify_points([point], portfolio, alpha=0.05)[0].verdict for point in points] == together
