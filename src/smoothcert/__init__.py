@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from smoothcert.certificates import CERTIFICATES, get_certificate
+    from smoothcert.certificates import CERTIFICATES, Portfolio, get_certificate, get_portfolio
     from smoothcert.data import load_dataset
     from smoothcert.errors import SmoothcertError
     from smoothcert.models import as_classifier, load_classifier
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
         Bound,
         Bounds,
         CertifiedPoint,
+        GradientTally,
         Guarantee,
         Norm,
         Outcome,
+        PairTally,
+        Proof,
         Quantity,
         RunManifest,
         Stage,
         StreamId,
         Tally,
+        Verdict,
     )
     from smoothcert.smoothed import SmoothedClassifier
 
@@ -32,7 +36,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "CERTIFICATES": "certificates",
+    "Portfolio": "certificates",
     "get_certificate": "certificates",
+    "get_portfolio": "certificates",
     "load_dataset": "data",
     "SmoothcertError": "errors",
     "as_classifier": "models",
@@ -40,14 +46,18 @@ _HOMES = {
     "Bound": "records",
     "Bounds": "records",
     "CertifiedPoint": "records",
+    "GradientTally": "records",
     "Guarantee": "records",
     "Norm": "records",
     "Outcome": "records",
+    "PairTally": "records",
+    "Proof": "records",
     "Quantity": "records",
     "RunManifest": "records",
     "Stage": "records",
     "StreamId": "records",
     "Tally": "records",
+    "Verdict": "records",
     "SmoothedClassifier": "smoothed",
 }
 
@@ -56,9 +66,13 @@ __all__ = [
     "Bound",
     "Bounds",
     "CertifiedPoint",
+    "GradientTally",
     "Guarantee",
     "Norm",
     "Outcome",
+    "PairTally",
+    "Portfolio",
+    "Proof",
     "Quantity",
     "RunManifest",
     "SmoothcertError",
@@ -66,8 +80,10 @@ __all__ = [
     "Stage",
     "StreamId",
     "Tally",
+    "Verdict",
     "as_classifier",
     "get_certificate",
+    "get_portfolio",
     "load_classifier",
     "load_dataset",
 ]

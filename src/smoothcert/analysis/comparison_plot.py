@@ -4,7 +4,6 @@ radius grew or shrank, and for how many inputs. In the terminal and as a figure.
 
 from __future__ import annotations
 
-import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smoothcert.analysis.comparison import Comparison
-from smoothcert.analysis.options import PlotKind
-from smoothcert.analysis.plots import _DOTS_PER_INCH, _METADATA, COLOURS, SUFFIXES, _matplotlib
+from smoothcert.analysis.figures import COLOURS, check_figure_path, written_figure
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray, IntArray, Norm
-from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -116,15 +113,13 @@ def text_histogram(comparison: Comparison, *, bins: str | None = None) -> str:
 
 def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = None, title: str | None = None) -> None:
     """Draw the histogram and write it to `path`, whose suffix says the format. An existing figure is replaced."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in {path.suffix or 'nothing'}; expected {', '.join(SUFFIXES)}")
+    check_figure_path(path)
     if not comparison.both.any():
         raise RunError(
             f"{comparison.name_a} and {comparison.name_b} certify no input as the same class: there is no ratio to draw"
         )
     found = histogram(comparison, bin_edges(comparison, bins=bins, most=BINS_IN_FIGURE))
-    with _matplotlib() as new_figure:
-        figure = new_figure(1, PlotKind.ACCURACY)
+    with written_figure(path) as figure:
         heading = title or _title(comparison)
         top = 0.87 if "\n" in heading else 0.92
         axes = figure.add_axes((0.1, 0.18, 0.87, top - 0.18))
@@ -138,10 +133,6 @@ def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = No
         axes.grid(visible=False, axis="x")
         axes.legend(handles=[larger, unchanged, smaller, mean], loc="upper right", fontsize=8)
         axes.set_title(heading, fontsize=11)
-        content = io.BytesIO()
-        suffix = path.suffix.lower()
-        figure.savefig(content, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=_METADATA[suffix])
-    write_atomically(path, content.getvalue(), overwrite=True)
 
 
 def _parse_bins(text: str) -> FloatArray:

@@ -1,14 +1,8 @@
-"""Figures of results, written as png, svg or pdf. The same results give the same bytes, whenever and wherever
-drawn.
-
-matplotlib's Figure is used directly: pyplot would start a window system's machinery, and costs half a second.
-"""
+"""Figures of results: certified accuracy, envelopes, p_A, classes."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,49 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from smoothcert.analysis import metrics
+from smoothcert.analysis.figures import COLOURS, check_figure_path, written_figure
 from smoothcert.analysis.options import BoundChoice, PlotKind
-from smoothcert.errors import InputError, MissingExtraError, RunError
+from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray, Norm
-from smoothcert.runs.files import write_atomically
 from smoothcert.runs.results import Results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, told apart with every kind of colour vision; yellow is left out, too faint on
-# white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 # A run beyond the palette repeats a colour with another dash, so that no two look the same up to 28 runs.
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
-SUFFIXES = (".png", ".svg", ".pdf")
-_DOTS_PER_INCH = 160
 _MOST_CLASS_BARS = 120
 _P_A_BINS = 40
-# Without these a file holds the date it was drawn and random identifiers.
-_METADATA: dict[str, dict[str, None]] = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
-_STYLE: Any = {
-    "svg.hashsalt": "smoothcert",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "legend.facecolor": "#ffffff",
-    "legend.edgecolor": "none",
-    "legend.framealpha": 0.85,
-    "pdf.fonttype": 42,
-}
-
 
 Corner = Literal["upper left", "upper right"]
 
@@ -92,12 +56,11 @@ def draw(
     """
     if not runs:
         raise InputError("no run was given: at least one is needed to draw a figure")
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name} ends in {path.suffix or 'nothing'}; expected {', '.join(SUFFIXES)}")
+    check_figure_path(path)
     if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
         raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
-    with _matplotlib() as new_figure:
-        figure = new_figure(len(runs), kind)
+    wide = kind is PlotKind.CLASSES and len(runs) > 2
+    with written_figure(path, size=(8.4, 4.2) if wide else (6.4, 4.2)) as figure:
         bottom, top = 0.13 if bound is None else 0.17, 0.91 if title else 0.96
         axes = figure.add_axes((0.1, bottom, 0.87, top - bottom))
         _DRAWERS[kind](axes, runs, bound)
@@ -105,27 +68,6 @@ def draw(
             figure.text(0.97, 0.015, _bound_caption(bound, kind), ha="right", fontsize=7, color="#444444")
         if title:
             axes.set_title(title, fontsize=11)
-        content = io.BytesIO()
-        suffix = path.suffix.lower()
-        figure.savefig(content, format=suffix[1:], dpi=_DOTS_PER_INCH, metadata=_METADATA[suffix])
-    write_atomically(path, content.getvalue(), overwrite=True)
-
-
-@contextmanager
-def _matplotlib() -> Iterator[Callable[[int, PlotKind], Figure]]:
-    """Import matplotlib, set the style for the time of drawing, and hand out a maker of figures."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plot", "drawing figures") from error
-
-    def new_figure(num_runs: int, kind: PlotKind) -> Figure:
-        wide = kind is PlotKind.CLASSES and num_runs > 2
-        return Figure(figsize=(8.4, 4.2) if wide else (6.4, 4.2))
-
-    with matplotlib.rc_context(_STYLE):
-        yield new_figure
 
 
 def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:

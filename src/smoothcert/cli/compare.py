@@ -65,9 +65,9 @@ def compare(
     printed = _printed(comparison, form=form, digits=digits, bins=bins, inputs=inputs)
     if output is not None:
         from smoothcert.analysis.comparison_plot import draw_comparison
-        from smoothcert.cli.plot import _spare_matplotlib_its_documentation
+        from smoothcert.analysis.figures import spare_matplotlib_its_documentation
 
-        _spare_matplotlib_its_documentation()
+        spare_matplotlib_its_documentation()
         draw_comparison(comparison, output, bins=bins, title=title)
     typer.echo(printed)
     if form is TableFormat.CSV:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Annotated
 
@@ -26,12 +25,13 @@ def plot(
 ) -> None:
     """Draw certified accuracy against radius, the envelope over runs, the distribution of p_A, or accuracy by class."""
     # Here and not above: `smoothcert --help` should not wait for numpy.
+    from smoothcert.analysis.figures import spare_matplotlib_its_documentation
     from smoothcert.analysis.metrics import common_inputs
     from smoothcert.analysis.plots import draw
     from smoothcert.runs.load import load_all
 
     results = load_all(runs)
-    _spare_matplotlib_its_documentation()
+    spare_matplotlib_its_documentation()
     draw(
         common_inputs(results) if common else results,
         output,
@@ -40,14 +40,3 @@ def plot(
         bound=None if bound is None else BoundChoice(method=bound, rho=rho, alpha=alpha),
     )
     typer.echo(f"wrote {output}")
-
-
-def _spare_matplotlib_its_documentation() -> None:
-    """When imported, matplotlib writes a docstring for every setter of every artist: a third of the time it takes.
-
-    This process draws one figure and leaves; nobody will read them.
-    """
-    with contextlib.suppress(ImportError, AttributeError):
-        from matplotlib.artist import Artist
-
-        Artist._update_set_signature_and_docstring = classmethod(lambda cls: None)  # type: ignore[attr-defined]
