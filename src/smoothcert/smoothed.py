@@ -27,7 +27,8 @@ from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batc
 from smoothcert.sampling.sampler import Progress
 from smoothcert.statistics import plurality
 
-_MOST_GRADIENT_COORDINATES = 4_000_000
+_MOST_GRADIENT_SUMS = 8_000_000
+"""Pairs of sums a worker holds at once: 128 MB."""
 
 
 class SmoothedClassifier:
@@ -169,12 +170,12 @@ class SmoothedClassifier:
         portfolio = get_portfolio(certificate)
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
-        self._check_memory(portfolio, inputs)
+        most = self._inputs_at_once(portfolio, inputs, n)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
             selection = self._select(inputs, group, indices, n0, progress)
             selecting = (time.perf_counter() - began) / len(group)
-            for rows in self._shards(group, n):
+            for rows in self._shards(group, n, most=most):
                 if all(indices[row] in done for row in rows):
                     continue
                 began = time.perf_counter()
@@ -226,17 +227,20 @@ class SmoothedClassifier:
         winner = plurality(selection) or 0
         return tuple(0 if place == winner else 1 for place in places)
 
-    def _check_memory(self, portfolio: Portfolio, inputs: InputArray) -> None:
-        """Refuse gradient sums that would not fit: they take 16 bytes per group, coordinate and segment."""
-        if portfolio.tally is not TallyKind.GRADIENTS:
-            return
+    def _inputs_at_once(self, portfolio: Portfolio, inputs: InputArray, n: int) -> int | None:
+        """How many inputs the sums of gradients leave room for: 16 bytes per group, coordinate and segment; None: any."""
+        kind = portfolio.tally
+        if kind is not TallyKind.GRADIENTS:
+            return None
         groups = self.classifier.num_classes + 1 if portfolio.every_class else 2
         size = int(np.prod(inputs.shape[1:]))
-        if groups * size > _MOST_GRADIENT_COORDINATES:
+        room = _MOST_GRADIENT_SUMS // (groups * size * len(segments(n, kind)))
+        if room < 1:
             raise InputError(
                 f"{portfolio} needs the gradients of {groups} groups of classes in {size} dimensions, which takes too "
                 "much memory; use second-order, which needs that of one class only, or dipole, which needs none"
             )
+        return room
 
     def group_size(self, samples: int) -> int:
         """How many inputs are sampled together when each takes this many samples (the batch size must be known)."""
@@ -298,8 +302,8 @@ class SmoothedClassifier:
         tallies = sampler.tally(inputs, requests, progress=progress)
         return {row: tallies[i * len(ranges) : (i + 1) * len(ranges)] for i, row in enumerate(rows)}
 
-    def _shards(self, rows: Sequence[int], samples: int) -> list[Sequence[int]]:
-        size = self.group_size(samples)
+    def _shards(self, rows: Sequence[int], samples: int, *, most: int | None = None) -> list[Sequence[int]]:
+        size = min(self.group_size(samples), most or len(rows))
         return [rows[at : at + size] for at in range(0, len(rows), size)]
 
     def _prepare(

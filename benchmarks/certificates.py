@@ -1,0 +1,76 @@
+"""How long the arithmetic of a certificate takes for 10000 inputs, without the model.
+
+python benchmarks/certificates.py
+
+`radius` is the theorem alone, from bounds to radii. `in all` begins at the tallies: class, bounds, radii and records.
+The time of `gaussian` in the same run is the yardstick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from smoothcert.certificates import CERTIFICATES, get_portfolio
+from smoothcert.certification import Votes, certify_votes
+from smoothcert.records import AnyTally, GradientTally, PairTally, Stage, StreamId, Tally, TallyKind
+from smoothcert.statistics import prove
+
+INPUTS, SAMPLES, DIMENSION, ROUNDS = 10_000, 100_000, 49, 3
+NAMES = ("gaussian", "gaussian-two-class", "dipole", "dipole-separate", "second-order", "second-order-pairs")
+
+
+def tally(kind: TallyKind, index: int, generator: np.random.Generator) -> AnyTally:
+    """Votes for two classes, as a classifier with curved boundaries would cast them."""
+    stream = StreamId(seed=0, index=index, stage=Stage.ESTIMATION)
+    p = generator.uniform(0.5, 0.999)
+    if kind is TallyKind.PAIRS:
+        one_sided = p * (1.0 - p)
+        shares = [p * p, one_sided, one_sided, (1.0 - p) ** 2]
+        both, first, second, neither = generator.multinomial(SAMPLES // 2, shares)
+        counts = [np.array(row) for row in ([both, neither, 0], [first, second, 0], [second, first, 0])]
+        return PairTally(stream, 0.25, *counts, ranges=((0, SAMPLES // 2),))
+    hits = int(generator.binomial(SAMPLES, p))
+    votes = np.array([hits, SAMPLES - hits])
+    if kind is TallyKind.VOTES:
+        return Tally(stream, 0.25, votes, invalid=0, ranges=((0, SAMPLES),))
+    sums = (generator.normal(size=(2, 2, DIMENSION)) * np.sqrt(SAMPLES / 4) * 2**18).astype(np.int64)
+    return GradientTally(stream, 0.25, votes, 0, np.array([0, 1, 1]), sums, np.array([0, 0]), ranges=((0, SAMPLES),))
+
+
+def best(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main() -> None:
+    generator = np.random.default_rng(0)
+    kinds = {get_portfolio(name).tally for name in NAMES}
+    tallies = {kind: [tally(kind, index, generator) for index in range(INPUTS)] for kind in kinds}
+    chosen = [
+        Tally(StreamId(0, index, Stage.SELECTION), 0.25, np.array([90, 10]), 0, ((0, 100),)) for index in range(INPUTS)
+    ]
+    yardstick = None
+    print(f"{INPUTS} inputs, n = {SAMPLES}, dimension {DIMENSION}; best of {ROUNDS}\n")
+    print(f"{'certificate':20}  {'radius':>8}  {'in all':>8}  in all / gaussian")
+    for name in NAMES:
+        portfolio, certificate = get_portfolio(name), CERTIFICATES[name]
+        sampled = tallies[portfolio.tally]
+        proven = prove(sampled, [0] * INPUTS, certificate.proofs, alpha=0.001)
+        values = {q: v for proof in certificate.proofs for q, v in proven.values[proof].items()}
+        sigma = np.full(INPUTS, 0.25)
+        votes = [Votes(i, 0, chosen[i], (sampled[i],), 0.0) for i in range(INPUTS)]
+        theorem = best(lambda: certificate.radius(values, sigma=sigma))  # noqa: B023
+        whole = best(lambda: certify_votes(votes, portfolio, alpha=0.001))  # noqa: B023
+        yardstick = yardstick or whole
+        print(f"{name:20}  {theorem:7.3f}s  {whole:7.3f}s  {whole / yardstick:5.1f}")
+
+
+if __name__ == "__main__":
+    main()
