@@ -41,6 +41,7 @@ from smoothcert.statistics import (
     prove,
     sign_test_p_value,
     significant_plurality,
+    split_alpha,
 )
 
 _USEFUL_N = 100_000
@@ -77,6 +78,14 @@ def certify_votes(votes: Sequence[Votes], portfolio: Portfolio, *, alpha: float)
         _point(item, total, judged.get(i) or [_failure(item.selection, one) for one in portfolio.certificates])
         for i, (item, total) in enumerate(zip(votes, totals, strict=True))
     ]
+
+
+def alpha_split(portfolio: Portfolio, *, alpha: float) -> dict[str, dict[str, float]]:
+    """What each proof may cost, by what is bounded together: one certificate, or the best of several."""
+    return {
+        str(choice): {proof.value: share for proof, share in split_alpha(alpha, choice.proofs).items()}
+        for choice in portfolio.alternatives()
+    }
 
 
 def _judge(

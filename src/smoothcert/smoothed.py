@@ -228,7 +228,7 @@ class SmoothedClassifier:
         return tuple(0 if place == winner else 1 for place in places)
 
     def _inputs_at_once(self, portfolio: Portfolio, inputs: InputArray, n: int) -> int | None:
-        """How many inputs the sums of gradients leave room for: 16 bytes per group, coordinate and segment; None: any."""
+        """How many inputs the sums of gradients leave room for, at 16 bytes per group, coordinate and segment."""
         kind = portfolio.tally
         if kind is not TallyKind.GRADIENTS:
             return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_type_hints
 
 from smoothcert.certificates import get_portfolio
-from smoothcert.certification import check_can_certify, check_can_predict
+from smoothcert.certification import alpha_split, check_can_certify, check_can_predict
 from smoothcert.data import (
     Dataset,
     ProgressCallback,
@@ -209,7 +209,8 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         "independent_noise": True,
     }
     if job.task == "certify":
-        parameters |= {"n0": job.n0, "certificate": job.certificate}
+        split = alpha_split(get_portfolio(job.certificate), alpha=job.alpha)
+        parameters |= {"n0": job.n0, "certificate": job.certificate, "alpha_split": split}
     return RunManifest(
         task=job.task,
         parameters=parameters,

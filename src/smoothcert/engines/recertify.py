@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.certificates import Portfolio, get_portfolio
-from smoothcert.certification import check_can_certify, recertify_points
+from smoothcert.certification import alpha_split, check_can_certify, recertify_points
 from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.records import CertifiedPoint, RunManifest, Stage, TallyKind
 from smoothcert.runs.manifest import code_digest, environment
@@ -64,6 +64,7 @@ def recertify_run(
     portfolio = get_portfolio(parameters["certificate"])
     _check_kind(points, portfolio, path)
     check_can_certify(portfolio, n=parameters["n"], alpha=parameters["alpha"])
+    parameters["alpha_split"] = alpha_split(portfolio, alpha=parameters["alpha"])
     points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n)
     return Recertified(points=points, parameters=parameters, source=manifest)
 
