@@ -2,8 +2,8 @@
 
 For every input the two counts are binomial with the same p if and only if the same network was fed the same image with
 the same noise law. The test: z = (ours - theirs)/sqrt(2 n p(1-p)), p pooled; under that hypothesis the sum of z² over
-the inputs is chi-square distributed. It is refused at a false-alarm rate of 1e-6 per method. For the gradient estimate the
-variance of z·z' 1[both votes] is taken as d p². A network fed images that are one pixel off fails by far.
+the inputs is chi-square distributed. It is refused at a false-alarm rate of 1e-6 per method. For the gradient estimate
+the variance of z·z' 1[both votes] is taken as d p². A network fed images that are one pixel off fails by far.
 """
 
 from collections.abc import Callable
