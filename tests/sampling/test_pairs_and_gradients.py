@@ -356,6 +356,27 @@ def test_the_device_path_counts_like_the_host_path(kind: TallyKind, nan_above: f
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_device_path_sees_the_same_bits(kind: TallyKind) -> None:
+    """A vote that hangs on every bit of its input: nothing can be off by a rounding error and go unnoticed."""
+    torch = pytest.importorskip("torch")
+
+    def from_bits(batch: np.ndarray) -> np.ndarray:
+        return batch.view(np.int32).reshape(len(batch), -1).sum(axis=1, dtype=np.int64) % (CLASSES + 1)
+
+    class OnDevice(Probe):
+        device = torch.device("cpu")
+
+        def classify_tensor(self, batch):  # type: ignore[no-untyped-def]
+            return batch.view(torch.int32).flatten(1).sum(dim=1) % (CLASSES + 1)
+
+    x = inputs(2)
+    wanted = [request(kind, row, stop=300, group=ALONE) for row in range(2)]
+    host = Sampler(Probe(answer=from_bits), batch=50).tally(x, wanted)
+    assert Sampler(OnDevice(concurrency=1), batch=64).tally(x, wanted) == host
+    assert all(tally.independent_votes().counts.min() > 20 for tally in host)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_device_path_reports_stray_votes(kind: TallyKind) -> None:
     torch = pytest.importorskip("torch")
 
