@@ -101,6 +101,7 @@ def test_a_certificate_of_ones_own() -> None:
         ("best-of(dipole)", False, "the best of one certificate is that one"),
         ("dipole,second-order", False, "dipole and second-order cannot share their samples"),
         ("best-of(gaussian,second-order-pairs,dipole-multi-class)", False, "cannot share their samples"),
+        ("dipole,second-order-multi-class", False, "cannot share their samples"),
     ],
 )
 def test_what_cannot_be_computed_together(chosen: str | list[str], best_of: bool, message: str) -> None:
