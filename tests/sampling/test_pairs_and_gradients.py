@@ -423,3 +423,12 @@ def test_memory_of_gradients_is_a_few_batches() -> None:
 
 def test_memory_of_gradients_does_not_grow_with_n() -> None:
     assert peak_bytes(40_000, batch=64) < 1.05 * peak_bytes(10_000, batch=64) + 20_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batch_size_changes_nothing_for_large_inputs_either(kind: TallyKind) -> None:
+    """Scalar products of long vectors are added up in pieces, which must not depend on how many there are."""
+    probe = Probe(answer=lambda noisy: (noisy[:, :9].sum(axis=1) > 4.5).astype(np.int64))
+    x = np.full((1, LARGE), 0.5, dtype=np.float32)
+    found = [Sampler(probe, batch=batch).tally(x, [request(kind, stop=300)]) for batch in (2, 7, 64, 1000)]
+    assert all(tallies == found[0] for tallies in found)
