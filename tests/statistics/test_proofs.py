@@ -151,3 +151,10 @@ def test_the_split_never_exceeds_alpha(alpha: float, proofs: set[Proof]) -> None
     shares = split_alpha(alpha, sorted(proofs))
     assert shares.keys() == proofs
     assert sum(map(Fraction, shares.values())) <= Fraction(alpha)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("alpha", [0.0, -0.1, float("nan")])
+def test_an_alpha_that_is_none_cannot_be_shared(alpha: float) -> None:
+    with pytest.raises(InputError, match="alpha"):
+        equal_share(alpha, 7)
