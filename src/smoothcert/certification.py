@@ -246,58 +246,58 @@ def check_samples(name: str, count: int, *, least: int = 1) -> None:
         )
 
 
-def check_can_certify(portfolio: Portfolio, *, n: int, alpha: float, n0: int | None = None) -> None:
+def check_can_certify(
+    portfolio: Portfolio, *, n: int, alpha: float, n0: int | None = None, num_classes: int = 2
+) -> None:
     """Refuse an n at which even unanimous votes prove nothing, and say the smallest n that can.
 
-    n0, where given, must be able to choose a class.
+    n0, where given, must be able to choose a class. num_classes: as far as it is known; α is split over all of them by
+    some certificates.
     """
     check_alpha(alpha)
     if n0 is not None:
         check_samples("n0", n0)
     check_samples("n", n)
     paired = portfolio.tally is not TallyKind.VOTES
-    if paired and n % 2:
-        raise InputError(f"n={n} is odd: {portfolio} takes its samples in pairs; use n={n + 1}")
     for choice in portfolio.alternatives():
-        if _unanimous_radius(choice, n, alpha) > 0:
+        odd = paired and n % 2 == 1
+        if not odd and _unanimous_radius(choice, n, alpha, num_classes) > 0:
             continue
-        candidates = range(n + 1 + paired, _SEARCH_LIMIT, 1 + paired)
-        smallest = next((m for m in candidates if _unanimous_radius(choice, m, alpha) > 0), None)
-        raise InputError(_too_few(choice, n=n, alpha=alpha, smallest=smallest))
+        candidates = range(n + 2 - (n % 2), _SEARCH_LIMIT, 2) if paired else range(n + 1, _SEARCH_LIMIT)
+        enough = next((m for m in candidates if _unanimous_radius(choice, m, alpha, num_classes) > 0), None)
+        advice = "use a larger alpha" if enough is None else f"use n ≥ {enough}, and {_USEFUL_N} for useful radii"
+        if odd:
+            raise InputError(f"n={n} is odd, and {choice} takes its samples in pairs; {advice}")
+        raise InputError(f"n={n} at alpha={alpha:g} can never certify: {_too_few(choice, n=n, alpha=alpha)}; {advice}")
 
 
-def _too_few(choice: Portfolio, *, n: int, alpha: float, smallest: int | None) -> str:
+def _too_few(choice: Portfolio, *, n: int, alpha: float) -> str:
     if choice.tally is TallyKind.VOTES:
-        share = alpha / len(choice.proofs)
-        what = f"{n} votes of {n} prove only p > {share ** (1 / n):.3f}"
-    else:
-        what = f"even {n} votes of {n} prove too little for {choice}"
-    advice = "use a larger alpha" if smallest is None else f"use n ≥ {smallest}, and {_USEFUL_N} for useful radii"
-    return f"n={n} at alpha={alpha:g} can never certify: {what}; {advice}"
+        return f"{n} votes of {n} prove only p > {(alpha / len(choice.proofs)) ** (1 / n):.3f}"
+    return f"even {n} votes of {n} prove too little for {choice}"
 
 
-def _unanimous_radius(choice: Portfolio, n: int, alpha: float) -> float:
-    """The radius, at σ = 1, when every sample votes for the same one of two classes."""
-    (verdicts,) = _judge([_unanimous_tally(choice.tally, n)], [0], choice, alpha=alpha)
+def _unanimous_radius(choice: Portfolio, n: int, alpha: float, num_classes: int) -> float:
+    """The radius, at σ = 1, when every sample votes for the same class."""
+    (verdicts,) = _judge([_unanimous_tally(choice.tally, n, num_classes)], [0], choice, alpha=alpha)
     return verdicts[0].radius
 
 
-def _unanimous_tally(kind: TallyKind, n: int) -> AnyTally:
+def _unanimous_tally(kind: TallyKind, n: int, num_classes: int) -> AnyTally:
     stream = StreamId(0, 0, Stage.ESTIMATION)
-    nothing: IntArray = np.zeros(3, dtype=np.int64)
+    nothing: IntArray = np.zeros(num_classes + 1, dtype=np.int64)
+    votes: IntArray = np.append(n, nothing[1:])
     if kind is TallyKind.PAIRS:
-        both: IntArray = np.array([n // 2, 0, 0], dtype=np.int64)
-        return PairTally(stream, 1.0, both=both, first_only=nothing, second_only=nothing, ranges=((0, n // 2),))
-    counts: IntArray = np.array([n, 0], dtype=np.int64)
+        return PairTally(stream, 1.0, both=votes // 2, first_only=nothing, second_only=nothing, ranges=((0, n // 2),))
     if kind is TallyKind.VOTES:
-        return Tally(stream, sigma=1.0, counts=counts, invalid=0, ranges=((0, n),))
+        return Tally(stream, sigma=1.0, counts=votes[:-1], invalid=0, ranges=((0, n),))
     return GradientTally(
         stream,
         sigma=1.0,
-        counts=counts,
+        counts=votes[:-1],
         invalid=0,
-        group=np.arange(3),
-        sums=np.zeros((2, 3, 1), dtype=np.int64),
+        group=np.arange(num_classes + 1),
+        sums=np.zeros((2, num_classes + 1, 1), dtype=np.int64),
         products=nothing,
         ranges=((0, n),),
     )

@@ -170,6 +170,7 @@ class SmoothedClassifier:
         portfolio = get_portfolio(certificate)
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
+        check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
         most = self._inputs_at_once(portfolio, inputs, n)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()

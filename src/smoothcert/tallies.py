@@ -142,11 +142,14 @@ class PairTally:
         object.__setattr__(self, "ranges", _coalesce(self.ranges))
         _check_sigma(self.sigma)
         for only in (self.first_only, self.second_only):
-            if only.shape != self.both.shape:
+            if only.shape != self.both.shape or only.ndim != 1 or not only.size:
                 raise InputError(f"a pair tally cannot hold counts of shapes {self.both.shape} and {only.shape}")
             _check_counts((self.both + only)[:-1], int((self.both + only)[-1]), n=self.pairs)
         if (self.both < 0).any() or (self.first_only < 0).any() or (self.second_only < 0).any():
             raise InputError("a tally cannot hold negative counts")
+        differing = self.pairs - int(self.both.sum())
+        if (self.first_only + self.second_only > differing).any():
+            raise InputError(f"of {differing} pairs with two different votes, no class can have more than {differing}")
 
     @property
     def kind(self) -> TallyKind:
@@ -199,7 +202,7 @@ class PairTally:
     __hash__ = None  # type: ignore[assignment]
 
 
-GRADIENT_UNIT = 2.0**-18
+GRADIENT_UNIT = 2.0**-20
 """`GradientTally.sums` and `.products` are whole multiples of this: adding them is exact, in any order."""
 
 
@@ -237,7 +240,9 @@ class GradientTally:
         groups = self.products.size
         if (
             self.group.shape != (self.num_classes + 1,)
+            or self.products.ndim != 1
             or self.sums.ndim != 3
+            or self.sums.shape[2] < 1
             or self.sums.shape[:2] != (2, groups)
             or set(self.group.tolist()) != set(range(groups))
         ):
@@ -325,7 +330,10 @@ def merge(tallies: Iterable[AnyTally]) -> AnyTally:
 
 
 def _read_only(values: IntArray) -> IntArray:
-    array = np.array(values, dtype=np.int64)
+    given = np.asarray(values)
+    if given.size and given.dtype.kind not in "iu":
+        raise InputError(f"a tally holds whole numbers of at most 64 bits, not {given.dtype}")
+    array = given.astype(np.int64)
     array.setflags(write=False)
     return array
 
@@ -339,7 +347,7 @@ def _check_counts(counts: IntArray, invalid: int, *, n: int) -> None:
         raise InputError(f"a tally needs counts of at least two classes, not shape {counts.shape}")
     if invalid < 0 or (counts < 0).any():
         raise InputError("a tally cannot hold negative counts")
-    if int(counts.sum()) + invalid != n:
+    if (counts > n).any() or int(counts.sum()) + invalid != n:
         raise InputError(f"a tally of {n} samples cannot hold {int(counts.sum())} votes and {invalid} invalid ones")
 
 

@@ -114,6 +114,7 @@ def test_json_export_is_complete_and_valid(tmp_path: Path) -> None:
         "label": 3,
         "prediction": 3,
         "outcome": "certified",
+        "certificate": "gaussian",
         "radius": 0.5,
         "correct": 1,
         "sigma": 0.25,

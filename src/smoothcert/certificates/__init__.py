@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -75,16 +76,20 @@ def get_portfolio(
 ) -> Portfolio:
     """The certificates meant by a name, "a,b", "best-of(a,b)", a certificate of one's own, or several of these."""
     if isinstance(chosen, Portfolio):
-        return chosen
+        return dataclasses.replace(chosen, best_of=True) if best_of else chosen
     if isinstance(chosen, str):
         names, marked = split_names(chosen)
         return Portfolio(tuple(get_certificate(name) for name in names), best_of=best_of or marked)
     several = list(chosen) if isinstance(chosen, Sequence) else [chosen]
+    if several and all(isinstance(one, str) for one in several):
+        return get_portfolio(",".join(map(str, several)), best_of=best_of)
     return Portfolio(tuple(get_certificate(one) if isinstance(one, str) else one for one in several), best_of=best_of)
 
 
 def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma: float) -> float:
     """One radius by the form of a theorem that needs exactly these quantities; 0 if nothing is certified."""
+    if family in CERTIFICATES:
+        family = CERTIFICATES[family].family  # the name of a form: what is given decides which
     forms = [certificate for certificate in CERTIFICATES.values() if certificate.family == family]
     if not forms:
         families = dict.fromkeys(certificate.family for certificate in CERTIFICATES.values())
@@ -94,7 +99,8 @@ def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma
         combinations = dict.fromkeys(" and ".join(f"--{quantity}" for quantity in form.needs) for form in forms)
         wanted = ", or ".join(combinations)
         given = " and ".join(f"--{quantity}" for quantity in quantities) or "nothing"
-        raise InputError(f"the {family} radius needs {wanted}; {given} was given")
+        was = "were" if len(quantities) > 1 else "was"
+        raise InputError(f"the {family} radius needs {wanted}; {given} {was} given")
     _check_values(quantities, sigma=sigma)
     return float(form.radius({q: np.asarray(value) for q, value in quantities.items()}, sigma=sigma))
 

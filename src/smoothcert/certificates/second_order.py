@@ -71,10 +71,9 @@ def second_order_multi_class_radius(
     smallest counts: a class with a smaller probability may have a larger gradient. Rounded down; 0 where nothing is
     certified.
     """
-    against = np.nextafter(1.0 - np.asarray(other_p, dtype=np.float64), -1.0)
-    (p, not_c, g_a, g_c), scale, valid = _usable(
-        (p_a, np.maximum(against, 0.0)), (gradient_norm, other_gradient_norm), sigma
-    )
+    bound = np.asarray(other_p, dtype=np.float64)
+    against = np.where(bound <= 1.0, np.maximum(np.nextafter(1.0 - bound, -1.0), 0.0), np.nan)
+    (p, not_c, g_a, g_c), scale, valid = _usable((p_a, against), (gradient_norm, other_gradient_norm), sigma)
     mine, other = _Slab.of(p, g_a), _Slab.of(not_c, g_c)
 
     def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -99,7 +98,8 @@ class _Slab:
         I(q - a) - I(a) = gradient. The left side decreases with a on [0, q/2], from I(q) to 0. The certificate grows
         with a, so a is rounded down.
         """
-        q = one_minus_up(p)
+        # Below 1: the difference, for p under 1e-16, is far below the rounding error of what follows.
+        q = np.minimum(one_minus_up(p), np.nextafter(1.0, 0.0))
 
         def missing_gradient(share: FloatArray) -> tuple[FloatArray, FloatArray]:
             a = share * q
@@ -134,12 +134,13 @@ def _usable(
     scale = np.where(valid, scale, 1.0)
     masses, norms = values[: len(probabilities)], values[len(probabilities) :]
     for mass in masses:
-        valid = valid & (mass > 0) & (mass < 1)
+        valid = valid & (mass >= 0) & (mass < 1)
     for norm in norms:
         valid = valid & (norm >= 0)
     usable = [np.where(valid, mass, 0.25) for mass in masses]
     # No function has a gradient above φ(0)/σ, so a larger bound says nothing; this also takes the infinite ones.
-    scaled = [np.minimum(np.where(valid, norm, 1.0) * scale, 1.0) for norm in norms]
+    with np.errstate(over="ignore"):
+        scaled = [np.minimum(np.where(valid, norm, 1.0) * scale, 1.0) for norm in norms]
     return usable + scaled, scale, valid
 
 

@@ -40,8 +40,8 @@ def certify(
 
     The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
 
-    Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
-    alpha among them, so that the largest radius of each input may be taken.
+    The default certificate is gaussian. Several --certificate over the same samples are stored side by side, each valid
+    alone at alpha. --best-of shares alpha among them, so that the largest radius of each input may be taken.
     """
     from smoothcert.cli.running import run_verb
 

@@ -30,8 +30,8 @@ Certificates = Annotated[
     typer.Option(
         "--certificate",
         show_default=False,
-        help="gaussian (default), dipole, second-order, one of their forms (a wrong name lists them), or a baseline: "
-        "lecuyer, li. May be given several times.",
+        help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class], or a baseline: "
+        "lecuyer, li [-two-class]. May be given several times.",
     ),
 ]
 BestOf = Annotated[
@@ -83,16 +83,6 @@ def required(*, model: str | None, data: str | None, sigma: float | None) -> tup
         missing = [name for name, value in (("--model", model), ("--data", data), ("--sigma", sigma)) if value is None]
         raise InputError(f"a new run needs {', '.join(missing)}; to go on with an old one give --resume RUN")
     return model, data, sigma
-
-
-def certificate_text(chosen: list[str] | None, *, best_of: bool) -> str | None:
-    """What --certificate and --best-of ask for, as the manifest states it; None where neither was given."""
-    if not chosen:
-        if best_of:
-            raise InputError("--best-of needs at least two --certificate to choose from")
-        return None
-    joined = ",".join(chosen)
-    return f"best-of({joined})" if best_of else joined
 
 
 def default_out(task: str, model: str, data: str, sigma: float) -> Path:

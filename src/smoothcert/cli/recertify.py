@@ -40,23 +40,22 @@ def recertify(
 ) -> None:
     """Recompute every radius of a run from its stored tallies, or of a log from its raw counts.
 
-    Fix the settings you report before looking at the results: alpha does not cover the best of several, unless
-    --best-of shares it.
+    What is not given stays as it was. Fix the settings you report before looking at the results: alpha does not cover
+    the best of several, unless --best-of shares it.
     """
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.summary import default_radii, parse_radii, summarise
     from smoothcert.analysis.tables import render, summary_table
     from smoothcert.cli.printing import terminal_width
 
-    wanted = o.certificate_text(certificate, best_of=best_of)
     if run.is_file():
-        if wanted is not None:
-            raise InputError("a log holds the counts of one certificate only: leave --certificate out")
+        if certificate or best_of:
+            raise InputError("a log holds the counts of one certificate only: leave --certificate and --best-of out")
         results, notes = _log(run, alpha=alpha, n=n, sigma=sigma, dimension=dimension, out=out)
     else:
         if sigma is not None or dimension is not None:
             raise InputError(f"--sigma and --dimension are for logs; {run} is no log, and a run knows them itself")
-        results, notes = _run(run, alpha=alpha, n=n, certificate=wanted, out=out)
+        results, notes = _run(run, alpha=alpha, n=n, certificate=certificate, best_of=best_of, out=out)
     chosen = default_radii(results) if radii is None else parse_radii(radii)
     summaries = [summarise(one, radii=chosen) for one in results]
     if as_json:
@@ -67,13 +66,13 @@ def recertify(
 
 
 def _run(
-    run: Path, *, alpha: float | None, n: int | None, certificate: str | None, out: Path | None
+    run: Path, *, alpha: float | None, n: int | None, certificate: list[str] | None, best_of: bool, out: Path | None
 ) -> tuple[list[Results], list[str]]:
     from smoothcert.engines.recertify import recertify_run
     from smoothcert.runs.load import carried_certificates
     from smoothcert.runs.results import Results
 
-    recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate)
+    recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
     if out is not None:
         recertified.save(out)
     parameters, name = recertified.parameters, (out or run).name
@@ -88,8 +87,7 @@ def _run(
         for one in carried_certificates(parameters["certificate"])
     ]
     notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
-    if results[0].unfinished is not None:
-        notes.append(results[0].unfinished)
+    notes += [note for note in (results[0].unfinished, results[0].winners) if note is not None]
     return results, notes
 
 

@@ -12,6 +12,7 @@ import typer
 
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.reporting import TableRequest, table_of
+from smoothcert.certificates import get_portfolio
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
@@ -26,8 +27,6 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
     """Start the run the options describe, or go on with the one --resume names."""
     given = context.params
     settings: dict[str, Any] = {field.name: given[field.name] for field in fields(Job) if field.name in given}
-    if task == "certify":
-        settings["certificate"] = o.certificate_text(given["certificate"], best_of=given["best_of"]) or "gaussian"
     if settings["data_root"] is not None:
         settings["data_root"] = str(settings["data_root"])
     if given["resume"] is not None:
@@ -37,6 +36,8 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
         device = None if settings["device"] == "auto" else settings["device"]
         run_job(Job.of_run(resumed, task=task, **moved, device=device), resumed, as_json=given["as_json"])
         return
+    if task == "certify":
+        settings["certificate"] = str(get_portfolio(given["certificate"] or "gaussian", best_of=given["best_of"]))
     model, data, sigma = o.required(model=given["model"], data=given["data"], sigma=given["sigma"])
     out = o.default_out(task, model, data, sigma) if given["out"] is None else Path(given["out"])
     run_job(Job(task=task, **settings), out, as_json=given["as_json"])

@@ -125,6 +125,8 @@ def prepare(
     notice hears what is being done; fetching hears how far the download of a dataset is.
     """
     job.check()
+    if job.task == "certify":
+        job = dataclasses.replace(job, certificate=str(get_portfolio(job.certificate)))
     exists = RunStore.exists(out)
     if exists:
         job = _with_recorded_choices(job, out)
@@ -141,6 +143,9 @@ def prepare(
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
     smoothed = _smoothed(job, dataset)
     _check_first_input(smoothed, dataset, job)
+    if job.task == "certify":
+        portfolio = get_portfolio(job.certificate)
+        check_can_certify(portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")

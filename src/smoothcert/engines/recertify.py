@@ -11,7 +11,7 @@ from typing import Any
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, recertify_points
 from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.records import CertifiedPoint, RunManifest, Stage, TallyKind
+from smoothcert.records import CertifiedPoint, GradientTally, RunManifest, Stage, TallyKind
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore
 
@@ -42,13 +42,24 @@ class Recertified:
 
 
 def recertify_run(
-    path: Path, *, alpha: float | None = None, n: int | None = None, certificate: str | None = None
+    path: Path,
+    *,
+    alpha: float | None = None,
+    n: int | None = None,
+    certificate: str | Sequence[str] | None = None,
+    best_of: bool = False,
 ) -> Recertified:
-    """Recompute every point of a run; what is not given stays as it was.
+    """Recompute every point of a run; what is not given stays as it was. best_of: of the certificates given, or of
+    those the run carries.
 
     Each result is valid at its own α. Trying many settings and keeping the best is a choice after looking, which the
-    α of none of them covers.
+    α of none of them covers, unless best_of pays for it.
     """
+    if not path.exists() and "@" in path.name:
+        run, _, name = str(path).rpartition("@")
+        raise RunError(
+            f"{path} does not exist; to choose a certificate: smoothcert recertify {run} --certificate {name}"
+        )
     with RunStore.open(path) as store:
         manifest, points = store.manifest, store.points()
     if manifest.task not in ("certify", RECERTIFY):
@@ -59,21 +70,31 @@ def recertify_run(
     if not {"alpha", "certificate", "n"} <= parameters.keys():
         raise CorruptRunError(f"{path} does not say with what alpha, n and certificate it was made")
     parameters["alpha"] = parameters["alpha"] if alpha is None else alpha
-    parameters["certificate"] = parameters["certificate"] if certificate is None else certificate
+    portfolio = get_portfolio(parameters["certificate"] if certificate is None else certificate, best_of=best_of)
+    parameters["certificate"] = str(portfolio)
     parameters["n"] = parameters["n"] if n is None else n
-    portfolio = get_portfolio(parameters["certificate"])
     _check_kind(points, portfolio, path)
-    check_can_certify(portfolio, n=parameters["n"], alpha=parameters["alpha"])
     parameters["alpha_split"] = alpha_split(portfolio, alpha=parameters["alpha"])
     points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n)
+    num_classes = points[0].tallies[0].num_classes
+    check_can_certify(portfolio, n=parameters["n"], alpha=parameters["alpha"], num_classes=num_classes)
     return Recertified(points=points, parameters=parameters, source=manifest)
 
 
 def _check_kind(points: Sequence[CertifiedPoint], portfolio: Portfolio, path: Path) -> None:
-    """Plain votes can be had from every tally; pairs and gradients must have been sampled."""
-    sampled = {tally.kind for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION}
+    """Plain votes can be had from every tally; pairs, and the gradients of all classes, must have been sampled."""
+    tallies = [tally for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION]
+    sampled = {tally.kind for tally in tallies}
+    wanted = portfolio.certificates[0].name
     if portfolio.tally is not TallyKind.VOTES and sampled != {portfolio.tally}:
         raise RunError(
             f"{path} holds {' and '.join(sorted(sampled))}, but {portfolio} is computed from {portfolio.tally}: these "
-            f"must be sampled, by `smoothcert certify --certificate {portfolio.certificates[0].name}`"
+            f"must be sampled, by `smoothcert certify --certificate {wanted}`"
+        )
+    if portfolio.every_class and not all(
+        isinstance(tally, GradientTally) and tally.products.size == tally.num_classes + 1 for tally in tallies
+    ):
+        raise RunError(
+            f"{path} holds the gradient of one class, but {portfolio} is computed from those of all: they must be "
+            "sampled, by `smoothcert certify --certificate second-order-multi-class`"
         )

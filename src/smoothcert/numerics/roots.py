@@ -29,16 +29,18 @@ def decreasing_root_down(function: ValueAndSlope, *, low: FloatArray, high: Floa
     # Where the function is not positive at `low` there is nothing to look for.
     left, right = low, np.where(function(low)[0] > 0, high, low)
     x = 0.5 * (left + right)
+    # An element stands still once it has converged, so that no root depends on which others are looked for.
+    searching = np.ones(x.shape, dtype=np.bool_)
     for _ in range(_MAX_STEPS):
         value, slope = function(x)
         left, right = np.where(value > 0, x, left), np.where(value > 0, right, x)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             proposed = x - value / slope
         inside = (proposed >= left) & (proposed <= right)
-        following = np.where(inside, proposed, 0.5 * (left + right))
-        moved = np.abs(following - x) > _CONVERGED * (1.0 + np.abs(x))
+        following = np.where(searching, np.where(inside, proposed, 0.5 * (left + right)), x)
+        searching = np.abs(following - x) > _CONVERGED * (1.0 + np.abs(x))
         x = following
-        if not moved.any():
+        if not searching.any():
             break
     return step_down_until(x, lambda point: function(point)[0] >= margin, floor=low)
 

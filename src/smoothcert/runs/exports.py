@@ -41,13 +41,14 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
 
 def point_rows(results: Results) -> list[dict[str, Value]]:
     """One mapping an input, the same keys in each. Radii keep full precision."""
-    correct, labelled = results.correct, results.labelled
+    correct, labelled, certificates = results.correct, results.labelled, results.certificates
     return [
         {
             "index": int(results.index[position]),
             "label": _class_or_none(int(results.label[position])),
             "prediction": _class_or_none(int(results.prediction[position])),
             "outcome": OUTCOMES[results.outcome[position]].name.lower(),
+            "certificate": str(certificates[position]) or None,
             "radius": float(results.radius[position]) if results.has_radius else None,
             "correct": int(correct[position]) if labelled[position] else None,
             "sigma": _finite_or_none(float(results.sigma[position])),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from smoothcert.errors import RunError
+from smoothcert.records import TallyKind
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
 
@@ -47,7 +51,7 @@ def _split(path: Path) -> tuple[Path, str | None]:
     if path.exists():
         return path, None
     run, at, certificate = str(path).rpartition("@")
-    if at and Path(run).is_dir():
+    if at and certificate and Path(run).is_dir():
         return Path(run), certificate
     raise RunError(f"{path} does not exist; expected a run directory or a log file")
 
@@ -71,10 +75,11 @@ def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[R
     from smoothcert.runs.store import RunStore
 
     with RunStore.open(path) as store:
-        points, manifest = store.points(with_tallies=False), store.manifest
+        points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
     alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
-    carried = carried_certificates(manifest.parameters.get("certificate", "")) if certificate is None else [certificate]
-    return [
+    stated = manifest.parameters.get("certificate", "")
+    carried = carried_certificates(stated) if certificate is None else [certificate]
+    found = [
         Results.from_points(
             points,
             name=f"{name}@{one}" if one is not None and certificate is None else name,
@@ -87,6 +92,17 @@ def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[R
         )
         for one in carried
     ]
+    return [dataclasses.replace(one, remarks=_remarks(one)) if TallyKind.PAIRS in kinds else one for one in found]
+
+
+def _remarks(results: Results) -> tuple[str, ...]:
+    """What the reader of results from pairs should know: a bound on p_A alone has used half of the votes."""
+    if not np.isfinite(results.p_a).any():
+        return ()
+    return (
+        f"{results.name} used the votes at x+ε only, half of all, because those at x-ε depend on them: "
+        "compare dipole with a run of its own.",
+    )
 
 
 def carried_certificates(stated: str) -> list[str | None]:

@@ -48,7 +48,10 @@ class Results:
     expected     how many inputs the run is for, where the source says it; fewer means it is unfinished.
     alpha        probability that the statement about one input is wrong; None where the source does not say.
     independent_noise   False when inputs shared noise: their errors are then dependent, and test-set bounds
-    do not hold. extra        further columns of the source, by name.
+    do not hold.
+    certificate  text, the theorem that gave each verdict; empty where the source does not say.
+    extra        further columns of the source, by name; for a run of ours the bounds other than p_a.
+    remarks      sentences a reader of these results should see.
     """
 
     name: str
@@ -66,9 +69,13 @@ class Results:
     norm: Norm = Norm.L2
     independent_noise: bool = True
     expected: int | None = None
+    certificate: NDArray[np.str_] | None = None
     extra: Mapping[str, FloatArray] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.certificate is None:
+            object.__setattr__(self, "certificate", np.full(np.shape(self.index), ""))
         for column, dtype in _COLUMNS.items():
             object.__setattr__(self, column, _read_only(getattr(self, column), dtype))
         object.__setattr__(self, "extra", {key: _read_only(v, np.float64) for key, v in self.extra.items()})
@@ -130,6 +137,20 @@ class Results:
         )
 
     @property
+    def certificates(self) -> NDArray[np.str_]:
+        """The column `certificate`, which is always there once the results are made."""
+        return np.asarray(self.certificate, dtype=np.str_)
+
+    @property
+    def winners(self) -> str | None:
+        """A sentence about which certificate gave how many radii, where it was not always the same."""
+        names, counts = np.unique(self.certificates[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
+        if len(names) < 2:
+            return None
+        parts = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
+        return f"{self.name}: the largest radius came from {parts}."
+
+    @property
     def unfinished(self) -> str | None:
         """A sentence about a run that is not complete; None for one that is, or whose source does not say."""
         if self.expected is None or len(self) >= self.expected:
@@ -184,6 +205,8 @@ class Results:
             norm=norms.pop(),
             independent_noise=independent_noise,
             expected=expected,
+            certificate=np.array([verdict.certificate for verdict in verdicts]),
+            extra=_other_bounds(verdicts),
         )
 
 
@@ -196,6 +219,7 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "sigma": np.float64,
     "seconds": np.float64,
     "p_a": np.float64,
+    "certificate": np.str_,
 }
 
 
@@ -216,6 +240,17 @@ def _verdict(point: CertifiedPoint, certificate: str | None, name: str) -> Verdi
     if certificate not in carried:
         raise RunError(f"{name} does not carry the certificate {certificate}; it carries {', '.join(carried)}")
     return carried[certificate]
+
+
+def _other_bounds(verdicts: Sequence[Verdict]) -> dict[str, FloatArray]:
+    """The bounded quantities other than p_A, one column each; nan where a verdict does not have one."""
+    held = [verdict.bounds.quantities if verdict.bounds is not None else {} for verdict in verdicts]
+    names = [quantity for quantity in Quantity if any(quantity in bounds for bounds in held)]
+    return {
+        name.value.replace("-", "_"): np.array([b[name].value if name in b else math.nan for b in held])
+        for name in names
+        if name is not Quantity.TOP_LOWER
+    }
 
 
 def _top_lower(verdict: Verdict) -> float:

@@ -29,6 +29,8 @@ from smoothcert.records import (
     Quantity,
     RunManifest,
     Side,
+    Stage,
+    TallyKind,
     Verdict,
 )
 from smoothcert.runs.files import write_atomically
@@ -176,6 +178,14 @@ class RunStore:
         """The inputs that have a result."""
         with _explain(self.path):
             return {row[0] for row in self._connection.execute("SELECT idx FROM points")}
+
+    def kinds(self) -> set[TallyKind]:
+        """What was sampled to prove something."""
+        with _explain(self.path):
+            rows = self._connection.execute(
+                "SELECT DISTINCT kind FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,)
+            )
+            return {TallyKind(row[0]) for row in rows}
 
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
         """All results, by index. Without tallies it is quicker, and enough for tables."""

@@ -33,7 +33,7 @@ def tally_row(tally: AnyTally) -> tuple[Any, ...]:
 
 
 def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
-    """The tally in a row; whatever is wrong with the row raises a ValueError, KeyError or TypeError."""
+    """The tally in a row; whatever is wrong with the row raises a ValueError, KeyError, TypeError or the like."""
     index, stage, start, stop, sigma, kind, num_classes, text, sums = row
     stream = StreamId(seed=seed, index=index, stage=Stage[stage])
     counts = json.loads(text)
@@ -48,9 +48,9 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
         sigma,
         _dense(counts["votes"], num_classes),
         counts["invalid"],
-        np.array(counts["group"], dtype=np.int64),
+        np.array(counts["group"]),
         _unpack(sums, groups=len(counts["products"])),
-        np.array(counts["products"], dtype=np.int64),
+        np.array(counts["products"]),
         ranges,
     )
 
@@ -71,10 +71,14 @@ def _sparse(counts: IntArray) -> dict[str, int]:
 
 
 def _dense(counts: Mapping[str, int], size: int) -> IntArray:
+    if not isinstance(counts, dict):
+        raise InputError(f"votes are counted by class, not as {counts!r}")
     dense = [0] * size
     for label, count in counts.items():
+        if not 0 <= int(label) < size:
+            raise InputError(f"there are {size} classes, and votes for class {label}")
         dense[int(label)] = count
-    return np.array(dense, dtype=np.int64)
+    return np.array(dense)
 
 
 def _unpack(packed: bytes, *, groups: int) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from smoothcert.errors import InputError
 from smoothcert.records import Proof
@@ -21,7 +22,10 @@ def equal_share(alpha: float, count: int) -> float:
     """The largest share of α that can be spent `count` times."""
     if count < 1:
         raise InputError("there is nothing to spend alpha on: no bound was asked for")
+    if not 0.0 < alpha < 1.0:
+        raise InputError(f"alpha={alpha} is outside (0, 1): it is the probability that a statement is wrong")
     share = alpha / count
-    while math.fsum([share] * count) > alpha:
+    # Exactly: fsum would round the sum to nearest, which may hide a part in 10^17.
+    while count * Fraction(share) > Fraction(alpha):
         share = math.nextafter(share, 0.0)
     return share

@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from smoothcert.records import FloatArray, GradientTally
+from smoothcert.records import FloatArray, GradientTally, IntArray
 from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.statistics.budget import equal_share
 from smoothcert.tallies import GRADIENT_UNIT
 
-_DOT_ERROR = 1e-12
-"""Relative to the product of the norms; a float64 scalar product of a million terms is far better."""
+_RELATIVE_ERROR = 1e-12
+"""More than what a few float64 operations lose."""
+
+_RATES = np.linspace(0.3, 1.0, 15)
+_CANCELLED = 2e-15
+"""More than what the differences below lose to rounding, which matters only beyond 10^9 samples."""
 
 # Shares of α in `halves_norm_upper`: two events with signs; two events and one bound with the rare side.
 _SIGNS_SHARE, _EVENT_SHARE, _RARE_SHARE = 0.25, 0.2, 0.1
@@ -37,7 +41,7 @@ def gradient_from_pairs(tallies: Sequence[GradientTally], labels: Sequence[int],
         mean = float(tally.products[tally.own_group(label)]) * GRADIENT_UNIT / pairs
         # The products were rounded to multiples of the unit.
         largest = mean + GRADIENT_UNIT + pair_product_margin(tally.dimension, pairs, alpha=alpha)
-        bounds.append(math.sqrt(max(largest, 0.0)) / tally.sigma * (1.0 + _DOT_ERROR))
+        bounds.append(math.sqrt(max(largest, 0.0)) / tally.sigma * (1.0 + _RELATIVE_ERROR))
     return np.array(bounds)
 
 
@@ -59,7 +63,7 @@ def gradient_from_halves(tallies: Sequence[GradientTally], labels: Sequence[int]
     Each is wrong with probability at most α. The error in ‖μ‖² is about sqrt(d)/k, so the number of samples needed
     grows like sqrt(d). See `halves_norm_upper` for the statement and its proof. Rounded up.
     """
-    return _halves_upper(tallies, labels, rare=False, alpha=alpha)
+    return _halves_upper(tallies, _all_sums(tallies), labels, rare=False, alpha=alpha)
 
 
 def gradients_of_every_class(
@@ -78,16 +82,29 @@ def gradients_of_every_class(
     top = clopper_pearson_lower([v[c] for v, c in zip(votes, labels, strict=True)], n, alpha=share)
     others = [[c for c in range(classes) if c != label] for label in labels]
     other_votes = np.array([v[rest] for v, rest in zip(votes, others, strict=True)]).T
-    other_gradient = [_halves_upper(tallies, row, rare=True, alpha=share) for row in zip(*others, strict=True)]
+    totals = _all_sums(tallies)
+    other_gradient = [_halves_upper(tallies, totals, row, rare=True, alpha=share) for row in zip(*others, strict=True)]
     return (
         top,
-        gradient_from_halves(tallies, labels, share),
+        _halves_upper(tallies, totals, labels, rare=False, alpha=share),
         clopper_pearson_upper(other_votes, n, alpha=share),
         np.array(other_gradient),
     )
 
 
-def _halves_upper(tallies: Sequence[GradientTally], classes: Sequence[int], *, rare: bool, alpha: float) -> FloatArray:
+def _all_sums(tallies: Sequence[GradientTally]) -> list[IntArray]:
+    """For each tally the sums of z over all samples of either half, (2, dimension)."""
+    return [tally.sums.sum(axis=1) for tally in tallies]
+
+
+def _halves_upper(
+    tallies: Sequence[GradientTally],
+    totals: Sequence[IntArray],
+    classes: Sequence[int],
+    *,
+    rare: bool,
+    alpha: float,
+) -> FloatArray:
     """`halves_norm_upper` for one class of each tally, in units of 1/length. rare: the class itself is the rare side,
     not its complement. Returns (m,).
     """
@@ -95,9 +112,9 @@ def _halves_upper(tallies: Sequence[GradientTally], classes: Sequence[int], *, r
     rare_votes = [v if rare else tally.n - v for tally, v in zip(tallies, votes, strict=True)]
     most = rare_probability_upper(rare_votes, [tally.n // 2 for tally in tallies], alpha=alpha)
     bounds = []
-    for tally, c, q in zip(tallies, classes, most, strict=True):
-        half, group = tally.n // 2, tally.own_group(c)
-        inside, outside = tally.sums[:, group], np.delete(tally.sums, group, axis=1).sum(axis=1)
+    for tally, total, c, q in zip(tallies, totals, classes, most, strict=True):
+        half, inside = tally.n // 2, tally.sums[:, tally.own_group(c)]
+        outside = total - inside
         sides = np.array([inside, outside] if rare else [outside, inside]) * (GRADIENT_UNIT / half)
         norm = halves_norm_upper(sides[0], sides[1], rare_upper=float(q), half=half, alpha=alpha)
         bounds.append(norm / tally.sigma)
@@ -149,8 +166,10 @@ def _two_halves(means: FloatArray, margin: float) -> float:
     """‖μ‖ from ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ + τ‖Ȳ‖."""
     first, second = means
     length = float(np.linalg.norm(second))
-    largest = float(first @ second) + margin * length + _DOT_ERROR * float(np.linalg.norm(first)) * length
-    return 0.5 * (margin + math.sqrt(max(margin * margin + 4.0 * largest, 0.0))) * (1.0 + _DOT_ERROR)
+    # A scalar product of d terms is wrong by at most about d/2^53 of the product of the lengths.
+    rounding = (len(first) + 8) * 2.0**-53 * float(np.linalg.norm(first)) * length
+    largest = float(first @ second) + margin * length + rounding + _RELATIVE_ERROR * margin * margin
+    return 0.5 * (margin + math.sqrt(max(margin * margin + 4.0 * largest, 0.0))) * (1.0 + _RELATIVE_ERROR)
 
 
 def _signs_margin(samples: int, *, alpha: float) -> float:
@@ -158,15 +177,16 @@ def _signs_margin(samples: int, *, alpha: float) -> float:
     log_term = math.log(1.0 / alpha) / samples
     rate = math.sqrt(8.0 * log_term)
     exponent = 2.0 * math.exp(rate**2 / 8.0) * float(special.ndtr(0.5 * rate)) - 1.0 - rate / math.sqrt(2.0 * math.pi)
-    return (exponent + log_term) / rate * (1.0 + _DOT_ERROR)
+    return (exponent + _CANCELLED + log_term) / rate * (1.0 + _RELATIVE_ERROR)
 
 
 def _rare_margin(samples: int, q: float, *, alpha: float) -> float:
-    """τ for s = 1 on an event of probability at most q, with the λ that is best for small λ."""
+    """τ for s = 1 on an event of probability at most q: the best of a few λ below the one that is best for small λ."""
     log_term = math.log(1.0 / alpha) / samples
     a = -float(special.ndtri(0.5 * q))
     variance = q + 2.0 * a * math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
-    rate = math.sqrt(2.0 * log_term / variance)
-    tails = float(special.ndtr(rate - a) + special.ndtr(-rate - a))
-    exponent = math.exp(0.5 * rate**2) * tails - q + q * (math.sinh(rate * a) - rate * a)
-    return (exponent + log_term) / rate * (1.0 + _DOT_ERROR)
+    rate = math.sqrt(2.0 * log_term / variance) * _RATES
+    tails = special.ndtr(rate - a) + special.ndtr(-rate - a)
+    with np.errstate(over="ignore"):
+        exponent = np.exp(0.5 * rate**2) * tails - q + q * (np.sinh(rate * a) - rate * a)
+        return float(np.min((exponent + _CANCELLED + log_term) / rate)) * (1.0 + _RELATIVE_ERROR)

@@ -9,6 +9,7 @@ from typing import Any
 from smoothcert.errors import InputError
 from smoothcert.records import AnyTally, FloatArray, Proof, Quantity, Stage, TallyKind
 from smoothcert.statistics import gradient, pairs, votes
+from smoothcert.statistics.binomial import check_alpha
 from smoothcert.statistics.budget import split_alpha
 
 
@@ -63,6 +64,7 @@ def prove(tallies: Sequence[AnyTally], labels: Sequence[int], proofs: Sequence[P
             raise InputError(
                 f"bounds need estimation votes, not {tally.stream.stage.name}: a sample that chose cannot also prove"
             )
+    check_alpha(alpha)
     spent = split_alpha(alpha, proofs)
     return Proven(
         spent=spent, values={proof: _values(proof, tallies, labels, alpha=share) for proof, share in spent.items()}
