@@ -267,7 +267,8 @@ def check_can_certify(
         enough = next((m for m in candidates if _unanimous_radius(choice, m, alpha, num_classes) > 0), None)
         advice = "use a larger alpha" if enough is None else f"use n ≥ {enough}, and {_USEFUL_N} for useful radii"
         if odd:
-            raise InputError(f"n={n} is odd, and {choice} takes its samples in pairs; {advice}")
+            advice = advice if enough is None else f"use n={enough}"
+            raise InputError(f"n={n} is odd, and {portfolio} takes its samples in pairs; {advice}")
         raise InputError(f"n={n} at alpha={alpha:g} can never certify: {_too_few(choice, n=n, alpha=alpha)}; {advice}")
 
 

@@ -180,7 +180,7 @@ def test_multi_class_forms_are_chosen_by_what_is_given() -> None:
     ("family", "quantities", "sigma", "message"),
     [
         ("dipol", {}, 1.0, "did you mean dipole?"),
-        ("dipole-multi-class", {}, 1.0, "there is no certificate 'dipole-multi-class'"),
+        ("dipole-multi-class", {}, 1.0, "the dipole radius needs --both and --one-sided, or"),
         ("dipole", {Q.PAIR_BOTH_LOWER: 0.8}, 1.0, "needs --both and --one-sided"),
         ("dipole", {}, 1.0, "nothing was given"),
         ("second-order", {Q.TOP_LOWER: 0.8}, 1.0, "needs --p-a and --gradient-norm"),

@@ -215,7 +215,7 @@ def test_what_was_not_sampled_cannot_be_computed(source: str, target: str, holds
 
 
 def test_gradients_of_one_class_do_not_give_those_of_all(made: Run) -> None:
-    with pytest.raises(SmoothcertError, match=r"counted together") as refused:
+    with pytest.raises(SmoothcertError, match=r"holds the gradient of one class") as refused:
         recertify_run(made("second-order"), certificate="second-order-multi-class")
     # What the run must be made with is part of the sentence.
     assert "--certificate second-order-multi-class" in str(refused.value)
@@ -226,7 +226,7 @@ def test_counts_that_cannot_be_thinned_are_refused_with_those_that_can(made: Run
         recertify_run(made("dipole"), n=600)
     with pytest.raises(InputError, match=r"n=600 is not possible with gradients: use one of 1000, 2000"):
         recertify_run(made("second-order"), n=600)
-    with pytest.raises(InputError, match="odd"):
+    with pytest.raises(InputError, match="not possible with pairs"):
         recertify_run(made("dipole"), n=999)
     with pytest.raises(InputError, match="1 … 2000"):
         recertify_run(made("dipole"), n=4000)
@@ -283,7 +283,7 @@ def test_a_run_is_compared_with_itself_by_another_certificate(made: Run) -> None
     assert not np.array_equal(first.radius, second.radius)
 
 
-@pytest.mark.parametrize("name", ["second-order", "nonsense", "", "dipole,gaussian"])
+@pytest.mark.parametrize("name", ["second-order", "nonsense", "dipole,gaussian"])
 def test_a_certificate_the_run_does_not_carry(name: str, made: Run) -> None:
     run = made("dipole,gaussian,dipole-multi-class")
     with pytest.raises(RunError, match="carries dipole, gaussian, dipole-multi-class"):
