@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from scipy import optimize, sparse, special
 
+from fifty_digits import gaps, quantile
 from smoothcert.certificates import (
     CERTIFICATES,
     dipole_multi_class_radius,
@@ -39,17 +40,6 @@ def decreasing_root(function: Function, high: mpf) -> mpf:
     nearby = mpf(10) ** -25
     assert function(root - nearby) > 0 > function(root + nearby)
     return root
-
-
-def quantile(probability: mpf) -> mpf:
-    """Φ⁻¹ by Newton's method on Φ."""
-    if probability > HALF:
-        return -quantile(1 - probability)
-    z, step = mpf(float(special.ndtri(float(probability)))), mpf(1)
-    while abs(step) > mpf(10) ** -24:  # the next step would be its square
-        step = (mpmath.ncdf(z) - probability) / mpmath.npdf(z)
-        z -= step
-    return z
 
 
 def lower_bound(both: float, one_sided: float) -> Function:
@@ -80,12 +70,6 @@ def multi_class_radius_by_definition(both: float, one: float, neither: float, ot
 def float_below(value: mpf) -> float:
     nearest = float(value)
     return nearest if mpf(nearest) <= value else math.nextafter(nearest, -math.inf)
-
-
-def gaps(radius: FloatArray, truth: list[mpf], sigma: FloatArray) -> FloatArray:
-    """(truth - radius)/σ, the difference taken before it is rounded."""
-    with mpmath.workdps(50):
-        return np.array([float((t - mpf(r)) / mpf(s)) for r, t, s in zip(radius, truth, sigma, strict=True)])
 
 
 # Values.

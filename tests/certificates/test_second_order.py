@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from scipy import optimize, sparse, special
 
+from fifty_digits import gaps, quantile
 from smoothcert.certificates import (
     CERTIFICATES,
     gaussian_radius,
@@ -50,17 +51,6 @@ def decreasing_root(function: Function, low: mpf, high: mpf) -> mpf:
             high, at_high, at_low = middle, value, at_low / 2 if previous == "high" else at_low
             previous = "high"
     return low
-
-
-def quantile(probability: mpf) -> mpf:
-    """Φ⁻¹ by Newton's method on Φ."""
-    if probability > HALF:
-        return -quantile(1 - probability)
-    z, step = mpf(float(special.ndtri(float(probability)))), mpf(1)
-    while abs(step) > mpf(10) ** -24:  # the next step would be its square
-        step = (mpmath.ncdf(z) - probability) / mpmath.npdf(z)
-        z -= step
-    return z
 
 
 def lower_bound(p: float, scaled_gradient: mpf) -> Function:
@@ -106,12 +96,6 @@ def float_below(value: mpf) -> float:
 
 def float_above(value: mpf) -> float:
     return -float_below(-value)
-
-
-def gaps(radius: FloatArray, truth: list[mpf], sigma: FloatArray) -> FloatArray:
-    """(truth - radius)/σ, the difference taken before it is rounded."""
-    with mpmath.workdps(50):
-        return np.array([float((t - mpf(r)) / mpf(s)) for r, t, s in zip(radius, truth, sigma, strict=True)])
 
 
 # Values.

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sqlite3
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
+from engine_runs import finished, timeless
+from smoothcert.engines.jobs import Job
 from smoothcert.engines.recertify import recertify_run
 from smoothcert.errors import (
     CorruptRunError,
@@ -58,29 +57,9 @@ def job(certificate: str, **settings: object) -> Job:
     return dataclasses.replace(JOB, certificate=certificate, **settings)
 
 
-def timeless(points: list[CertifiedPoint]) -> list[CertifiedPoint]:
-    return [dataclasses.replace(point, seconds=0.0) for point in points]
-
-
 def said(points: list[CertifiedPoint]) -> list[tuple[int, int | None, Verdict, tuple[Verdict, ...]]]:
     """All that a point states, without how its samples were stored."""
     return [(point.index, point.label, point.verdict, point.further) for point in points]
-
-
-def finished(wanted: Job, out: Path, *, stop_after: int | None = None) -> list[CertifiedPoint]:
-    """Run to the end, or until this many shards are stored."""
-    stop = threading.Event()
-    shards = 0
-
-    def on_shard(_: list[CertifiedPoint]) -> None:
-        nonlocal shards
-        shards += 1
-        if shards == stop_after:
-            stop.set()
-
-    with prepare(wanted, out) as run:
-        run_study(run.study, run.indices, run.store, stop=stop, on_shard=on_shard)
-        return timeless(run.store.points())
 
 
 def points_of(run: Path) -> list[CertifiedPoint]:

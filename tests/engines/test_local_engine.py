@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
+from engine_runs import finished, timeless
+from smoothcert.engines.jobs import Job
 from smoothcert.engines.recertify import recertify_run
 from smoothcert.errors import (
     CorruptRunError,
@@ -19,7 +18,7 @@ from smoothcert.errors import (
     ModelError,
     RunError,
 )
-from smoothcert.records import CertifiedPoint, Outcome
+from smoothcert.records import Outcome
 from smoothcert.runs.store import RunStore
 
 JOB = Job(
@@ -36,26 +35,6 @@ JOB = Job(
     batch=64,
     num_classes=10,
 )
-
-
-def timeless(points: list[CertifiedPoint]) -> list[CertifiedPoint]:
-    return [dataclasses.replace(point, seconds=0.0) for point in points]
-
-
-def finished(job: Job, out: Path, *, stop_after: int | None = None) -> list[CertifiedPoint]:
-    """Run to the end, or until this many shards are stored."""
-    stop = threading.Event()
-    shards = 0
-
-    def on_shard(_: list[CertifiedPoint]) -> None:
-        nonlocal shards
-        shards += 1
-        if shards == stop_after:
-            stop.set()
-
-    with prepare(job, out) as run:
-        run_study(run.study, run.indices, run.store, stop=stop, on_shard=on_shard)
-        return timeless(run.store.points())
 
 
 def test_resumed_equals_never_stopped(tmp_path: Path) -> None:

@@ -11,12 +11,7 @@ import numpy as np
 
 from smoothcert.certificates.base import Certificate
 from smoothcert.certificates.dipole import DIPOLE, dipole_multi_class_radius, dipole_radius
-from smoothcert.certificates.gaussian import (
-    GaussianCertificate,
-    GaussianTwoClassCertificate,
-    gaussian_radius,
-    gaussian_two_class_radius,
-)
+from smoothcert.certificates.gaussian import GAUSSIAN, gaussian_radius, gaussian_two_class_radius
 from smoothcert.certificates.historical import HISTORICAL, lecuyer_radius, li_radius
 from smoothcert.certificates.portfolio import Portfolio, split_names
 from smoothcert.certificates.second_order import (
@@ -27,13 +22,7 @@ from smoothcert.certificates.second_order import (
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity
 
-_ALL: tuple[Certificate, ...] = (
-    GaussianCertificate(),
-    GaussianTwoClassCertificate(),
-    *DIPOLE,
-    *SECOND_ORDER,
-    *HISTORICAL,
-)
+_ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *HISTORICAL)
 
 CERTIFICATES: Mapping[str, Certificate] = {certificate.name: certificate for certificate in _ALL}
 

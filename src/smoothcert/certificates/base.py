@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from numpy.typing import ArrayLike
@@ -40,3 +41,18 @@ class Certificate(Protocol):
         quantities: one array per entry of `needs`, shapes that broadcast with sigma. Never NaN, never infinite. Where
         an array has one row for each of several alternatives, so has the result, and the smallest radius is certified.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaCertificate:
+    """A certificate whose radius is one function of its quantities, in the order of `needs`, and of sigma."""
+
+    name: str
+    family: str
+    needs: tuple[Quantity, ...]
+    proofs: tuple[Proof, ...]
+    formula: Callable[..., FloatArray]
+    norm: Norm = Norm.L2
+
+    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+        return self.formula(*(quantities[quantity] for quantity in self.needs), sigma=sigma)

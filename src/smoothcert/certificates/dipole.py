@@ -6,15 +6,21 @@ grows. For the class A let C_S = P(f(x+ε) = A and f(x-ε) = A) and C_N = P(f(x+
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.certificates.slab import half_complement_up, radius_of_root, slab, upper_boundary_down
+from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.slab import (
+    half_complement_up,
+    radius_against_all,
+    radius_against_class,
+    slab,
+    upper_boundary_down,
+)
 from smoothcert.numerics.normal import quantile_down
-from smoothcert.records import FloatArray, Norm, Proof, Quantity
+from smoothcert.records import FloatArray, Proof, Quantity
 
 
 def dipole_lower_bound(both: ArrayLike, one_sided: ArrayLike, *, distance: ArrayLike) -> FloatArray:
@@ -35,13 +41,7 @@ def dipole_radius(both: ArrayLike, one_sided: ArrayLike, *, sigma: ArrayLike) ->
     with both. Rounded down; 0 where C_S + C_N ≤ ½ or where an argument is out of range.
     """
     top, scale, valid = _usable((both, one_sided), sigma)
-    shape = _Shape.of(*top)
-
-    def above_half(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        value, slope = shape.mass(r)
-        return value - 0.5, slope
-
-    return radius_of_root(above_half, high=shape.reach() + 1.0, sigma=scale, valid=valid)
+    return radius_against_all(_Shape.of(*top), sigma=scale, valid=valid)
 
 
 def dipole_multi_class_radius(
@@ -55,19 +55,11 @@ def dipole_multi_class_radius(
     """Radius within which class A beats one other class c: Theorem 3 for A, and for the function 1 - f_c (section 3.2).
 
     other_neither: lower bounds on P(neither vote is c), other_one_sided: on P(f(x+ε) ≠ c and f(x-ε) = c); all four
-    hold at once, shapes broadcast with sigma. At distance r, P(A) ≥ h_A(r) and P(c) ≤ min(1 - h_c(r), 1 - h_A(r)), so
-    R is where max(h_A + h_c - 1, 2 h_A - 1) falls to 0. It must be computed for *every* other class, and the smallest
-    counts: a class with few votes may have the least favourable shape. Rounded down; 0 where nothing is certified.
+    hold at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest counts: a
+    class with few votes may have the least favourable shape. Rounded down; 0 where nothing is certified.
     """
     (a_both, a_one, c_neither, c_one), scale, valid = _usable((both, one_sided, other_neither, other_one_sided), sigma)
-    mine, other = _Shape.of(a_both, a_one), _Shape.of(c_neither, c_one)
-
-    def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        (h_a, slope_a), (h_c, slope_c) = mine.mass(r), other.mass(r)
-        against_all = h_a > h_c
-        return h_a + np.maximum(h_a, h_c) - 1.0, slope_a + np.where(against_all, slope_a, slope_c)
-
-    return radius_of_root(lead, high=np.maximum(mine.reach(), other.reach()) + 2.0, sigma=scale, valid=valid)
+    return radius_against_class(_Shape.of(a_both, a_one), _Shape.of(c_neither, c_one), sigma=scale, valid=valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,41 +96,14 @@ def _usable(
     return [np.where(valid, value, 0.0) for value in values], np.where(valid, scale, 1.0), valid
 
 
-@dataclass(frozen=True, slots=True)
-class DipoleCertificate:
-    """The radius of Theorem 3; `proofs` says how the two probabilities are bounded."""
+_PAIR = (Quantity.PAIR_BOTH_LOWER, Quantity.PAIR_ONE_SIDED_LOWER)
+_OTHER = (Quantity.OTHER_NEITHER_LOWER, Quantity.OTHER_ONE_SIDED_LOWER)
 
-    name: str
-    proofs: tuple[Proof, ...]
-    family: str = "dipole"
-    norm: Norm = Norm.L2
-    needs: tuple[Quantity, ...] = (Quantity.PAIR_BOTH_LOWER, Quantity.PAIR_ONE_SIDED_LOWER)
-
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
-        return dipole_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
-
-
-@dataclass(frozen=True, slots=True)
-class DipoleMultiClassCertificate:
-    """Theorem 3 for the class and, turned round, for every other class; one row of the others' arrays each."""
-
-    name: str = "dipole-multi-class"
-    family: str = "dipole"
-    norm: Norm = Norm.L2
-    needs: tuple[Quantity, ...] = (
-        Quantity.PAIR_BOTH_LOWER,
-        Quantity.PAIR_ONE_SIDED_LOWER,
-        Quantity.OTHER_NEITHER_LOWER,
-        Quantity.OTHER_ONE_SIDED_LOWER,
-    )
-    proofs: tuple[Proof, ...] = (Proof.PAIRS_OF_EVERY_CLASS,)
-
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
-        return dipole_multi_class_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
-
-
-DIPOLE: tuple[DipoleCertificate | DipoleMultiClassCertificate, ...] = (
-    DipoleCertificate("dipole", (Proof.PAIR_REGION,)),
-    DipoleCertificate("dipole-separate", (Proof.PAIR_BOTH, Proof.PAIR_ONE_SIDED)),
-    DipoleMultiClassCertificate(),
+DIPOLE = (
+    FormulaCertificate("dipole", "dipole", _PAIR, (Proof.PAIR_REGION,), dipole_radius),
+    FormulaCertificate("dipole-separate", "dipole", _PAIR, (Proof.PAIR_BOTH, Proof.PAIR_ONE_SIDED), dipole_radius),
+    # One row of the others' arrays for every other class.
+    FormulaCertificate(
+        "dipole-multi-class", "dipole", (*_PAIR, *_OTHER), (Proof.PAIRS_OF_EVERY_CLASS,), dipole_multi_class_radius
+    ),
 )

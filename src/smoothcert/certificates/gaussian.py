@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from smoothcert.certificates.base import FormulaCertificate
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up
-from smoothcert.records import FloatArray, Norm, Proof, Quantity
+from smoothcert.records import FloatArray, Proof, Quantity
 
 
 def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -44,31 +42,15 @@ def _usable(top: FloatArray, scale: FloatArray) -> NDArray[np.bool_]:
     return (top > 0) & (top < 1) & (scale > 0) & np.isfinite(scale)
 
 
-@dataclass(frozen=True, slots=True)
-class GaussianCertificate:
-    """The binary form: all that is not the class is taken for one opponent."""
-
-    name: str = "gaussian"
-    family: str = "gaussian"
-    norm: Norm = Norm.L2
-    needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER,)
-    proofs: tuple[Proof, ...] = (Proof.TOP,)
-
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
-        return gaussian_radius(quantities[Quantity.TOP_LOWER], sigma=sigma)
-
-
-@dataclass(frozen=True, slots=True)
-class GaussianTwoClassCertificate:
-    """The two-class form: the strongest other class is bounded on its own, at the price of half of α."""
-
-    name: str = "gaussian-two-class"
-    family: str = "gaussian"
-    norm: Norm = Norm.L2
-    needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER)
-    proofs: tuple[Proof, ...] = (Proof.TOP, Proof.RUNNER_UP)
-
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
-        return gaussian_two_class_radius(
-            quantities[Quantity.TOP_LOWER], quantities[Quantity.RUNNER_UP_UPPER], sigma=sigma
-        )
+GAUSSIAN = (
+    # The binary form: all that is not the class is taken for one opponent.
+    FormulaCertificate("gaussian", "gaussian", (Quantity.TOP_LOWER,), (Proof.TOP,), gaussian_radius),
+    # The strongest other class is bounded on its own, at the price of half of α.
+    FormulaCertificate(
+        "gaussian-two-class",
+        "gaussian",
+        (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
+        (Proof.TOP, Proof.RUNNER_UP),
+        gaussian_two_class_radius,
+    ),
+)

@@ -6,17 +6,23 @@ slab: some of the votes against the class are forced to the side the attacker do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from smoothcert.certificates.slab import density, radius_of_root, slab, upper_boundary_down
+from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.slab import (
+    density,
+    radius_against_all,
+    radius_against_class,
+    slab,
+    upper_boundary_down,
+)
 from smoothcert.numerics.normal import one_minus_up, quantile_up
 from smoothcert.numerics.roots import decreasing_root_down
-from smoothcert.records import FloatArray, Norm, Proof, Quantity
+from smoothcert.records import FloatArray, Proof, Quantity
 
 _GRADIENT_MARGIN = 1e-12
 """Relative error allowed for in φ(Φ⁻¹(·)), far above what it has."""
@@ -51,13 +57,7 @@ def second_order_radius(p_a: ArrayLike, gradient_norm: ArrayLike, *, sigma: Arra
     range.
     """
     (p, gradient), scale, valid = _usable((p_a,), (gradient_norm,), sigma)
-    shape = _Slab.of(p, gradient)
-
-    def above_half(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        value, slope = shape.mass(r)
-        return value - 0.5, slope
-
-    return radius_of_root(above_half, high=shape.reach() + 1.0, sigma=scale, valid=valid)
+    return radius_against_all(_Slab.of(p, gradient), sigma=scale, valid=valid)
 
 
 def second_order_multi_class_radius(
@@ -66,21 +66,13 @@ def second_order_multi_class_radius(
     """Radius within which class A beats one other class c: Theorem 1 for A, and for the function 1 - f_c (section 3.2).
 
     other_p: upper bounds on P(f(x+ε) = c) in (0, 1], other_gradient_norm: upper bounds on the norm of its gradient; all
-    four hold at once, shapes broadcast with sigma. At distance r, P(A) ≥ h_A(r) and P(c) ≤ min(1 - h_c(r), 1 - h_A(r)),
-    so R is where max(h_A + h_c - 1, 2 h_A - 1) falls to 0. It must be computed for *every* other class, and the
-    smallest counts: a class with a smaller probability may have a larger gradient. Rounded down; 0 where nothing is
-    certified.
+    four hold at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest
+    counts: a class with a smaller probability may have a larger gradient. Rounded down; 0 where nothing is certified.
     """
     bound = np.asarray(other_p, dtype=np.float64)
     against = np.where(bound <= 1.0, np.maximum(np.nextafter(1.0 - bound, -1.0), 0.0), np.nan)
     (p, not_c, g_a, g_c), scale, valid = _usable((p_a, against), (gradient_norm, other_gradient_norm), sigma)
-    mine, other = _Slab.of(p, g_a), _Slab.of(not_c, g_c)
-
-    def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
-        (h_a, slope_a), (h_c, slope_c) = mine.mass(r), other.mass(r)
-        return h_a + np.maximum(h_a, h_c) - 1.0, slope_a + np.where(h_a > h_c, slope_a, slope_c)
-
-    return radius_of_root(lead, high=np.maximum(mine.reach(), other.reach()) + 2.0, sigma=scale, valid=valid)
+    return radius_against_class(_Slab.of(p, g_a), _Slab.of(not_c, g_c), sigma=scale, valid=valid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,41 +136,20 @@ def _usable(
     return usable + scaled, scale, valid
 
 
-@dataclass(frozen=True, slots=True)
-class SecondOrderCertificate:
-    """The radius of Theorem 1; `proofs` says how the gradient is bounded."""
+_OWN = (Quantity.TOP_LOWER, Quantity.GRADIENT_NORM_UPPER)
+_OTHER = (Quantity.OTHER_UPPER, Quantity.OTHER_GRADIENT_NORM_UPPER)
 
-    name: str
-    proofs: tuple[Proof, ...]
-    family: str = "second-order"
-    norm: Norm = Norm.L2
-    needs: tuple[Quantity, ...] = (Quantity.TOP_LOWER, Quantity.GRADIENT_NORM_UPPER)
-
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
-        return second_order_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
-
-
-@dataclass(frozen=True, slots=True)
-class SecondOrderMultiClassCertificate:
-    """Theorem 1 for the class and, turned round, for every other class; one row of the others' arrays each."""
-
-    name: str = "second-order-multi-class"
-    family: str = "second-order"
-    norm: Norm = Norm.L2
-    needs: tuple[Quantity, ...] = (
-        Quantity.TOP_LOWER,
-        Quantity.GRADIENT_NORM_UPPER,
-        Quantity.OTHER_UPPER,
-        Quantity.OTHER_GRADIENT_NORM_UPPER,
-    )
-    proofs: tuple[Proof, ...] = (Proof.GRADIENTS_OF_EVERY_CLASS,)
-
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
-        return second_order_multi_class_radius(*(quantities[quantity] for quantity in self.needs), sigma=sigma)
-
-
-SECOND_ORDER: tuple[SecondOrderCertificate | SecondOrderMultiClassCertificate, ...] = (
-    SecondOrderCertificate("second-order", (Proof.TOP, Proof.GRADIENT_HALVES)),
-    SecondOrderCertificate("second-order-pairs", (Proof.TOP, Proof.GRADIENT_PAIRS)),
-    SecondOrderMultiClassCertificate(),
+SECOND_ORDER = (
+    FormulaCertificate("second-order", "second-order", _OWN, (Proof.TOP, Proof.GRADIENT_HALVES), second_order_radius),
+    FormulaCertificate(
+        "second-order-pairs", "second-order", _OWN, (Proof.TOP, Proof.GRADIENT_PAIRS), second_order_radius
+    ),
+    # One row of the others' arrays for every other class.
+    FormulaCertificate(
+        "second-order-multi-class",
+        "second-order",
+        (*_OWN, *_OTHER),
+        (Proof.GRADIENTS_OF_EVERY_CLASS,),
+        second_order_multi_class_radius,
+    ),
 )

@@ -7,6 +7,7 @@ these functions. Hyperplanes are given by their signed distance, in standard dev
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,49 @@ def half_complement_up(probability: FloatArray) -> FloatArray:
     return 0.5 * one_minus_up(probability)
 
 
-def radius_of_root(lead: ValueAndSlope, *, high: FloatArray, sigma: FloatArray, valid: NDArray[np.bool_]) -> FloatArray:
-    """σ times the r at which a decreasing lead over the opponent falls to 0; 0 where it never was positive.
+class WorstCase(Protocol):
+    """The least favourable base classifier for a function with values in [0, 1], along the direction of attack."""
 
-    high: an r at which the lead is certainly gone. Rounded down.
+    def mass(self, r: FloatArray, /) -> tuple[FloatArray, FloatArray]:
+        """Smoothed value after a move by r standard deviations, decreasing for r ≥ 0, and its derivative."""
+
+    def reach(self) -> FloatArray:
+        """The farthest of its boundaries in the direction of attack, at least 0."""
+
+
+def radius_against_all(mine: WorstCase, *, sigma: FloatArray, valid: NDArray[np.bool_]) -> FloatArray:
+    """Radius within which the class keeps more than half: σ times the r at which its worst case falls to ½.
+
+    Rounded down; 0 where it is never above ½ or not valid.
     """
+
+    def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        value, slope = mine.mass(r)
+        return value - 0.5, slope
+
+    return _radius_of_root(lead, high=mine.reach() + 1.0, sigma=sigma, valid=valid)
+
+
+def radius_against_class(
+    mine: WorstCase, against: WorstCase, *, sigma: FloatArray, valid: NDArray[np.bool_]
+) -> FloatArray:
+    """Radius within which class A keeps more than class c (section 3.2 of Levine et al. 2021).
+
+    mine: the worst case h_A of A; against: the worst case h_c of "not c". At distance r, P(A) ≥ h_A(r) and P(c) ≤
+    min(1 - h_c(r), 1 - h_A(r)), so R is where max(h_A + h_c - 1, 2 h_A - 1) falls to 0. Rounded down; 0 where nothing
+    is certified.
+    """
+
+    def lead(r: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (h_a, slope_a), (h_c, slope_c) = mine.mass(r), against.mass(r)
+        return h_a + np.maximum(h_a, h_c) - 1.0, slope_a + np.where(h_a > h_c, slope_a, slope_c)
+
+    return _radius_of_root(lead, high=np.maximum(mine.reach(), against.reach()) + 2.0, sigma=sigma, valid=valid)
+
+
+def _radius_of_root(
+    lead: ValueAndSlope, *, high: FloatArray, sigma: FloatArray, valid: NDArray[np.bool_]
+) -> FloatArray:
+    """σ times the r at which a decreasing lead over the opponent falls to 0; at `high` it is certainly gone."""
     root = decreasing_root_down(lead, low=np.zeros_like(high), high=high, margin=_EVALUATION_ERROR)
     return only_positive(sigma * root, where=valid)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoothcert.analysis.options import TableFormat
+from smoothcert.cli.table import DigitsOption, JsonOption
 from smoothcert.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def compare(
-    run_a: Annotated[Path, typer.Argument(metavar="RUN_A", show_default=False, help="A run directory or TSV log.")],
+    run_a: Annotated[
+        Path, typer.Argument(metavar="RUN_A", show_default=False, help="RUN, RUN@CERTIFICATE or a TSV log.")
+    ],
     run_b: Annotated[Path, typer.Argument(metavar="RUN_B", show_default=False, help="The baseline, likewise.")],
     output: Annotated[
         Path | None,
@@ -37,17 +40,8 @@ def compare(
         bool, typer.Option("--wrong-too", help="Count every certified input, not only those certified correctly.")
     ] = False,
     form: Annotated[TableFormat, typer.Option("--format", help="How to print the numbers.")] = TableFormat.TEXT,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")] = False,
-    digits: Annotated[
-        int | None,
-        typer.Option(
-            "--digits",
-            min=0,
-            max=15,
-            show_default=False,
-            help="Decimals (default: 3; csv: all; json always all). Radii go down, ratios to nearest.",
-        ),
-    ] = None,
+    json_output: JsonOption = False,
+    digits: DigitsOption = None,
 ) -> None:
     """Compare the certified radii of RUN_A with those of the baseline RUN_B, input by input.
 

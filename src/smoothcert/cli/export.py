@@ -16,7 +16,7 @@ class ExportFormat(enum.StrEnum):
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", show_default=False, help="A run directory or TSV log.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", show_default=False, help="RUN, RUN@CERTIFICATE or a TSV log.")],
     output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="The file to write.")],
     form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.COHEN_TSV,
     digits: Annotated[

@@ -11,7 +11,8 @@ from smoothcert.analysis.options import BoundChoice, BoundMethod, TableFormat
 from smoothcert.errors import InputError
 
 RunsArgument = Annotated[
-    list[Path], typer.Argument(metavar="RUN...", show_default=False, help="Run directories or TSV logs.")
+    list[Path],
+    typer.Argument(metavar="RUN...", show_default=False, help="Run directories, RUN@CERTIFICATE, or TSV logs."),
 ]
 BoundOption = Annotated[
     BoundMethod | None,
@@ -24,6 +25,17 @@ AlphaOption = Annotated[
     float | None,
     typer.Option("--alpha", show_default=False, help="Error probability per input, where a log does not say it."),
 ]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
+DigitsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--digits",
+        min=0,
+        max=15,
+        show_default=False,
+        help="Decimals (default: 3; csv: all; json always all). Radii, ACR and bounds go down, the rest to nearest.",
+    ),
+]
 CommonOption = Annotated[bool, typer.Option("--common", help="Use only the inputs that all runs hold.")]
 
 
@@ -34,17 +46,8 @@ def table(
         typer.Option("--radii", show_default=False, help="Radii such as 0,0.25,0.5 (default: chosen from the data)."),
     ] = None,
     form: Annotated[TableFormat, typer.Option("--format", help="How to print the table.")] = TableFormat.TEXT,
-    json_output: Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")] = False,
-    digits: Annotated[
-        int | None,
-        typer.Option(
-            "--digits",
-            min=0,
-            max=15,
-            show_default=False,
-            help="Decimals (default: 3; csv: all; json always all). Fractions go to nearest, ACR and bounds down.",
-        ),
-    ] = None,
+    json_output: JsonOption = False,
+    digits: DigitsOption = None,
     bound: BoundOption = None,
     rho: RhoOption = 0.001,
     alpha: AlphaOption = None,

@@ -14,8 +14,17 @@ import numpy as np
 from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.noise import add_gaussian, noise_level
-from smoothcert.records import AnyTally, GradientTally, InputArray, IntArray, PairTally, Tally, TallyKind
-from smoothcert.sampling.plan import Request, Slice
+from smoothcert.records import (
+    AnyTally,
+    FloatArray,
+    GradientTally,
+    InputArray,
+    IntArray,
+    PairTally,
+    Tally,
+    TallyKind,
+)
+from smoothcert.sampling.plan import Request, Slice, samples_per_draw
 from smoothcert.tallies import GRADIENT_UNIT
 
 
@@ -34,14 +43,13 @@ class Counter(Protocol):
         """
 
 
-def host_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, rows: int) -> Counter:
-    """The counter for the kind these requests ask for. rows: the most draws one batch will hold."""
-    kinds: dict[TallyKind, Callable[..., Counter]] = {
-        TallyKind.VOTES: _HostVotes,
-        TallyKind.PAIRS: _HostPairs,
-        TallyKind.GRADIENTS: _HostGradients,
-    }
-    return kinds[requests[0].kind](classifier, inputs, requests, rows=rows)
+def host_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
+    """The counter for the kind these requests ask for. draws: the most that one batch will hold."""
+    kind = requests[0].kind
+    bench = _Bench(classifier, inputs, requests, rows=draws * samples_per_draw(kind))
+    if kind is TallyKind.VOTES:
+        return _HostVotes(bench)
+    return _HostPairs(bench, draws=draws) if kind is TallyKind.PAIRS else _HostGradients(bench, draws=draws)
 
 
 def tallies_of(requests: Sequence[Request], sums: Sequence[tuple[IntArray, ...]]) -> list[AnyTally]:
@@ -90,32 +98,73 @@ def _gradient_tally(request: Request, votes: IntArray, sums: IntArray, products:
     )
 
 
-class _HostVotes:
-    """Plain votes; the buffers are made once and used for every batch."""
+class _Bench:
+    """What all counters in host memory share: the model, the inputs, and a buffer of noisy copies used again and again.
+
+    rows: how many copies the buffer holds.
+    """
 
     def __init__(
         self, classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, rows: int
     ) -> None:
+        self.requests = requests
+        self.columns = classifier.num_classes + 1
+        self.flat_inputs = inputs.reshape(len(inputs), -1)
+        self.size = self.flat_inputs.shape[1]
         self._classifier = classifier
-        self._requests = requests
-        self._flat_inputs = inputs.reshape(len(inputs), -1)
         self._noisy = np.empty((rows, *inputs.shape[1:]), dtype=np.float32)
-        self._flat_noisy = self._noisy.reshape(rows, -1)
-        self._votes = np.zeros((len(requests), classifier.num_classes + 1), dtype=np.int64)
+        self.flat_noisy = self._noisy.reshape(rows, -1)
+
+    def zeros(self, *shape: int) -> IntArray:
+        """Sums, one row for each request."""
+        return np.zeros((len(self.requests), *shape), dtype=np.int64)
+
+    def input(self, piece: Slice) -> InputArray:
+        return self.flat_inputs[self.requests[piece.request].row]
+
+    def fill_normals(self, out: InputArray, slices: Sequence[Slice]) -> None:
+        """The standard normals of every draw of a batch. out: (rows, size)."""
+        origin = np.zeros(self.size, dtype=np.float32)
+        for piece in slices:
+            stream = self.requests[piece.request].stream
+            add_gaussian(out[_rows(piece)], origin, stream, sigma=1.0, start=piece.counter)
+
+    def votes(self, rows: int) -> IntArray:
+        """Votes for the first rows of the buffer, if they are what a base classifier must return."""
+        votes = self._classifier.classify(self._noisy[:rows])
+        if votes.shape != (rows,):
+            raise ModelError(
+                f"the model returned votes of shape {votes.shape} for {rows} inputs; one class each was expected"
+            )
+        if rows and not 0 <= int(votes.min()) <= int(votes.max()) < self.columns:
+            raise ModelError(
+                f"the model voted for classes {int(votes.min())} … {int(votes.max())}; {self.columns - 1} classes were "
+                "announced"
+            )
+        return votes
+
+
+class _HostVotes:
+    """Plain votes."""
+
+    def __init__(self, bench: _Bench) -> None:
+        self._bench = bench
+        self._votes = bench.zeros(bench.columns)
 
     def add(self, slices: Sequence[Slice]) -> None:
+        bench = self._bench
         for piece in slices:
-            request = self._requests[piece.request]
+            request = bench.requests[piece.request]
             add_gaussian(
-                self._flat_noisy[piece.first_row : piece.last_row],
-                self._flat_inputs[request.row],
+                bench.flat_noisy[_rows(piece)],
+                bench.input(piece),
                 request.stream,
                 sigma=request.sigma,
                 start=piece.counter,
             )
-        votes = classify(self._classifier, self._noisy[: slices[-1].last_row])
+        votes = bench.votes(slices[-1].last_row)
         for piece in slices:
-            self._votes[piece.request] += _count(votes[piece.first_row : piece.last_row], self._votes.shape[1])
+            self._votes[piece.request] += _count(votes[_rows(piece)], bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._votes,)
@@ -124,31 +173,23 @@ class _HostVotes:
 class _HostPairs:
     """Votes at x+ε in the first half of a batch, votes at x-ε in the second."""
 
-    def __init__(
-        self, classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, rows: int
-    ) -> None:
-        self._classifier = classifier
-        self._requests = requests
-        self._flat_inputs = inputs.reshape(len(inputs), -1)
-        self._normals = np.empty((rows, self._flat_inputs.shape[1]), dtype=np.float32)
-        self._noisy = np.empty((2 * rows, *inputs.shape[1:]), dtype=np.float32)
-        self._flat_noisy = self._noisy.reshape(2 * rows, -1)
-        self._pairs = np.zeros((len(requests), 3, classifier.num_classes + 1), dtype=np.int64)
+    def __init__(self, bench: _Bench, *, draws: int) -> None:
+        self._bench = bench
+        self._normals = np.empty((draws, bench.size), dtype=np.float32)
+        self._pairs = bench.zeros(3, bench.columns)
 
     def add(self, slices: Sequence[Slice]) -> None:
-        draws = slices[-1].last_row
-        fill_normals(self._normals, self._requests, slices)
+        bench, draws = self._bench, slices[-1].last_row
+        bench.fill_normals(self._normals, slices)
         for piece in slices:
-            request = self._requests[piece.request]
-            x = self._flat_inputs[request.row]
-            noise = self._normals[piece.first_row : piece.last_row]
-            noise *= noise_level(request.sigma)
-            np.add(x, noise, out=self._flat_noisy[piece.first_row : piece.last_row])
-            np.subtract(x, noise, out=self._flat_noisy[draws + piece.first_row : draws + piece.last_row])
-        votes = classify(self._classifier, self._noisy[: 2 * draws])
+            x, noise = bench.input(piece), self._normals[_rows(piece)]
+            noise *= noise_level(bench.requests[piece.request].sigma)
+            np.add(x, noise, out=bench.flat_noisy[:draws][_rows(piece)])
+            np.subtract(x, noise, out=bench.flat_noisy[draws:][_rows(piece)])
+        votes = bench.votes(2 * draws)
         for piece in slices:
-            rows = slice(piece.first_row, piece.last_row)
-            self._pairs[piece.request] += _count_pairs(votes[:draws][rows], votes[draws:][rows], self._pairs.shape[2])
+            first, second = votes[:draws][_rows(piece)], votes[draws:][_rows(piece)]
+            self._pairs[piece.request] += _count_pairs(first, second, bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._pairs,)
@@ -163,38 +204,30 @@ class _HostGradients:
     and it is below the square root of the dimension.
     """
 
-    def __init__(
-        self, classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, rows: int
-    ) -> None:
-        self._classifier = classifier
-        self._requests = requests
-        self._flat_inputs = inputs.reshape(len(inputs), -1)
-        size = self._flat_inputs.shape[1]
-        self._normals = np.empty((rows, size), dtype=np.float32)
-        self._noisy = np.empty((rows, *inputs.shape[1:]), dtype=np.float32)
-        self._flat_noisy = self._noisy.reshape(rows, -1)
-        groups = max(max(request.group) for request in requests) + 1
-        self._groups = [np.array(request.group) for request in requests]
-        self._votes = np.zeros((len(requests), classifier.num_classes + 1), dtype=np.int64)
-        self._sums = np.zeros((len(requests), 2, groups, size), dtype=np.int64)
-        self._products = np.zeros((len(requests), groups), dtype=np.int64)
+    def __init__(self, bench: _Bench, *, draws: int) -> None:
+        self._bench = bench
+        self._normals = np.empty((draws, bench.size), dtype=np.float32)
+        groups = max(max(request.group) for request in bench.requests) + 1
+        self._groups = [np.array(request.group) for request in bench.requests]
+        self._votes = bench.zeros(bench.columns)
+        self._sums = bench.zeros(2, groups, bench.size)
+        self._products = bench.zeros(groups)
 
     def add(self, slices: Sequence[Slice]) -> None:
-        fill_normals(self._normals, self._requests, slices)
+        bench = self._bench
+        bench.fill_normals(self._normals, slices)
         for piece in slices:
-            request = self._requests[piece.request]
-            rows = slice(piece.first_row, piece.last_row)
-            np.multiply(self._normals[rows], noise_level(request.sigma), out=self._flat_noisy[rows])
-            self._flat_noisy[rows] += self._flat_inputs[request.row]
-        votes = classify(self._classifier, self._noisy[: slices[-1].last_row])
+            noisy, level = bench.flat_noisy[_rows(piece)], noise_level(bench.requests[piece.request].sigma)
+            np.multiply(self._normals[_rows(piece)], level, out=noisy)
+            noisy += bench.input(piece)
+        votes = bench.votes(slices[-1].last_row)
         for piece in slices:
-            rows = slice(piece.first_row, piece.last_row)
-            self._votes[piece.request] += _count(votes[rows], self._votes.shape[1])
-            self._add_noise(
-                piece.request, self._normals[rows].astype(np.float64), self._groups[piece.request][votes[rows]]
-            )
+            cast = votes[_rows(piece)]
+            self._votes[piece.request] += _count(cast, bench.columns)
+            normals = self._normals[_rows(piece)].astype(np.float64)
+            self._add_noise(piece.request, normals, self._groups[piece.request][cast])
 
-    def _add_noise(self, request: int, normals: np.ndarray, group: IntArray) -> None:
+    def _add_noise(self, request: int, normals: FloatArray, group: IntArray) -> None:
         """normals: (rows, size) float64, pairs in adjacent rows; group: (rows,)."""
         first, second = normals[0::2], normals[1::2]
         products = np.rint((first * second).sum(axis=1) / GRADIENT_UNIT)
@@ -212,27 +245,8 @@ class _HostGradients:
         return self._votes, self._sums, self._products
 
 
-def fill_normals(out: InputArray, requests: Sequence[Request], slices: Sequence[Slice]) -> None:
-    """The standard normals of every draw of a batch. out: (rows, size)."""
-    origin = np.zeros(out.shape[1], dtype=np.float32)
-    for piece in slices:
-        stream = requests[piece.request].stream
-        add_gaussian(out[piece.first_row : piece.last_row], origin, stream, sigma=1.0, start=piece.counter)
-
-
-def classify(classifier: BaseClassifier, batch: InputArray) -> IntArray:
-    """The votes, if they are what a base classifier must return."""
-    votes = classifier.classify(batch)
-    expected, num_classes = len(batch), classifier.num_classes
-    if votes.shape != (expected,):
-        raise ModelError(
-            f"the model returned votes of shape {votes.shape} for {expected} inputs; one class each was expected"
-        )
-    if expected and not 0 <= int(votes.min()) <= int(votes.max()) <= num_classes:
-        raise ModelError(
-            f"the model voted for classes {int(votes.min())} … {int(votes.max())}; {num_classes} classes were announced"
-        )
-    return votes
+def _rows(piece: Slice) -> slice:
+    return slice(piece.first_row, piece.last_row)
 
 
 def _count(votes: IntArray, columns: int) -> IntArray:

@@ -55,8 +55,7 @@ class Sampler:
         inputs = np.ascontiguousarray(inputs, dtype=np.float32)
         total = sum(request.stop - request.start for request in requests)
         workers = max(1, min(self.workers, -(-total // draws)))
-        rows = min(draws, total)
-        counters = [self._new_counter(inputs, requests, rows) for _ in range(workers)]
+        counters = [self._new_counter(inputs, requests, min(draws, total)) for _ in range(workers)]
         batches = _SharedBatches(batch_slices(requests, batch=draws))
         told = None if progress is None else lambda done: progress(done * samples_per_draw(kind))
         if self.classifier.concurrency == 1:
@@ -71,12 +70,12 @@ class Sampler:
             return max(1, self.batch // 2)
         return max(2, self.batch // 2 * 2) if kind is TallyKind.GRADIENTS else self.batch
 
-    def _new_counter(self, inputs: InputArray, requests: Sequence[Request], rows: int) -> Counter:
+    def _new_counter(self, inputs: InputArray, requests: Sequence[Request], draws: int) -> Counter:
         if isinstance(self.classifier, DeviceClassifier):
             from smoothcert.sampling.on_device import device_counter
 
             return device_counter(self.classifier, inputs, requests)
-        return host_counter(self.classifier, inputs, requests, rows=rows)
+        return host_counter(self.classifier, inputs, requests, draws=draws)
 
     def _work(self, counter: Counter, batches: _SharedBatches, progress: Progress | None) -> None:
         for slices in batches:

@@ -1,0 +1,31 @@
+"""A job run by the local engine, whole or cut short."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+from smoothcert.engines.jobs import Job, prepare
+from smoothcert.engines.local import run_study
+from smoothcert.records import CertifiedPoint
+
+
+def timeless(points: list[CertifiedPoint]) -> list[CertifiedPoint]:
+    return [dataclasses.replace(point, seconds=0.0) for point in points]
+
+
+def finished(job: Job, out: Path, *, stop_after: int | None = None) -> list[CertifiedPoint]:
+    """Run to the end, or until this many shards are stored."""
+    stop = threading.Event()
+    shards = 0
+
+    def on_shard(_: list[CertifiedPoint]) -> None:
+        nonlocal shards
+        shards += 1
+        if shards == stop_after:
+            stop.set()
+
+    with prepare(job, out) as run:
+        run_study(run.study, run.indices, run.store, stop=stop, on_shard=on_shard)
+        return timeless(run.store.points())
