@@ -120,7 +120,8 @@ class _Bench:
         return np.zeros((len(self.requests), *shape), dtype=np.int64)
 
     def input(self, piece: Slice) -> InputArray:
-        return self.flat_inputs[self.requests[piece.request].row]
+        x: InputArray = self.flat_inputs[self.requests[piece.request].row]
+        return x
 
     def fill_normals(self, out: InputArray, slices: Sequence[Slice]) -> None:
         """The standard normals of every draw of a batch. out: (rows, size)."""
