@@ -27,6 +27,9 @@ from smoothcert.records import (
 from smoothcert.sampling.plan import Request, Slice, samples_per_draw
 from smoothcert.tallies import GRADIENT_UNIT
 
+_CHUNK = 1 << 17
+"""Coordinates of noise worked on at once in float64: what stays in a core's cache."""
+
 
 class Counter(Protocol):
     """What one worker has counted."""
@@ -208,6 +211,7 @@ class _HostGradients:
     def __init__(self, bench: _Bench, *, draws: int) -> None:
         self._bench = bench
         self._normals = np.empty((draws, bench.size), dtype=np.float32)
+        self._rows_at_once = max(2, _CHUNK // bench.size // 2 * 2)
         groups = max(max(request.group) for request in bench.requests) + 1
         self._groups = [np.array(request.group) for request in bench.requests]
         self._votes = bench.zeros(bench.columns)
@@ -225,8 +229,10 @@ class _HostGradients:
         for piece in slices:
             cast = votes[_rows(piece)]
             self._votes[piece.request] += _count(cast, bench.columns)
-            normals = self._normals[_rows(piece)].astype(np.float64)
-            self._add_noise(piece.request, normals, self._groups[piece.request][cast])
+            group, normals = self._groups[piece.request][cast], self._normals[_rows(piece)]
+            for at in range(0, len(cast), self._rows_at_once):
+                some = slice(at, at + self._rows_at_once)
+                self._add_noise(piece.request, normals[some].astype(np.float64), group[some])
 
     def _add_noise(self, request: int, normals: FloatArray, group: IntArray) -> None:
         """normals: (rows, size) float64, pairs in adjacent rows; group: (rows,)."""
