@@ -51,7 +51,7 @@ def bounds(output: Path) -> None:
 
 
 def rings(run: Path, output: Path) -> None:
-    """Rings of both radii around every tenth input that is certified correctly by both."""
+    """Rings of both radii around every sixth input that is certified correctly by both."""
     second, first = (load_results(Path(f"{run}@{name}")) for name in ("second-order", "gaussian"))
     data = load_dataset("swiss-roll", split="test")
     place = np.asarray(data.inputs([int(index) for index in second.index]))

@@ -115,7 +115,7 @@ class _Decision:
 
 
 def _decide(certificate: Certificate, proven: Proven, sigmas: FloatArray) -> _Decision:
-    proofs = {quantity: proof for proof in certificate.proofs for quantity in proven.values[proof]}
+    proofs = {q: proof for proof in certificate.proofs for q in proven.values[proof] if q in certificate.needs}
     values = {quantity: proven.values[proof][quantity] for quantity, proof in proofs.items()}
     radii = certificate.radius(values, sigma=sigmas)
     if radii.ndim == 2:
@@ -151,13 +151,15 @@ def _verdict(tally: AnyTally, label: int, decision: _Decision, at: int, *, spent
         radius=radius,
         norm=certificate.norm,
         outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
-        reason="" if certified else _too_little(tally.independent_votes(), label),
+        reason="" if certified else _too_little(tally, label),
         bounds=bounds,
     )
 
 
-def _too_little(votes: Tally, label: int) -> str:
-    return f"{int(votes.counts[label])} of {votes.n} votes for class {label} prove nothing"
+def _too_little(tally: AnyTally, label: int) -> str:
+    votes = tally.independent_votes()
+    where = " at x+ε" if tally.kind is TallyKind.PAIRS else ""
+    return f"{int(votes.counts[label])} of {votes.n} votes{where} for class {label} prove nothing"
 
 
 def _failure(selection: Tally, certificate: Certificate) -> Verdict:

@@ -83,7 +83,15 @@ class Quantity(enum.StrEnum):
 
     @property
     def side(self) -> Side:
-        return Side.LOWER if self.name.endswith("_LOWER") else Side.UPPER
+        return Side.UPPER if self in _UPPER else Side.LOWER
+
+
+_UPPER = {
+    Quantity.RUNNER_UP_UPPER,
+    Quantity.GRADIENT_NORM_UPPER,
+    Quantity.OTHER_UPPER,
+    Quantity.OTHER_GRADIENT_NORM_UPPER,
+}
 
 
 class Proof(enum.StrEnum):
@@ -105,9 +113,18 @@ class Proof(enum.StrEnum):
     @property
     def tally(self) -> TallyKind:
         """The least that must be sampled; VOTES can be had from a tally of any kind."""
-        if self.name.startswith("PAIR"):
-            return TallyKind.PAIRS
-        return TallyKind.GRADIENTS if self.name.startswith("GRADIENT") else TallyKind.VOTES
+        return _SAMPLED.get(self, TallyKind.VOTES)
+
+
+_SAMPLED = {
+    Proof.PAIR_BOTH: TallyKind.PAIRS,
+    Proof.PAIR_ONE_SIDED: TallyKind.PAIRS,
+    Proof.PAIR_REGION: TallyKind.PAIRS,
+    Proof.PAIRS_OF_EVERY_CLASS: TallyKind.PAIRS,
+    Proof.GRADIENT_HALVES: TallyKind.GRADIENTS,
+    Proof.GRADIENT_PAIRS: TallyKind.GRADIENTS,
+    Proof.GRADIENTS_OF_EVERY_CLASS: TallyKind.GRADIENTS,
+}
 
 
 class Outcome(enum.Enum):
@@ -197,7 +214,8 @@ class CertifiedPoint:
 
     `tallies` holds the selection votes and the estimation tallies, the latter in segments, so that another α, a
     smaller n or another certificate over the same tallies can be computed without the model. `further` holds what
-    other certificates say, where several were asked for; each holds with its own α, not all at once.
+    other certificates say, where several were asked for. Each holds with its own α, not all at once, unless the best
+    of several was asked for: then `bounds.spent` is the same in all, and all hold together.
     """
 
     index: int

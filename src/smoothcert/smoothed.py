@@ -171,7 +171,7 @@ class SmoothedClassifier:
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
         check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
-        most = self._inputs_at_once(portfolio, inputs, n)
+        most = self.inputs_at_once(portfolio, n=n, size=int(np.prod(inputs.shape[1:])))
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
             selection = self._select(inputs, group, indices, n0, progress)
@@ -228,18 +228,21 @@ class SmoothedClassifier:
         winner = plurality(selection) or 0
         return tuple(0 if place == winner else 1 for place in places)
 
-    def _inputs_at_once(self, portfolio: Portfolio, inputs: InputArray, n: int) -> int | None:
-        """How many inputs the sums of gradients leave room for, at 16 bytes per group, coordinate and segment."""
+    def inputs_at_once(self, portfolio: Portfolio, *, n: int, size: int) -> int | None:
+        """How many inputs of that size the sums of gradients leave room for; None where none are kept.
+
+        They take 16 bytes per group of classes, coordinate and segment. Where not even one fits, an InputError.
+        """
         kind = portfolio.tally
         if kind is not TallyKind.GRADIENTS:
             return None
         groups = self.classifier.num_classes + 1 if portfolio.every_class else 2
-        size = int(np.prod(inputs.shape[1:]))
         room = _MOST_GRADIENT_SUMS // (groups * size * len(segments(n, kind)))
         if room < 1:
+            smaller = "second-order, which needs that of one class only, or " if portfolio.every_class else ""
             raise InputError(
                 f"{portfolio} needs the gradients of {groups} groups of classes in {size} dimensions, which takes too "
-                "much memory; use second-order, which needs that of one class only, or dipole, which needs none"
+                f"much memory; use {smaller}dipole, which needs none"
             )
         return room
 

@@ -21,6 +21,7 @@ from smoothcert.statistics.gradient import (
     gradient_from_pairs,
     gradients_of_every_class,
     halves_norm_upper,
+    margins_of_halves,
     rare_probability_upper,
 )
 from smoothcert.tallies import GRADIENT_UNIT
@@ -138,7 +139,9 @@ class Experiment:
         bounds = []
         for tally, q in zip(self.tallies, most, strict=True):
             rare, common = (tally.sums[:, group] * (GRADIENT_UNIT / self.half) for group in (side, 1 - side))
-            bounds.append(halves_norm_upper(rare, common, rare_upper=float(q), half=half, alpha=alpha) / SIGMA)
+            bounds.append(
+                halves_norm_upper(rare, common, margins=margins_of_halves(half, float(q), alpha=alpha)) / SIGMA
+            )
         return np.array(bounds)
 
 
@@ -248,7 +251,7 @@ def test_one_direction_at_a_time_the_margins_hold(threshold: float) -> None:
     inside = z <= threshold
     mean = -stats.norm.pdf(threshold)
     nothing = np.zeros((2, 1))
-    signs = halves_norm_upper(nothing, nothing, rare_upper=1.0, half=half, alpha=alpha) - 0.5 * GRADIENT_UNIT
+    signs = halves_norm_upper(nothing, nothing, margins=margins_of_halves(half, 1.0, alpha=alpha)) - 0.5 * GRADIENT_UNIT
     signed = np.where(inside, 0.5, -0.5) * z
     share = alpha / 4
 
@@ -259,7 +262,10 @@ def test_one_direction_at_a_time_the_margins_hold(threshold: float) -> None:
     assert not exceeded(signed, signs)
     assert exceeded(signed, signs / 10)
     probability = float(stats.norm.cdf(threshold))
-    both = halves_norm_upper(nothing, nothing, rare_upper=probability, half=half, alpha=alpha) - 0.5 * GRADIENT_UNIT
+    both = (
+        halves_norm_upper(nothing, nothing, margins=margins_of_halves(half, probability, alpha=alpha))
+        - 0.5 * GRADIENT_UNIT
+    )
     if both < signs:
         # Then it is the margin of the rare side, whose events have α/5 each.
         share = alpha / 5

@@ -21,6 +21,7 @@ from smoothcert.statistics.gradient import (
     gradient_from_pairs,
     gradients_of_every_class,
     halves_norm_upper,
+    margins_of_halves,
     rare_probability_upper,
 )
 from smoothcert.tallies import GRADIENT_UNIT
@@ -65,7 +66,7 @@ def least_margin(exponent: Callable[[mpmath.mpf], mpmath.mpf], *, samples: int, 
 def margin_in_use(*, rare_upper: float, samples: int, alpha: float, dimension: int = 1) -> float:
     """With means of zero the bound is the smaller of its two margins, plus what rounding of the noise may add."""
     nothing = np.zeros((2, dimension))
-    bound = halves_norm_upper(nothing, nothing, rare_upper=rare_upper, half=samples, alpha=alpha)
+    bound = halves_norm_upper(nothing, nothing, margins=margins_of_halves(samples, rare_upper, alpha=alpha))
     return bound - HALF_UNIT * math.sqrt(dimension)
 
 
@@ -152,20 +153,20 @@ def test_the_bound_solves_its_quadratic() -> None:
     product, length = 0.3 * 0.2 - 0.1 * 0.4, math.sqrt(0.2)
     expected = (tau + math.sqrt(tau**2 + 4 * (product + tau * length))) / 2
     # rare - common = 2 means: s = ±½ on either side. Called with q = 1 the signs decide.
-    bound = halves_norm_upper(means, -means, rare_upper=1.0, half=half, alpha=alpha)
+    bound = halves_norm_upper(means, -means, margins=margins_of_halves(half, 1.0, alpha=alpha))
     assert bound == pytest.approx(expected, rel=1e-11)
     assert bound >= expected
 
 
 def test_a_second_half_of_zero_leaves_the_margin() -> None:
     means = np.array([[0.5, 0.5, 0.5], [0.0, 0.0, 0.0]])
-    bound = halves_norm_upper(means, -means, rare_upper=1.0, half=1000, alpha=0.01)
+    bound = halves_norm_upper(means, -means, margins=margins_of_halves(1000, 1.0, alpha=0.01))
     assert bound == pytest.approx(margin_in_use(rare_upper=1.0, samples=1000, alpha=0.01), rel=1e-3)
 
 
 def test_halves_that_contradict_each_other_do_not_break() -> None:
     means = np.array([[0.5, 0.0], [-0.5, 0.0]])
-    assert 0 <= halves_norm_upper(means, -means, rare_upper=1.0, half=1000, alpha=0.01) < 1
+    assert 0 <= halves_norm_upper(means, -means, margins=margins_of_halves(1000, 1.0, alpha=0.01)) < 1
 
 
 # --- Theorem 2 ---
@@ -255,7 +256,7 @@ def halves_error(dimension: int, samples: int, *, alpha: float) -> float:
     """The bound when μ = 0 and the means are as long as pure noise makes them, sqrt(d/(4k)), at a right angle."""
     means = np.zeros((2, dimension))
     means[0, 0] = means[1, 1] = math.sqrt(dimension / (4 * samples))
-    return halves_norm_upper(means, -means, rare_upper=1.0, half=samples, alpha=alpha)
+    return halves_norm_upper(means, -means, margins=margins_of_halves(samples, 1.0, alpha=alpha))
 
 
 def pairs_error(dimension: int, samples: int, *, alpha: float) -> float:
@@ -325,7 +326,7 @@ def test_the_bound_from_a_tally_is_the_bound_from_its_means() -> None:
     inside = tally.sums[:, 0] * GRADIENT_UNIT / half
     outside = (tally.sums[:, 1] + tally.sums[:, 2] + tally.sums[:, 3]) * GRADIENT_UNIT / half
     q = float(rare_probability_upper(tally.n - int(tally.counts[0]), half, alpha=0.01))
-    expected = halves_norm_upper(outside, inside, rare_upper=q, half=half, alpha=0.01) / 0.5
+    expected = halves_norm_upper(outside, inside, margins=margins_of_halves(half, q, alpha=0.01)) / 0.5
     assert gradient_from_halves([tally], [0], 0.01)[0] == pytest.approx(expected, rel=1e-12)
 
 
@@ -349,7 +350,7 @@ def test_every_class_has_its_row() -> None:
     inside = tally.sums[:, 1] * GRADIENT_UNIT / half
     outside = np.delete(tally.sums, 1, axis=1).sum(axis=1) * GRADIENT_UNIT / half
     q = float(rare_probability_upper(int(tally.counts[1]), half, alpha=share))
-    expected = halves_norm_upper(inside, outside, rare_upper=q, half=half, alpha=share) / 0.5
+    expected = halves_norm_upper(inside, outside, margins=margins_of_halves(half, q, alpha=share)) / 0.5
     assert other_norms[0, 0] == pytest.approx(expected, rel=1e-12)
     assert other_norms[1, 1] == pytest.approx(expected, rel=1e-12)
 
@@ -361,4 +362,4 @@ def test_the_bound_is_never_below_what_both_halves_agree_on(
     """Where both halves have the same mean, that mean is a possible truth."""
     means = np.full((2, dimension), length / math.sqrt(dimension))
     for q in (0.2, 1.0):
-        assert halves_norm_upper(means, -means, rare_upper=q, half=half, alpha=alpha) >= length
+        assert halves_norm_upper(means, -means, margins=margins_of_halves(half, q, alpha=alpha)) >= length

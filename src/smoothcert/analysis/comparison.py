@@ -323,6 +323,11 @@ def _notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[str]:
         notes.append(f"The runs differ in sigma: A has {_range(on_a.sigma)}, B has {_range(on_b.sigma)}.")
     if a.alpha is not None and b.alpha is not None and a.alpha != b.alpha:
         notes.append(f"The runs differ in alpha: A has {a.alpha:g}, B has {b.alpha:g}.")
+    notes += [
+        f"The runs differ in {setting}{detail(a, b)}."
+        for setting, detail in _SETTINGS.items()
+        if setting in a.settings and setting in b.settings and a.settings[setting] != b.settings[setting]
+    ]
     unknown = [
         setting
         for setting, missing in (
@@ -334,6 +339,13 @@ def _notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[str]:
     if unknown:
         notes.append(f"Not both runs state {' and '.join(unknown)}: whether they agree was not checked.")
     return notes
+
+
+_SETTINGS: dict[str, Callable[[Results, Results], str]] = {
+    "n": lambda a, b: f": A has {a.settings['n']}, B has {b.settings['n']}",
+    "model": lambda a, b: ": they smooth different classifiers",
+    "data": lambda a, b: ": inputs with the same index are not the same",
+}
 
 
 def _conflict_notes(on_a: Results, on_b: Results) -> list[str]:

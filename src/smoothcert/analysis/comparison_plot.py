@@ -130,6 +130,7 @@ def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = No
         norm = "ℓ₂" if comparison.norm is Norm.L2 else "ℓ₁"
         axes.set_xlabel(f"increase of the certified radius ({norm}) in percent")
         axes.set_ylabel("number of inputs")
+        axes.locator_params(axis="y", integer=True)
         axes.grid(visible=False, axis="x")
         axes.legend(handles=[larger, unchanged, smaller, mean], loc="upper right", fontsize=8)
         axes.set_title(heading, fontsize=11)

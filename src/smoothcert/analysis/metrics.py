@@ -121,7 +121,10 @@ def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
         raise InputError("the bins of p_A must have ascending edges from 0 to 1")
     known = results.p_a[np.isfinite(results.p_a)]
     if known.size == 0:
-        raise RunError(f"{results.name} does not say p_A: it is in run directories, and in logs with a column p_A_bar")
+        raise RunError(
+            f"{results.name} does not say p_A: that is in runs whose certificate bounds it (dipole bounds pairs of votes "
+            "instead; `recertify --certificate gaussian` computes it), and in logs with a column p_A_bar"
+        )
     counts, _ = np.histogram(known, bins=bins)
     return np.asarray(counts / known.size, dtype=np.float64)
 

@@ -101,9 +101,12 @@ def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
 
 def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
     edges = np.linspace(0.0, 1.0, _P_A_BINS + 1)
-    for number, run in enumerate(runs):
+    telling = [run for run in runs if np.isfinite(run.p_a).any()]
+    for number, run in enumerate(telling or runs):
         shares = metrics.p_a_distribution(run, edges=edges)
-        axes.stairs(shares, edges, label=run.name, linewidth=1.5, **_look(number))
+        known = int(np.isfinite(run.p_a).sum())
+        label = run.name if known == len(run) else f"{run.name}, {known} of {len(run)} inputs"
+        axes.stairs(shares, edges, label=label, linewidth=1.5, **_look(number))
         if len(runs) == 1:
             axes.stairs(shares, edges, fill=True, color=COLOURS[0], alpha=0.25)
     axes.axvline(0.5, color="#666666", linewidth=0.8, linestyle=":")

@@ -110,4 +110,4 @@ def _notes(request: TableRequest, runs: Sequence[Results]) -> list[str]:
         )
     if not same_inputs(runs):
         notes.append("The runs cover different inputs; --common compares them on those they share.")
-    return notes
+    return list(dict.fromkeys(notes))

@@ -99,9 +99,9 @@ def _check_values(quantities: Mapping[Quantity, float], *, sigma: float) -> None
         raise InputError(f"--sigma {sigma} must be a positive finite number")
     for quantity, value in quantities.items():
         if quantity in _NORMS:
-            if not 0.0 <= value < math.inf:
+            if not value >= 0.0:
                 raise InputError(
-                    f"--{quantity} {value} must be a finite number of at least 0: it is the length of a vector"
+                    f"--{quantity} {value} must be at least 0 (inf: unknown): it is the length of a vector"
                 )
         elif quantity in _MAY_BE_ZERO:
             if not 0.0 <= value < 1.0:

@@ -33,13 +33,17 @@ class Portfolio:
             raise InputError(f"a certificate was named twice: {', '.join(names)}")
         if self.best_of and len(names) < 2:
             raise InputError(f"the best of one certificate is that one: name another beside {names[0]}")
-        if {proof.tally for proof in self.proofs} >= {TallyKind.PAIRS, TallyKind.GRADIENTS}:
+        paired, independent = self._names_sampling(TallyKind.PAIRS), self._names_sampling(TallyKind.GRADIENTS)
+        if paired and independent:
             raise InputError(
-                f"{' and '.join(names)} cannot share their samples: dipole needs votes at x+ε and x-ε, second-order "
-                "needs independent ones; make two runs, and `smoothcert compare` them"
+                f"{paired} and {independent} cannot share their samples: the one needs votes at x+ε and x-ε, the other "
+                "independent ones; make two runs, and `smoothcert compare` them"
             )
         if len({certificate.norm for certificate in self.certificates}) > 1:
             raise InputError(f"{', '.join(names)} give radii in different norms, which cannot be compared")
+
+    def _names_sampling(self, kind: TallyKind) -> str:
+        return ", ".join(one.name for one in self.certificates if any(proof.tally is kind for proof in one.proofs))
 
     @property
     def proofs(self) -> tuple[Proof, ...]:

@@ -33,7 +33,8 @@ def recertify(
         int | None, typer.Option("--dimension", help="For a second-order log that does not tell it: of an input.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Also store the result, as a run of its own or a log.")
+        Path | None,
+        typer.Option("--out", "-o", help="Also store the result: a run of its own; of a log: csv, json or tsv."),
     ] = None,
     radii: Annotated[str | None, typer.Option("--radii", help="Radii of the table, as in `table`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, as `table --json` does.")] = False,
@@ -60,6 +61,8 @@ def recertify(
     summaries = [summarise(one, radii=chosen) for one in results]
     if as_json:
         typer.echo(json.dumps([summary.to_json() for summary in summaries]))
+        for note in notes:
+            typer.echo(f"smoothcert: {note}", err=True)
     else:
         table = summary_table(summaries, notes=notes)
         typer.echo(render(table, form=TableFormat.TEXT, width=terminal_width()))
@@ -69,32 +72,22 @@ def _run(
     run: Path, *, alpha: float | None, n: int | None, certificate: list[str] | None, best_of: bool, out: Path | None
 ) -> tuple[list[Results], list[str]]:
     from smoothcert.engines.recertify import recertify_run
-    from smoothcert.runs.load import carried_certificates
-    from smoothcert.runs.results import Results
 
     recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
     if out is not None:
         recertified.save(out)
-    parameters, name = recertified.parameters, (out or run).name
-    results = [
-        Results.from_points(
-            recertified.points,
-            name=name if one is None else f"{name}@{one}",
-            alpha=parameters["alpha"],
-            expected=parameters.get("inputs"),
-            certificate=one,
-        )
-        for one in carried_certificates(parameters["certificate"])
-    ]
+    parameters = recertified.parameters
+    results = recertified.results(name=(out or run).name)
     notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
-    notes += [note for note in (results[0].unfinished, results[0].winners) if note is not None]
-    return results, notes
+    notes += [note for one in results for note in (one.unfinished, one.winners, *one.remarks) if note is not None]
+    return results, list(dict.fromkeys(notes))
 
 
 def _log(
     log: Path, *, alpha: float | None, n: int | None, sigma: float | None, dimension: int | None, out: Path | None
 ) -> tuple[list[Results], list[str]]:
     from smoothcert.engines.recertify_log import USUAL_ALPHA, recertify_log
+    from smoothcert.runs.exports import write_csv, write_json
     from smoothcert.runs.tsv import write_cohen_tsv
 
     if sigma is None or n is None:
@@ -102,5 +95,6 @@ def _log(
     alpha = USUAL_ALPHA if alpha is None else alpha
     recertified = recertify_log(log, sigma=sigma, n=n, alpha=alpha, dimension=dimension)
     if out is not None:
-        write_cohen_tsv(recertified.results, out)
+        write = {".csv": write_csv, ".json": write_json}.get(out.suffix.lower(), write_cohen_tsv)
+        write(recertified.results, out)
     return [recertified.results], [f"alpha {alpha:g}, n {n}, {recertified.certificate}", *recertified.notes]

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_type_hints
 
+import numpy as np
+
 from smoothcert.certificates import get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, check_can_predict
 from smoothcert.data import (
@@ -146,6 +148,7 @@ def prepare(
     if job.task == "certify":
         portfolio = get_portfolio(job.certificate)
         check_can_certify(portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
+        smoothed.inputs_at_once(portfolio, n=job.n, size=int(np.prod(dataset.input_shape)))
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
@@ -199,6 +202,11 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
         )
 
 
+def _split(job: Job) -> dict[str, dict[str, float]]:
+    """How α is spent, by what is bounded together. It follows from the parameters, and is there to be read."""
+    return {} if job.task == "predict" else alpha_split(get_portfolio(job.certificate), alpha=job.alpha)
+
+
 def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
     classifier, dataset = study.smoothed.classifier, study.dataset
     parameters: dict[str, Any] = {
@@ -214,8 +222,7 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         "independent_noise": True,
     }
     if job.task == "certify":
-        split = alpha_split(get_portfolio(job.certificate), alpha=job.alpha)
-        parameters |= {"n0": job.n0, "certificate": job.certificate, "alpha_split": split}
+        parameters |= {"n0": job.n0, "certificate": job.certificate}
     return RunManifest(
         task=job.task,
         parameters=parameters,
@@ -237,5 +244,6 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
             "job": dataclasses.asdict(job.located()),
             "model": classifier.description,
             "data": dataset.name,
+            "alpha_split": _split(job),
         },
     )

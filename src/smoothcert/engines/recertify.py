@@ -12,7 +12,9 @@ from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, recertify_points
 from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.records import CertifiedPoint, GradientTally, RunManifest, Stage, TallyKind
+from smoothcert.runs.load import carried_certificates, results_of_run
 from smoothcert.runs.manifest import code_digest, environment
+from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 
 RECERTIFY = "recertify"
@@ -26,18 +28,39 @@ class Recertified:
     parameters: Mapping[str, Any]
     source: RunManifest
 
-    def save(self, out: Path) -> None:
-        """Store as a run of its own."""
-        manifest = dataclasses.replace(
+    @property
+    def manifest(self) -> RunManifest:
+        portfolio = get_portfolio(self.parameters["certificate"])
+        return dataclasses.replace(
             self.source,
             # Another task: such a run is complete as it is, and must not be taken for one that sampled with this n.
             task=RECERTIFY,
             parameters=self.parameters,
             environment=environment(),
             code=code_digest(),
-            extra={"recertified_from": self.source.to_json()},
+            extra={
+                "recertified_from": self.source.to_json(),
+                "alpha_split": alpha_split(portfolio, alpha=self.parameters["alpha"]),
+            },
         )
-        with RunStore.create(out, manifest) as store:
+
+    def results(self, *, name: str) -> list[Results]:
+        """The points as columns, one for each certificate that is carried."""
+        kinds = estimation_kinds(self.points)
+        return [
+            results_of_run(
+                self.points,
+                self.manifest,
+                kinds,
+                name=name if one is None else f"{name}@{one}",
+                certificate=one,
+            )
+            for one in carried_certificates(self.parameters["certificate"])
+        ]
+
+    def save(self, out: Path) -> None:
+        """Store as a run of its own."""
+        with RunStore.create(out, self.manifest) as store:
             store.add(self.points)
 
 
@@ -74,17 +97,26 @@ def recertify_run(
     parameters["certificate"] = str(portfolio)
     parameters["n"] = parameters["n"] if n is None else n
     _check_kind(points, portfolio, path)
-    parameters["alpha_split"] = alpha_split(portfolio, alpha=parameters["alpha"])
     points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n)
-    num_classes = points[0].tallies[0].num_classes
-    check_can_certify(portfolio, n=parameters["n"], alpha=parameters["alpha"], num_classes=num_classes)
+    halved = portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in estimation_kinds(points)
+    check_can_certify(
+        portfolio,
+        n=parameters["n"] // 2 if halved else parameters["n"],
+        alpha=parameters["alpha"],
+        num_classes=points[0].tallies[0].num_classes,
+    )
     return Recertified(points=points, parameters=parameters, source=manifest)
+
+
+def estimation_kinds(points: Sequence[CertifiedPoint]) -> set[TallyKind]:
+    """What was sampled to prove something."""
+    return {tally.kind for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION}
 
 
 def _check_kind(points: Sequence[CertifiedPoint], portfolio: Portfolio, path: Path) -> None:
     """Plain votes can be had from every tally; pairs, and the gradients of all classes, must have been sampled."""
     tallies = [tally for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION]
-    sampled = {tally.kind for tally in tallies}
+    sampled = estimation_kinds(points)
     wanted = portfolio.certificates[0].name
     if portfolio.tally is not TallyKind.VOTES and sampled != {portfolio.tally}:
         raise RunError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,9 +23,8 @@ from smoothcert.runs.tsv import read_log
 from smoothcert.statistics import check_alpha, clopper_pearson_lower, equal_share, pair_product_margin
 
 USUAL_ALPHA = 0.001
-_DIPOLE_COLUMNS = ("raw_count_symmetric", "raw_count_asymmetric")
-_SECOND_ORDER_COLUMNS = ("raw_count", "raw_grad_norm")
-_FIRST_ORDER_COLUMNS = ("raw_count",)
+_ENOUGH = 0.98
+"""Share of a log's radii that must come out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,61 +44,98 @@ class _Settings:
     dimension: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Recomputed:
+    """Radii of every row, and the bounds they come from by the names other results have for them."""
+
+    radius: FloatArray
+    bounds: dict[str, FloatArray]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """A kind of log: the certificate it was made by, the columns that hold counts, those needed besides, and how it is
+    computed again. paired: whether the counts are of pairs; even: whether the samples were drawn in pairs.
+    """
+
+    certificate: str
+    counts: tuple[str, ...]
+    recompute: Callable[[Results, _Settings], _Recomputed]
+    besides: tuple[str, ...] = ()
+    paired: bool = False
+    even: bool = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.counts + self.besides
+
+
 def recertify_log(
     path: Path, *, sigma: float, n: int, alpha: float = USUAL_ALPHA, dimension: int | None = None
 ) -> RecertifiedLog:
     """Every row of a first-order, dipole or second-order log, by the bounds of Levine et al.
 
     n: samples per input, both votes of a pair counted. dimension: of an input, for a second-order log; where it is not
-    given it is worked out from the bounds in the log, if they tell it.
+    given it is worked out from the bounds in the log, if they tell it. A log whose own radii come out neither at this
+    α nor at the usual one was made with another sigma or n, and is refused.
     """
     check_sigma(sigma)
     check_alpha(alpha)
     check_samples("n", n, least=2)
+    if dimension is not None and dimension < 1:
+        raise InputError(f"--dimension {dimension} must be at least 1")
     log = read_log(path)
+    dialect = _dialect(log, path)
+    _check_counts(log, dialect, n=n, path=path)
     settings = _Settings(sigma=sigma, n=n, alpha=alpha, dimension=dimension)
-    certificate, columns, recompute = _dialect(log, path)
-    _check_counts(log, columns, trials=n if certificate == "gaussian" or "grad" in columns[-1] else n // 2, path=path)
-    radius, p_a, notes = recompute(log, settings)
-    certified = log.decided & (radius > 0)
-    results = dataclasses.replace(
+    found = dialect.recompute(log, settings)
+    agreeing, certified = _agreement(log, found.radius)
+    usual = dataclasses.replace(settings, alpha=USUAL_ALPHA)
+    _check_made_so(log, [found, dialect.recompute(log, usual)], settings, path)
+    notes = [*found.notes, f"{agreeing} of {certified} certified radii agree with the log to its three digits"]
+    gained = int((~log.decided & (found.radius > 0)).sum())
+    if gained:
+        notes.append(f"{gained} abstentions of the log would now certify, but it does not say which class")
+    return RecertifiedLog(
+        results=_with_radii(log, found, settings), certificate=dialect.certificate, notes=tuple(notes)
+    )
+
+
+def _with_radii(log: Results, found: _Recomputed, settings: _Settings) -> Results:
+    certified = log.decided & (found.radius > 0)
+    bounds = dict(found.bounds)
+    return dataclasses.replace(
         log,
         prediction=np.where(certified, log.prediction, NO_CLASS),
         outcome=np.where(certified, outcome_code(Outcome.CERTIFIED), outcome_code(Outcome.ABSTAINED)).astype(np.int8),
-        radius=np.where(certified, radius, 0.0),
-        sigma=np.full(len(log), sigma),
-        p_a=p_a,
-        alpha=alpha,
-        extra={},
+        radius=np.where(certified, found.radius, 0.0),
+        sigma=np.full(len(log), settings.sigma),
+        p_a=bounds.pop("p_a", np.full(len(log), math.nan)),
+        alpha=settings.alpha,
+        extra=bounds,
+        settings={"n": str(settings.n)},
     )
-    return RecertifiedLog(results=results, certificate=certificate, notes=(*notes, *_agreement(log, radius)))
 
 
-_Recomputed = tuple[FloatArray, FloatArray, list[str]]
-
-
-def _dialect(log: Results, path: Path) -> tuple[str, tuple[str, ...], Callable[[Results, _Settings], _Recomputed]]:
-    """The certificate a log was made by, the columns that hold its counts, and how they are computed again."""
-    dialects: list[tuple[str, tuple[str, ...], Callable[[Results, _Settings], _Recomputed]]] = [
-        ("dipole-separate", _DIPOLE_COLUMNS, _dipole),
-        ("second-order-pairs", _SECOND_ORDER_COLUMNS, _second_order),
-        ("gaussian", _FIRST_ORDER_COLUMNS, _first_order),
-    ]
-    for certificate, columns, recompute in dialects:
-        if all(column in log.extra for column in columns):
-            return certificate, columns, recompute
+def _dialect(log: Results, path: Path) -> _Dialect:
+    for dialect in _DIALECTS:
+        if all(column in log.extra for column in dialect.columns):
+            return dialect
+    wanted = "; or ".join(" and ".join(dialect.columns) for dialect in _DIALECTS)
     raise RunError(
-        f"{path} holds no raw counts, from which alone radii can be computed again; expected a column raw_count, or "
-        f"{' and '.join(_DIPOLE_COLUMNS)}, or {' and '.join(_SECOND_ORDER_COLUMNS)}"
+        f"{path} holds no raw counts, from which alone radii can be computed again; expected columns {wanted}"
     )
 
 
-def _check_counts(log: Results, columns: tuple[str, ...], *, trials: int, path: Path) -> None:
-    for column in columns:
+def _check_counts(log: Results, dialect: _Dialect, *, n: int, path: Path) -> None:
+    if dialect.even and n % 2:
+        raise InputError(f"--n {n} is odd, but {path} was made by {dialect.certificate}, from pairs of samples")
+    trials = n // 2 if dialect.paired else n
+    total = np.sum([log.extra[column] for column in dialect.counts], axis=0)
+    for column in dialect.counts:
         values = log.extra[column]
-        if "grad" in column:
-            continue
-        wrong = ~((values >= 0) & (values <= trials) & (values == np.floor(values)))
+        wrong = ~((values >= 0) & (total <= trials) & (values == np.floor(values)))
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
             raise RunError(
@@ -108,40 +144,50 @@ def _check_counts(log: Results, columns: tuple[str, ...], *, trials: int, path: 
             )
 
 
+def _check_made_so(log: Results, attempts: Sequence[_Recomputed], settings: _Settings, path: Path) -> None:
+    """Refuse sigma and n with which hardly any radius of the log comes out: they would give wrong ones silently."""
+    counts = [_agreement(log, attempt.radius) for attempt in attempts]
+    shares = [agreeing / certified if certified else 1.0 for agreeing, certified in counts]
+    if max(shares) < _ENOUGH:
+        raise RunError(
+            f"{path} was not made with sigma {settings.sigma:g} and n {settings.n}: only {max(shares):.0%} of its "
+            "radii come out; check --sigma, --n, --alpha and --dimension"
+        )
+
+
+def _agreement(log: Results, radius: FloatArray) -> tuple[int, int]:
+    """How many of the log's certified radii are these, to the three digits that are printed, and how many there are."""
+    certified = np.flatnonzero(log.decided & (log.radius > 0))
+    same = sum(f"{radius[row]:.3g}" == f"{log.radius[row]:.3g}" for row in certified)
+    return same, len(certified)
+
+
 def _first_order(log: Results, settings: _Settings) -> _Recomputed:
     p_a = _lower(log, "raw_count", settings.n, settings.alpha)
-    return gaussian_radius(p_a, sigma=settings.sigma), p_a, []
+    return _Recomputed(gaussian_radius(p_a, sigma=settings.sigma), {"p_a": p_a})
 
 
 def _dipole(log: Results, settings: _Settings) -> _Recomputed:
     share = equal_share(settings.alpha, 2)
-    both, one_sided = (_lower(log, column, settings.n // 2, share) for column in _DIPOLE_COLUMNS)
-    return dipole_radius(both, one_sided, sigma=settings.sigma), np.full(len(log), math.nan), []
+    both, one_sided = (_lower(log, column, settings.n // 2, share) for column in _DIPOLE_COUNTS)
+    radius = dipole_radius(both, one_sided, sigma=settings.sigma)
+    return _Recomputed(radius, {"both": both, "one_sided": one_sided})
 
 
 def _second_order(log: Results, settings: _Settings) -> _Recomputed:
     share = equal_share(settings.alpha, 2)
     p_a = _lower(log, "raw_count", settings.n, share)
-    dimension, notes = settings.dimension, []
-    if dimension is None:
-        dimension = _dimension_of(log, settings)
-        notes.append(
-            "no gradient bound in this log says anything: first-order radii"
-            if dimension is None
-            else f"dimension {dimension}, worked out from the bounds in the log"
-        )
-    elif dimension < 1:
-        raise InputError(f"--dimension {dimension} must be at least 1")
-    if dimension is None:
-        gradient = np.full(len(log), math.inf)
-    else:
+    dimension, notes = _dimension_of(log, settings) if settings.dimension is None else (settings.dimension, ())
+    gradient = np.full(len(log), math.inf)
+    if dimension is not None:
         margin = pair_product_margin(dimension, settings.n // 2, alpha=share) / settings.sigma**2
         gradient = np.sqrt(np.maximum(_squared_gradient(log) + margin, 0.0))
-    return second_order_radius(p_a, gradient, sigma=settings.sigma), p_a, notes
+    radius = second_order_radius(p_a, gradient, sigma=settings.sigma)
+    return _Recomputed(radius, {"p_a": p_a, "gradient_norm": gradient}, notes)
 
 
-def _dimension_of(log: Results, settings: _Settings) -> int | None:
-    """The dimension the gradient bounds of the log were computed with; None where no bound depends on it.
+def _dimension_of(log: Results, settings: _Settings) -> tuple[int | None, tuple[str, ...]]:
+    """The dimension the gradient bounds of the log were computed with, None where none depends on it, and a note.
 
     A bound b that is not vacuous has b² = estimate + 4 sqrt(d L/k)/σ², L = ln(2/α), k pairs. Only some digits are
     printed, so d is known within the printing error, and taken if that leaves one whole number.
@@ -150,7 +196,7 @@ def _dimension_of(log: Results, settings: _Settings) -> int | None:
         raise InputError("this log does not tell the dimension of an input: give --dimension")
     telling = log.extra["grad_norm_bound_nonvacuous"] == 1
     if not telling.any():
-        return None
+        return None, ("no gradient bound of this log tells the dimension: first-order radii; give --dimension",)
     margins = (np.square(log.extra["grad_norm_bound"]) - _squared_gradient(log))[telling] * settings.sigma**2
     log_term = math.log(2.0 / USUAL_ALPHA)
     dimensions = np.square(margins / 4.0) * (settings.n // 2) / log_term
@@ -160,7 +206,7 @@ def _dimension_of(log: Results, settings: _Settings) -> int | None:
             f"the bounds in this log, read with sigma {settings.sigma:g} and n {settings.n}, give a dimension of "
             f"{best:.3g}, which is none: check --sigma and --n, or give --dimension"
         )
-    return round(best)
+    return round(best), (f"dimension {round(best)}, worked out from the bounds in the log",)
 
 
 def _squared_gradient(log: Results) -> FloatArray:
@@ -173,12 +219,9 @@ def _lower(log: Results, column: str, trials: int, alpha: float) -> FloatArray:
     return clopper_pearson_lower(log.extra[column].astype(np.int64), trials, alpha=alpha)
 
 
-def _agreement(log: Results, radius: FloatArray) -> list[str]:
-    """How the radii compare with those printed in the log, which are usually rounded to nearest."""
-    expected = np.where(log.decided, log.radius, 0.0)
-    same = np.array([f"{mine:.3g}" == f"{theirs:.3g}" for mine, theirs in zip(radius, expected, strict=True)])
-    notes = [f"{int(same.sum())} of {len(log)} radii agree with the log to its three digits, rounded to nearest"]
-    gained = int((~log.decided & (radius > 0)).sum())
-    if gained:
-        notes.append(f"{gained} abstentions of the log would now certify, but it does not say which class")
-    return notes
+_DIPOLE_COUNTS = ("raw_count_symmetric", "raw_count_asymmetric")
+_DIALECTS = (
+    _Dialect("dipole-separate", _DIPOLE_COUNTS, _dipole, paired=True, even=True),
+    _Dialect("second-order-pairs", ("raw_count",), _second_order, besides=("raw_grad_norm",), even=True),
+    _Dialect("gaussian", ("raw_count",), _first_order),
+)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
 
 from smoothcert.errors import RunError
-from smoothcert.records import TallyKind
+from smoothcert.records import CertifiedPoint, Outcome, RunManifest, TallyKind
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
 
@@ -37,7 +38,18 @@ def load_all(paths: Sequence[Path]) -> list[Results]:
             found += _load_directory(place, certificate, name=name)
         else:
             found.append(read_log(place, name=name))
-    return found
+    return _numbered(found)
+
+
+def _numbered(runs: Sequence[Results]) -> list[Results]:
+    """The same certificate of a run, asked for twice, is told apart by a number."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for run in runs:
+        seen[run.name] += 1
+        again = seen[run.name]
+        numbered.append(run if again == 1 else dataclasses.replace(run, name=f"{run.name} ({again})"))
+    return numbered
 
 
 def load_pair(first: Path, second: Path) -> tuple[Results, Results]:
@@ -76,31 +88,55 @@ def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[R
 
     with RunStore.open(path) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
-    alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
-    stated = manifest.parameters.get("certificate", "")
-    carried = carried_certificates(stated) if certificate is None else [certificate]
-    found = [
-        Results.from_points(
-            points,
-            name=f"{name}@{one}" if one is not None and certificate is None else name,
-            alpha=None if alpha is None else float(alpha),
-            num_classes=None if num_classes is None else int(num_classes),
-            has_radius=manifest.task != "predict",
-            independent_noise=bool(manifest.parameters.get("independent_noise", True)),
-            expected=manifest.parameters.get("inputs"),
-            certificate=one,
-        )
+    if certificate is not None:
+        return [results_of_run(points, manifest, kinds, name=name, certificate=certificate)]
+    carried = carried_certificates(manifest.parameters.get("certificate", ""))
+    return [
+        results_of_run(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one)
         for one in carried
     ]
-    return [dataclasses.replace(one, remarks=_remarks(one)) if TallyKind.PAIRS in kinds else one for one in found]
+
+
+def results_of_run(
+    points: Sequence[CertifiedPoint],
+    manifest: RunManifest,
+    kinds: Set[TallyKind],
+    *,
+    name: str,
+    certificate: str | None = None,
+) -> Results:
+    """The points of a run as columns, with what its manifest says about all of them.
+
+    kinds: what was sampled to prove something. certificate: one of those the run carries; None is the points' own.
+    """
+    alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
+    stated = {
+        "n": manifest.parameters.get("n"),
+        "model": manifest.model.get("digest"),
+        "data": manifest.data.get("digest"),
+    }
+    results = Results.from_points(
+        points,
+        name=name,
+        alpha=None if alpha is None else float(alpha),
+        num_classes=None if num_classes is None else int(num_classes),
+        has_radius=manifest.task != "predict",
+        independent_noise=bool(manifest.parameters.get("independent_noise", True)),
+        expected=manifest.parameters.get("inputs"),
+        certificate=certificate,
+        settings={key: str(value) for key, value in stated.items() if value is not None},
+    )
+    return dataclasses.replace(results, remarks=_remarks(results)) if TallyKind.PAIRS in kinds else results
 
 
 def _remarks(results: Results) -> tuple[str, ...]:
     """What the reader of results from pairs should know: a bound on p_A alone has used half of the votes."""
-    if not np.isfinite(results.p_a).any():
+    from_votes = np.isfinite(results.p_a) & results.is_outcome(Outcome.CERTIFIED)
+    if not from_votes.any():
         return ()
+    names = ", ".join(np.unique(results.certificates[from_votes]))
     return (
-        f"{results.name} used the votes at x+ε only, half of all, because those at x-ε depend on them: "
+        f"{results.name}: {names} used the votes at x+ε only, half of all, because those at x-ε depend on them; "
         "compare dipole with a run of its own.",
     )
 

@@ -39,18 +39,17 @@ class Results:
     label        int64, NO_CLASS where the input has no label (see `labelled`).
     prediction   int64, NO_CLASS where no class was given (see `decided`).
     outcome      int8, position in OUTCOMES.
-    radius       float64, finite, >= 0, and 0 where nothing was certified; all 0 when `has_radius` is False,
-    which is
+    radius       float64, finite, >= 0, and 0 where nothing was certified; all 0 when `has_radius` is False, which is
                  how a log of PREDICT differs from a log of CERTIFY.
     sigma        float64, noise level at each input; nan where unknown.
     seconds      float64, nan where unknown.
     p_a          float64 in [0, 1], lower bound on the top class's probability; nan where unknown.
     expected     how many inputs the run is for, where the source says it; fewer means it is unfinished.
     alpha        probability that the statement about one input is wrong; None where the source does not say.
-    independent_noise   False when inputs shared noise: their errors are then dependent, and test-set bounds
-    do not hold.
+    independent_noise   False when inputs shared noise: their errors are dependent, and test-set bounds do not hold.
     certificate  text, the theorem that gave each verdict; empty where the source does not say.
     extra        further columns of the source, by name; for a run of ours the bounds other than p_a.
+    settings     what the run was made with, where the source says it: n, and digests of model and data.
     remarks      sentences a reader of these results should see.
     """
 
@@ -71,6 +70,7 @@ class Results:
     expected: int | None = None
     certificate: NDArray[np.str_] | None = None
     extra: Mapping[str, FloatArray] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -169,6 +169,7 @@ class Results:
         independent_noise: bool = True,
         expected: int | None = None,
         certificate: str | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Self:
         """Columns of certified points. What is not given is read from the points where they say it.
 
@@ -207,6 +208,7 @@ class Results:
             expected=expected,
             certificate=np.array([verdict.certificate for verdict in verdicts]),
             extra=_other_bounds(verdicts),
+            settings=settings or {},
         )
 
 
@@ -238,7 +240,11 @@ def _verdict(point: CertifiedPoint, certificate: str | None, name: str) -> Verdi
     if certificate is None:
         return point.verdict
     if certificate not in carried:
-        raise RunError(f"{name} does not carry the certificate {certificate}; it carries {', '.join(carried)}")
+        run = name.removesuffix(f"@{certificate}")
+        raise RunError(
+            f"{run} does not carry the certificate {certificate}; it carries {', '.join(carried)}. For another one "
+            f"over the same samples: smoothcert recertify {run} --certificate {certificate} --out NEW"
+        )
     return carried[certificate]
 
 

@@ -204,8 +204,7 @@ class _HostGradients:
 
     The noise is rounded to multiples of GRADIENT_UNIT before it is added up. All sums below are of whole numbers below
     2^53, which float64 holds exactly, so no order of adding can change them. |z| < 6.7 and at most 10^12 samples keep
-    `sums` below 2^63; `products` could only leave that range if the average of |z·z'| over 10^10 pairs were above 800,
-    and it is below the square root of the dimension.
+    `sums` below 2^63. So are `products`, whose sum over k pairs is within a few sqrt(k d) of k ‖σ∇p‖² ≤ k/2π.
     """
 
     def __init__(self, bench: _Bench, *, draws: int) -> None:

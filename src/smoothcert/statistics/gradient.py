@@ -110,14 +110,14 @@ def _halves_upper(
     """
     votes = [np.append(tally.counts, tally.invalid)[c] for tally, c in zip(tallies, classes, strict=True)]
     rare_votes = [v if rare else tally.n - v for tally, v in zip(tallies, votes, strict=True)]
-    most = rare_probability_upper(rare_votes, [tally.n // 2 for tally in tallies], alpha=alpha)
+    halves = np.array([tally.n // 2 for tally in tallies])
+    margins = margins_of_halves(halves, rare_probability_upper(rare_votes, halves, alpha=alpha), alpha=alpha)
     bounds = []
-    for tally, total, c, q in zip(tallies, totals, classes, most, strict=True):
+    for tally, total, c, margin in zip(tallies, totals, classes, margins.T, strict=True):
         half, inside = tally.n // 2, tally.sums[:, tally.own_group(c)]
         outside = total - inside
         sides = np.array([inside, outside] if rare else [outside, inside]) * (GRADIENT_UNIT / half)
-        norm = halves_norm_upper(sides[0], sides[1], rare_upper=float(q), half=half, alpha=alpha)
-        bounds.append(norm / tally.sigma)
+        bounds.append(halves_norm_upper(sides[0], sides[1], margins=margin) / tally.sigma)
     return np.array(bounds)
 
 
@@ -126,14 +126,15 @@ def rare_probability_upper(rare_votes: ArrayLike, half: ArrayLike, *, alpha: flo
     return clopper_pearson_upper(rare_votes, 2 * np.asarray(half), alpha=_RARE_SHARE * alpha)
 
 
-def halves_norm_upper(rare: FloatArray, common: FloatArray, *, rare_upper: float, half: int, alpha: float) -> float:
+def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArray) -> float:
     """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions; wrong with
     probability at most α.
 
     rare, common: (2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
     and over the samples not in A; which of the two is called rare is fixed in advance. E[z] = 0, so the two have
-    opposite means. rare_upper: the bound of `rare_probability_upper` from the same samples. Coordinates of z may have
-    been rounded to multiples of GRADIENT_UNIT. Rounded up.
+    opposite means. margins: (2,), the τ of signs and rare below, by `margins_of_halves` for k, α and the bound of
+    `rare_probability_upper` from the same samples. Coordinates of z may have been rounded to multiples of
+    GRADIENT_UNIT. Rounded up.
 
     **One direction.** Let X = s z with s = s(z), |s| ≤ 1, E X = ±μ, and u a unit vector that does not depend on the
     samples; g = z·u is standard normal, W = X·u = s g. For λ > 0 put k(y) = e^{-y} - 1 + y ≥ 0. Then E e^{-λW} =
@@ -157,36 +158,51 @@ def halves_norm_upper(rare: FloatArray, common: FloatArray, *, rare_upper: float
     either mean by at most sqrt(d)·GRADIENT_UNIT/2, which is added to τ.
     """
     rounding = 0.5 * GRADIENT_UNIT * math.sqrt(rare.shape[1])
-    by_signs = _two_halves(0.5 * (rare - common), _signs_margin(half, alpha=_SIGNS_SHARE * alpha) + rounding)
-    by_rare = _two_halves(rare, _rare_margin(half, rare_upper, alpha=_EVENT_SHARE * alpha) + rounding)
+    by_signs = _two_halves(0.5 * (rare - common), float(margins[0]) + rounding)
+    by_rare = _two_halves(rare, float(margins[1]) + rounding)
     return min(by_signs, by_rare)
+
+
+def margins_of_halves(half: ArrayLike, rare_upper: ArrayLike, *, alpha: float) -> FloatArray:
+    """τ of signs and of rare for halves of k samples (see `halves_norm_upper`), with their shares of α.
+
+    half: k, rare_upper: the bound q; shapes broadcast to (m,). Returns (2, m). Rounded up.
+    """
+    samples, q = np.broadcast_arrays(np.asarray(half, dtype=np.float64), np.asarray(rare_upper, dtype=np.float64))
+    signs = _signs_margin(samples, alpha=_SIGNS_SHARE * alpha)
+    return np.array([signs, _rare_margin(samples, q, alpha=_EVENT_SHARE * alpha)])
 
 
 def _two_halves(means: FloatArray, margin: float) -> float:
     """‖μ‖ from ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ + τ‖Ȳ‖."""
     first, second = means
-    length = float(np.linalg.norm(second))
+    length = math.sqrt(float(second @ second))
     # A scalar product of d terms is wrong by at most about d/2^53 of the product of the lengths.
-    rounding = (len(first) + 8) * 2.0**-53 * float(np.linalg.norm(first)) * length
-    largest = float(first @ second) + margin * length + rounding + _RELATIVE_ERROR * margin * margin
+    rounding = (len(first) + 8) * 2.0**-53 * math.sqrt(float(first @ first)) * length
+    largest = float(first @ second) + margin * length + rounding + _RELATIVE_ERROR * margin * (margin + length)
     return 0.5 * (margin + math.sqrt(max(margin * margin + 4.0 * largest, 0.0))) * (1.0 + _RELATIVE_ERROR)
 
 
-def _signs_margin(samples: int, *, alpha: float) -> float:
-    """τ for s = ±½, with the λ that is best for small λ."""
+def _signs_margin(samples: FloatArray, *, alpha: float) -> FloatArray:
+    """τ for s = ±½, with the λ that is best for small λ. Shapes: (m,) → (m,)."""
     log_term = math.log(1.0 / alpha) / samples
-    rate = math.sqrt(8.0 * log_term)
-    exponent = 2.0 * math.exp(rate**2 / 8.0) * float(special.ndtr(0.5 * rate)) - 1.0 - rate / math.sqrt(2.0 * math.pi)
-    return (exponent + _CANCELLED + log_term) / rate * (1.0 + _RELATIVE_ERROR)
+    rate = np.sqrt(8.0 * log_term)
+    exponent = 2.0 * np.exp(rate**2 / 8.0) * special.ndtr(0.5 * rate) - 1.0 - rate / math.sqrt(2.0 * math.pi)
+    return np.asarray((exponent + _CANCELLED + log_term) / rate * (1.0 + _RELATIVE_ERROR))
 
 
-def _rare_margin(samples: int, q: float, *, alpha: float) -> float:
-    """τ for s = 1 on an event of probability at most q: the best of a few λ below the one that is best for small λ."""
+def _rare_margin(samples: FloatArray, q: FloatArray, *, alpha: float) -> FloatArray:
+    """τ for s = 1 on an event of probability at most q: the best of a few λ below the one that is best for small λ.
+
+    Shapes: (m,), (m,) → (m,).
+    """
+    samples, q = samples[..., None], q[..., None]
     log_term = math.log(1.0 / alpha) / samples
-    a = -float(special.ndtri(0.5 * q))
-    variance = q + 2.0 * a * math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
-    rate = math.sqrt(2.0 * log_term / variance) * _RATES
-    tails = special.ndtr(rate - a) + special.ndtr(-rate - a)
+    a = -special.ndtri(0.5 * q)
+    variance = q + 2.0 * a * np.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
+    rate = np.sqrt(2.0 * log_term / variance) * _RATES
     with np.errstate(over="ignore"):
+        tails = special.ndtr(rate - a) + special.ndtr(-rate - a)
         exponent = np.exp(0.5 * rate**2) * tails - q + q * (np.sinh(rate * a) - rate * a)
-        return float(np.min((exponent + _CANCELLED + log_term) / rate)) * (1.0 + _RELATIVE_ERROR)
+        best = np.min((exponent + _CANCELLED + log_term) / rate, axis=-1)
+    return np.asarray(best * (1.0 + _RELATIVE_ERROR))

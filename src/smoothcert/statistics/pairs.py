@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, PairTally
 from smoothcert.statistics.binomial import clopper_pearson_lower
 from smoothcert.statistics.budget import equal_share
@@ -126,6 +127,8 @@ def _corner_levels(alpha: float) -> tuple[FloatArray, FloatArray]:
         else:
             low = middle
     first, second = _levels(high)
+    if _error_probability(first, second) > alpha:
+        raise InputError(f"alpha={alpha} is too small for a joint region of the pair counts; use 1e-90 or more")
     return first * _SAFETY, second * _SAFETY
 
 
