@@ -167,7 +167,7 @@ BAD_RADIUS = [
     (("second-order", "--sigma", 1, "--p-a", 0.8), "needs --p-a and --gradient-norm"),
     (("second-order", "--sigma", 1, "--gradient-norm", 0.1), "needs --p-a and --gradient-norm"),
     (("second-order", "--sigma", 1, "--p-a", 0.8, "--gradient-norm", -0.1), "at least 0"),
-    (("second-order", "--sigma", 1, "--p-a", 0.8, "--gradient-norm", "nan"), "finite number"),
+    (("second-order", "--sigma", 1, "--p-a", 0.8, "--gradient-norm", "nan"), "must be at least 0"),
     (("second-order", "--sigma", 1, "--p-a", 1, "--gradient-norm", 0.1), "strictly between 0 and 1"),
     (("second-order", "--sigma", 1, "--p-a", 0, "--gradient-norm", 0.1), "strictly between 0 and 1"),
     (("second-order", "--sigma", 1, "--p-a", 0.8, "--gradient-norm", 0.1, "--other-p", 0.1), "--other-gradient-norm"),

@@ -122,8 +122,8 @@ def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
     known = results.p_a[np.isfinite(results.p_a)]
     if known.size == 0:
         raise RunError(
-            f"{results.name} does not say p_A: that is in runs whose certificate bounds it (dipole bounds pairs of votes "
-            "instead; `recertify --certificate gaussian` computes it), and in logs with a column p_A_bar"
+            f"{results.name} does not say p_A: that is in runs whose certificate bounds it (dipole bounds pairs of "
+            "votes instead; `recertify --certificate gaussian` computes it), and in logs with a column p_A_bar"
         )
     counts, _ = np.histogram(known, bins=bins)
     return np.asarray(counts / known.size, dtype=np.float64)

@@ -48,12 +48,12 @@ def point_rows(results: Results) -> list[dict[str, Value]]:
             "label": _class_or_none(int(results.label[position])),
             "prediction": _class_or_none(int(results.prediction[position])),
             "outcome": OUTCOMES[results.outcome[position]].name.lower(),
-            "certificate": str(certificates[position]) or None,
             "radius": float(results.radius[position]) if results.has_radius else None,
             "correct": int(correct[position]) if labelled[position] else None,
             "sigma": _finite_or_none(float(results.sigma[position])),
             "p_a": _finite_or_none(float(results.p_a[position])),
             "seconds": _finite_or_none(float(results.seconds[position])),
+            "certificate": str(certificates[position]) or None,
             **{key: _finite_or_none(float(column[position])) for key, column in results.extra.items()},
         }
         for position in range(len(results))
