@@ -17,27 +17,39 @@ from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.certification import Votes, certify_votes
 from smoothcert.records import AnyTally, GradientTally, PairTally, Stage, StreamId, Tally, TallyKind
 from smoothcert.statistics import prove
+from smoothcert.tallies import GRADIENT_UNIT
 
-INPUTS, SAMPLES, DIMENSION, ROUNDS = 10_000, 100_000, 49, 3
-NAMES = ("gaussian", "gaussian-two-class", "dipole", "dipole-separate", "second-order", "second-order-pairs")
+INPUTS, SAMPLES, DIMENSION, CLASSES, ROUNDS = 10_000, 100_000, 49, 10, 3
+NAMES = (
+    "gaussian",
+    "gaussian-two-class",
+    "dipole",
+    "dipole-separate",
+    "dipole-multi-class",
+    "second-order",
+    "second-order-pairs",
+    "second-order-multi-class",
+)
 
 
 def tally(kind: TallyKind, index: int, generator: np.random.Generator) -> AnyTally:
-    """Votes for two classes, as a classifier with curved boundaries would cast them."""
+    """Votes for ten classes, the first one winning, as a classifier with curved boundaries would cast them."""
     stream = StreamId(seed=0, index=index, stage=Stage.ESTIMATION)
     p = generator.uniform(0.5, 0.999)
+    shares = np.append(p, generator.dirichlet(np.ones(CLASSES - 1)) * (1.0 - p))
     if kind is TallyKind.PAIRS:
-        one_sided = p * (1.0 - p)
-        shares = [p * p, one_sided, one_sided, (1.0 - p) ** 2]
-        both, first, second, neither = generator.multinomial(SAMPLES // 2, shares)
-        counts = [np.array(row) for row in ([both, neither, 0], [first, second, 0], [second, first, 0])]
+        pairs = generator.multinomial(SAMPLES // 2, np.outer(shares, shares).ravel()).reshape(CLASSES, CLASSES)
+        both = np.diag(pairs)
+        counts = [np.append(row, 0) for row in (both, pairs.sum(axis=1) - both, pairs.sum(axis=0) - both)]
         return PairTally(stream, 0.25, *counts, ranges=((0, SAMPLES // 2),))
-    hits = int(generator.binomial(SAMPLES, p))
-    votes = np.array([hits, SAMPLES - hits])
+    votes = generator.multinomial(SAMPLES, shares)
     if kind is TallyKind.VOTES:
         return Tally(stream, 0.25, votes, invalid=0, ranges=((0, SAMPLES),))
-    sums = (generator.normal(size=(2, 2, DIMENSION)) * np.sqrt(SAMPLES / 4) * 2**18).astype(np.int64)
-    return GradientTally(stream, 0.25, votes, 0, np.array([0, 1, 1]), sums, np.array([0, 0]), ranges=((0, SAMPLES),))
+    groups = CLASSES + 1
+    spread = np.sqrt(np.append(votes, 0) / 2)[:, None] / GRADIENT_UNIT
+    sums = (generator.normal(size=(2, groups, DIMENSION)) * spread).astype(np.int64)
+    products = np.zeros(groups, dtype=np.int64)
+    return GradientTally(stream, 0.25, votes, 0, np.arange(groups), sums, products, ranges=((0, SAMPLES),))
 
 
 def best(work: Callable[[], object]) -> float:
@@ -53,12 +65,13 @@ def main() -> None:
     generator = np.random.default_rng(0)
     kinds = {get_portfolio(name).tally for name in NAMES}
     tallies = {kind: [tally(kind, index, generator) for index in range(INPUTS)] for kind in kinds}
+    votes_that_chose = np.append(100, np.zeros(CLASSES - 1, dtype=np.int64))
     chosen = [
-        Tally(StreamId(0, index, Stage.SELECTION), 0.25, np.array([90, 10]), 0, ((0, 100),)) for index in range(INPUTS)
+        Tally(StreamId(0, index, Stage.SELECTION), 0.25, votes_that_chose, 0, ((0, 100),)) for index in range(INPUTS)
     ]
     yardstick = None
-    print(f"{INPUTS} inputs, n = {SAMPLES}, dimension {DIMENSION}; best of {ROUNDS}\n")
-    print(f"{'certificate':20}  {'radius':>8}  {'in all':>8}  in all / gaussian")
+    print(f"{INPUTS} inputs, n = {SAMPLES}, {CLASSES} classes, dimension {DIMENSION}; best of {ROUNDS}\n")
+    print(f"{'certificate':24}  {'radius':>8}  {'in all':>8}  in all / gaussian")
     for name in NAMES:
         portfolio, certificate = get_portfolio(name), CERTIFICATES[name]
         sampled = tallies[portfolio.tally]
@@ -69,7 +82,7 @@ def main() -> None:
         theorem = best(lambda: certificate.radius(values, sigma=sigma))  # noqa: B023
         whole = best(lambda: certify_votes(votes, portfolio, alpha=0.001))  # noqa: B023
         yardstick = yardstick or whole
-        print(f"{name:20}  {theorem:7.3f}s  {whole:7.3f}s  {whole / yardstick:5.1f}")
+        print(f"{name:24}  {theorem:7.3f}s  {whole:7.3f}s  {whole / yardstick:5.1f}")
 
 
 if __name__ == "__main__":

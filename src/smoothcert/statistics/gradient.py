@@ -20,6 +20,8 @@ from smoothcert.tallies import GRADIENT_UNIT
 _RELATIVE_ERROR = 1e-12
 """More than what a few float64 operations lose."""
 
+_CHUNK = 1 << 20
+"""Coordinates of mean vectors worked on at once."""
 _RATES = np.linspace(0.3, 1.0, 15)
 _CANCELLED = 2e-15
 """More than what the differences below lose to rounding, which matters only beyond 10^9 samples."""
@@ -108,17 +110,33 @@ def _halves_upper(
     """`halves_norm_upper` for one class of each tally, in units of 1/length. rare: the class itself is the rare side,
     not its complement. Returns (m,).
     """
-    votes = [np.append(tally.counts, tally.invalid)[c] for tally, c in zip(tallies, classes, strict=True)]
-    rare_votes = [v if rare else tally.n - v for tally, v in zip(tallies, votes, strict=True)]
-    halves = np.array([tally.n // 2 for tally in tallies])
-    margins = margins_of_halves(halves, rare_probability_upper(rare_votes, halves, alpha=alpha), alpha=alpha)
-    bounds = []
-    for tally, total, c, margin in zip(tallies, totals, classes, margins.T, strict=True):
-        half, inside = tally.n // 2, tally.sums[:, tally.own_group(c)]
-        outside = total - inside
-        sides = np.array([inside, outside] if rare else [outside, inside]) * (GRADIENT_UNIT / half)
-        bounds.append(halves_norm_upper(sides[0], sides[1], margins=margin) / tally.sigma)
-    return np.array(bounds)
+    bounds = np.empty(len(tallies))
+    at_once = max(1, _CHUNK // tallies[0].dimension)
+    for at in range(0, len(tallies), at_once):
+        some = slice(at, at + at_once)
+        bounds[some] = _halves_upper_of_some(tallies[some], totals[some], classes[some], rare=rare, alpha=alpha)
+    return bounds
+
+
+def _halves_upper_of_some(
+    tallies: Sequence[GradientTally],
+    totals: Sequence[IntArray],
+    classes: Sequence[int],
+    *,
+    rare: bool,
+    alpha: float,
+) -> FloatArray:
+    """The part of `_halves_upper` that holds all its vectors at once."""
+    chosen = list(zip(tallies, classes, strict=True))
+    votes = np.array([tally.invalid if c == tally.num_classes else tally.counts[c] for tally, c in chosen])
+    n = np.array([tally.n for tally in tallies])
+    most = rare_probability_upper(votes if rare else n - votes, n // 2, alpha=alpha)
+    inside = np.array([tally.sums[:, tally.own_group(c)] for tally, c in chosen])
+    outside = np.array(totals) - inside
+    few, many = (inside, outside) if rare else (outside, inside)
+    unit = (GRADIENT_UNIT / (n // 2))[:, None, None]
+    norms = halves_norm_upper(few * unit, many * unit, margins=margins_of_halves(n // 2, most, alpha=alpha))
+    return np.asarray(norms / np.array([tally.sigma for tally in tallies]))
 
 
 def rare_probability_upper(rare_votes: ArrayLike, half: ArrayLike, *, alpha: float) -> FloatArray:
@@ -126,13 +144,13 @@ def rare_probability_upper(rare_votes: ArrayLike, half: ArrayLike, *, alpha: flo
     return clopper_pearson_upper(rare_votes, 2 * np.asarray(half), alpha=_RARE_SHARE * alpha)
 
 
-def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArray) -> float:
+def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArray) -> FloatArray:
     """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions; wrong with
     probability at most α.
 
-    rare, common: (2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
+    rare, common: (…, 2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
     and over the samples not in A; which of the two is called rare is fixed in advance. E[z] = 0, so the two have
-    opposite means. margins: (2,), the τ of signs and rare below, by `margins_of_halves` for k, α and the bound of
+    opposite means. margins: (2, …), the τ of signs and rare below, by `margins_of_halves` for k, α and the bound of
     `rare_probability_upper` from the same samples. Coordinates of z may have been rounded to multiples of
     GRADIENT_UNIT. Rounded up.
 
@@ -157,10 +175,10 @@ def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArr
     supremum of E[ℓ 1_N] over the events of the true probability, so τ is at least the τ* of the truth. Rounding z moves
     either mean by at most sqrt(d)·GRADIENT_UNIT/2, which is added to τ.
     """
-    rounding = 0.5 * GRADIENT_UNIT * math.sqrt(rare.shape[1])
-    by_signs = _two_halves(0.5 * (rare - common), float(margins[0]) + rounding)
-    by_rare = _two_halves(rare, float(margins[1]) + rounding)
-    return min(by_signs, by_rare)
+    rounding = 0.5 * GRADIENT_UNIT * math.sqrt(rare.shape[-1])
+    by_signs = _two_halves(0.5 * (rare - common), margins[0] + rounding)
+    by_rare = _two_halves(rare, margins[1] + rounding)
+    return np.minimum(by_signs, by_rare)
 
 
 def margins_of_halves(half: ArrayLike, rare_upper: ArrayLike, *, alpha: float) -> FloatArray:
@@ -173,14 +191,19 @@ def margins_of_halves(half: ArrayLike, rare_upper: ArrayLike, *, alpha: float) -
     return np.array([signs, _rare_margin(samples, q, alpha=_EVENT_SHARE * alpha)])
 
 
-def _two_halves(means: FloatArray, margin: float) -> float:
-    """‖μ‖ from ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ + τ‖Ȳ‖."""
-    first, second = means
-    length = math.sqrt(float(second @ second))
+def _two_halves(means: FloatArray, margin: FloatArray) -> FloatArray:
+    """‖μ‖ from ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ + τ‖Ȳ‖. Shapes: (…, 2, d), (…) → (…)."""
+    first, second = means[..., 0, :], means[..., 1, :]
+    length = np.sqrt(_dot(second, second))
     # A scalar product of d terms is wrong by at most about d/2^53 of the product of the lengths.
-    rounding = (len(first) + 8) * 2.0**-53 * math.sqrt(float(first @ first)) * length
-    largest = float(first @ second) + margin * length + rounding + _RELATIVE_ERROR * margin * (margin + length)
-    return 0.5 * (margin + math.sqrt(max(margin * margin + 4.0 * largest, 0.0))) * (1.0 + _RELATIVE_ERROR)
+    rounding = (means.shape[-1] + 8) * 2.0**-53 * np.sqrt(_dot(first, first)) * length
+    largest = _dot(first, second) + margin * length + rounding + _RELATIVE_ERROR * margin * (margin + length)
+    root = np.sqrt(np.maximum(margin * margin + 4.0 * largest, 0.0))
+    return np.asarray(0.5 * (margin + root) * (1.0 + _RELATIVE_ERROR))
+
+
+def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
+    return np.asarray((a * b).sum(axis=-1))
 
 
 def _signs_margin(samples: FloatArray, *, alpha: float) -> FloatArray:
