@@ -32,6 +32,7 @@ def main() -> None:
             "radius": (smoothcert, "radius", "gaussian", "--sigma", "0.25", "--p-a", "0.99"),
             "table": (smoothcert, "table", run),
             "plot": (smoothcert, "plot", run, "-o", f"{folder}/figure.png"),
+            "compare": (smoothcert, "compare", run, run),
             "export": (smoothcert, "export", run, "--format", "cohen-tsv", "-o", f"{folder}/log.tsv", "--force"),
             "data list": (smoothcert, "data", "list"),
         }
