@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import overload
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,16 +104,7 @@ class Tally:
         return max(int(others.max()), self.invalid)
 
     def __add__(self, other: AnyTally) -> Tally:
-        if not isinstance(other, Tally):
-            return NotImplemented
-        _check_mergeable(self, other)
-        return Tally(
-            stream=self.stream,
-            sigma=self.sigma,
-            counts=self.counts + other.counts,
-            invalid=self.invalid + other.invalid,
-            ranges=self.ranges + other.ranges,
-        )
+        return _summed([self, other]) if isinstance(other, Tally) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         return _same(self, other, ("counts", "invalid"))
@@ -144,8 +135,9 @@ class PairTally:
         for only in (self.first_only, self.second_only):
             if only.shape != self.both.shape or only.ndim != 1 or not only.size:
                 raise InputError(f"a pair tally cannot hold counts of shapes {self.both.shape} and {only.shape}")
-            _check_counts((self.both + only)[:-1], int((self.both + only)[-1]), n=self.pairs)
-        if (self.both < 0).any() or (self.first_only < 0).any() or (self.second_only < 0).any():
+            votes = self.both + only
+            _check_counts(votes[:-1], int(votes[-1]), n=self.pairs)
+        if min(self.both.min(), self.first_only.min(), self.second_only.min()) < 0:
             raise InputError("a tally cannot hold negative counts")
         differing = self.pairs - int(self.both.sum())
         if (self.first_only + self.second_only > differing).any():
@@ -184,17 +176,7 @@ class PairTally:
         )
 
     def __add__(self, other: AnyTally) -> PairTally:
-        if not isinstance(other, PairTally):
-            return NotImplemented
-        _check_mergeable(self, other)
-        return PairTally(
-            stream=self.stream,
-            sigma=self.sigma,
-            both=self.both + other.both,
-            first_only=self.first_only + other.first_only,
-            second_only=self.second_only + other.second_only,
-            ranges=self.ranges + other.ranges,
-        )
+        return _summed([self, other]) if isinstance(other, PairTally) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         return _same(self, other, ("both", "first_only", "second_only"))
@@ -283,21 +265,7 @@ class GradientTally:
         return group
 
     def __add__(self, other: AnyTally) -> GradientTally:
-        if not isinstance(other, GradientTally):
-            return NotImplemented
-        _check_mergeable(self, other)
-        if not np.array_equal(self.group, other.group) or self.dimension != other.dimension:
-            raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
-        return GradientTally(
-            stream=self.stream,
-            sigma=self.sigma,
-            counts=self.counts + other.counts,
-            invalid=self.invalid + other.invalid,
-            group=self.group,
-            sums=self.sums + other.sums,
-            products=self.products + other.products,
-            ranges=self.ranges + other.ranges,
-        )
+        return _summed([self, other]) if isinstance(other, GradientTally) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         return _same(self, other, ("counts", "invalid", "group", "sums", "products"))
@@ -306,6 +274,8 @@ class GradientTally:
 
 
 AnyTally = Tally | PairTally | GradientTally
+
+SomeTally = TypeVar("SomeTally", bound=AnyTally)
 
 
 @overload
@@ -318,15 +288,33 @@ def merge(tallies: Iterable[AnyTally]) -> AnyTally: ...
 
 def merge(tallies: Iterable[AnyTally]) -> AnyTally:
     """Sum of one or more tallies of the same stream and kind."""
-    iterator = iter(tallies)
-    total = next(iterator, None)
-    if total is None:
+    parts = list(tallies)
+    if not parts:
         raise InputError("there is nothing to merge: no tally was given")
-    for tally in iterator:
-        if tally.kind is not total.kind:
-            raise InputError(f"a tally of {total.kind} and a tally of {tally.kind} do not merge")
-        total = total + tally
-    return total
+    other = next((part for part in parts if part.kind is not parts[0].kind), None)
+    if other is not None:
+        raise InputError(f"a tally of {parts[0].kind} and a tally of {other.kind} do not merge")
+    return _summed(parts)
+
+
+_SUMMED = {
+    TallyKind.VOTES: ("counts", "invalid"),
+    TallyKind.PAIRS: ("both", "first_only", "second_only"),
+    TallyKind.GRADIENTS: ("counts", "invalid", "sums", "products"),
+}
+
+
+def _summed(parts: Sequence[SomeTally]) -> SomeTally:
+    """One tally in place of several of the same kind, checked once."""
+    first, *others = parts
+    if not others:
+        return first
+    for other in others:
+        _check_mergeable(first, other)
+    sums: dict[str, Any] = {
+        name: sum((getattr(part, name) for part in others), getattr(first, name)) for name in _SUMMED[first.kind]
+    }
+    return replace(first, **sums, ranges=tuple(span for part in parts for span in part.ranges))
 
 
 def _read_only(values: IntArray) -> IntArray:
@@ -345,9 +333,9 @@ def _length(ranges: tuple[tuple[int, int], ...]) -> int:
 def _check_counts(counts: IntArray, invalid: int, *, n: int) -> None:
     if counts.ndim != 1 or counts.size < 2:
         raise InputError(f"a tally needs counts of at least two classes, not shape {counts.shape}")
-    if invalid < 0 or (counts < 0).any():
+    if invalid < 0 or counts.min() < 0:
         raise InputError("a tally cannot hold negative counts")
-    if (counts > n).any() or int(counts.sum()) + invalid != n:
+    if counts.max() > n or int(counts.sum()) + invalid != n:
         raise InputError(f"a tally of {n} samples cannot hold {int(counts.sum())} votes and {invalid} invalid ones")
 
 
@@ -362,6 +350,10 @@ def _check_mergeable(one: AnyTally, other: AnyTally) -> None:
             f"tallies of different streams do not merge: {one.stream}, sigma {one.sigma}, "
             f"{one.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
         )
+    if not (isinstance(one, GradientTally) and isinstance(other, GradientTally)):
+        return
+    if not np.array_equal(one.group, other.group) or one.dimension != other.dimension:
+        raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
 
 
 def _same(one: AnyTally, other: object, fields: tuple[str, ...]) -> bool:

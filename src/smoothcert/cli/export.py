@@ -31,15 +31,15 @@ def export(
     """
     # Here and not above: `smoothcert --help` should not wait for numpy.
     from smoothcert.runs.exports import write_csv, write_json
-    from smoothcert.runs.load import load_all, load_results
+    from smoothcert.runs.load import load_all
     from smoothcert.runs.tsv import write_cohen_tsv
 
-    results = load_results(run)
+    results, *others = load_all([run])
     if form is ExportFormat.COHEN_TSV:
         write_cohen_tsv(results, output, digits=digits, overwrite=force)
     else:
         (write_csv if form is ExportFormat.CSV else write_json)(results, output, overwrite=force)
     typer.echo(f"wrote {len(results)} inputs to {output}")
-    others = [other.name for other in load_all([run])[1:]]
     if others:
-        typer.echo(f"smoothcert: {run} carries more than {results.name}; also: {', '.join(others)}", err=True)
+        names = ", ".join(other.name for other in others)
+        typer.echo(f"smoothcert: {run} carries more than {results.name}; also: {names}", err=True)
