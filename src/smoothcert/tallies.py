@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -107,7 +107,7 @@ class Tally:
         return _summed([self, other]) if isinstance(other, Tally) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other, ("counts", "invalid"))
+        return _same(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -179,7 +179,7 @@ class PairTally:
         return _summed([self, other]) if isinstance(other, PairTally) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other, ("both", "first_only", "second_only"))
+        return _same(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -268,7 +268,7 @@ class GradientTally:
         return _summed([self, other]) if isinstance(other, GradientTally) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        return _same(self, other, ("counts", "invalid", "group", "sums", "products"))
+        return _same(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -356,11 +356,11 @@ def _check_mergeable(one: AnyTally, other: AnyTally) -> None:
         raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
 
 
-def _same(one: AnyTally, other: object, fields: tuple[str, ...]) -> bool:
-    return (
-        type(one) is type(other)
-        and all(getattr(one, name) == getattr(other, name) for name in ("stream", "sigma", "ranges"))
-        and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in fields)
+def _same(one: AnyTally, other: object) -> bool:
+    """Whether two tallies are of one kind and equal in every field; == of arrays would give an array."""
+    return type(one) is type(other) and all(
+        np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
+        for mine, theirs in ((getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
     )
 
 

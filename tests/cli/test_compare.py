@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from cli_runner import smoothcert
+from cli_runner import invoke, smoothcert
 from smoothcert.cli.compare import compare
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import Norm
@@ -45,10 +45,7 @@ def write(path: Path, rows: str, header: str = HEADER) -> Path:
 
 
 def call(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return invoke(app, *arguments)
 
 
 def test_text_fits_eighty_columns_and_rounds_radii_down(logs: tuple[Path, Path]) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from cli_runner import invoke
 from smoothcert.cli.export import export
 from smoothcert.cli.plot import plot
 from smoothcert.cli.table import table
@@ -34,10 +35,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def call(*arguments: object) -> Result:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
+    return invoke(app, *arguments)
 
 
 def test_json_has_the_promised_shape(log: Path) -> None:

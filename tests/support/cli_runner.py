@@ -1,4 +1,4 @@
-"""Running the command line as a user does: another process, real exit codes."""
+"""Running the command line: as a user does, in another process with real exit codes, or some verbs in this one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import typer
+from typer.testing import CliRunner, Result
 
 SUPPORT = Path(__file__).resolve().parent
 
@@ -23,3 +26,11 @@ def smoothcert(*arguments: object, cwd: Path | None = None) -> subprocess.Comple
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, cwd=cwd, env=environment(), timeout=300, check=False
     )
+
+
+def invoke(app: typer.Typer, *arguments: object) -> Result:
+    """Some verbs in this process; what is not an exit is raised."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result

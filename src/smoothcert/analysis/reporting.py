@@ -102,7 +102,7 @@ def _class_radius(request: TableRequest) -> float:
 
 
 def _notes(request: TableRequest, runs: Sequence[Results]) -> list[str]:
-    notes = [note for run in runs for note in (run.unfinished, run.winners, *run.remarks) if note is not None]
+    notes = [note for run in runs for note in run.notes]
     if request.bound is not None:
         notes.append(
             f"≥: lower bound on the true certified accuracy of these inputs, wrong with probability at most "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert.certificates.base import FormulaCertificate
 from smoothcert.certificates.slab import (
@@ -18,6 +18,7 @@ from smoothcert.certificates.slab import (
     radius_against_class,
     slab,
     upper_boundary_down,
+    usable,
 )
 from smoothcert.numerics.normal import quantile_down
 from smoothcert.records import FloatArray, Proof, Quantity
@@ -40,7 +41,7 @@ def dipole_radius(both: ArrayLike, one_sided: ArrayLike, *, sigma: ArrayLike) ->
     both, one_sided: lower bounds on C_S and C_N that hold at once, in [0, 1); sigma > 0; shapes broadcast. Increases
     with both. Rounded down; 0 where C_S + C_N ≤ ½ or where an argument is out of range.
     """
-    top, scale, valid = _usable((both, one_sided), sigma)
+    top, scale, valid = usable((both, one_sided), sigma)
     return radius_against_all(_Shape.of(*top), sigma=scale, valid=valid)
 
 
@@ -58,7 +59,7 @@ def dipole_multi_class_radius(
     hold at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest counts: a
     class with few votes may have the least favourable shape. Rounded down; 0 where nothing is certified.
     """
-    (a_both, a_one, c_neither, c_one), scale, valid = _usable((both, one_sided, other_neither, other_one_sided), sigma)
+    (a_both, a_one, c_neither, c_one), scale, valid = usable((both, one_sided, other_neither, other_one_sided), sigma)
     return radius_against_class(_Shape.of(a_both, a_one), _Shape.of(c_neither, c_one), sigma=scale, valid=valid)
 
 
@@ -83,17 +84,6 @@ class _Shape:
 
     def reach(self) -> FloatArray:
         return np.maximum(np.maximum(self.edge, self.wall), 0.0)
-
-
-def _usable(
-    probabilities: tuple[ArrayLike, ...], sigma: ArrayLike
-) -> tuple[list[FloatArray], FloatArray, NDArray[np.bool_]]:
-    """Broadcast; what is out of range is replaced by 0, from which nothing is certified, and masked out."""
-    *values, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (*probabilities, sigma)))
-    valid = (scale > 0) & np.isfinite(scale)
-    for value in values:
-        valid = valid & (value >= 0) & (value < 1)
-    return [np.where(valid, value, 0.0) for value in values], np.where(valid, scale, 1.0), valid
 
 
 _PAIR = (Quantity.PAIR_BOTH_LOWER, Quantity.PAIR_ONE_SIDED_LOWER)

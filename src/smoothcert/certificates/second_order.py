@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.certificates.base import FormulaCertificate
@@ -19,6 +19,7 @@ from smoothcert.certificates.slab import (
     radius_against_class,
     slab,
     upper_boundary_down,
+    usable,
 )
 from smoothcert.numerics.normal import one_minus_up, quantile_up
 from smoothcert.numerics.roots import decreasing_root_down
@@ -56,7 +57,7 @@ def second_order_radius(p_a: ArrayLike, gradient_norm: ArrayLike, *, sigma: Arra
     Cohen's σΦ⁻¹(p_a) from gradient_norm = φ(Φ⁻¹(p_a))/σ on. Rounded down; 0 where p_a ≤ ½ or an argument is out of
     range.
     """
-    (p, gradient), scale, valid = _usable((p_a,), (gradient_norm,), sigma)
+    (p, gradient), scale, valid = usable((p_a,), sigma, lengths=(gradient_norm,))
     return radius_against_all(_Slab.of(p, gradient), sigma=scale, valid=valid)
 
 
@@ -71,7 +72,7 @@ def second_order_multi_class_radius(
     """
     bound = np.asarray(other_p, dtype=np.float64)
     against = np.where(bound <= 1.0, np.maximum(np.nextafter(1.0 - bound, -1.0), 0.0), np.nan)
-    (p, not_c, g_a, g_c), scale, valid = _usable((p_a, against), (gradient_norm, other_gradient_norm), sigma)
+    (p, not_c, g_a, g_c), scale, valid = usable((p_a, against), sigma, lengths=(gradient_norm, other_gradient_norm))
     return radius_against_class(_Slab.of(p, g_a), _Slab.of(not_c, g_c), sigma=scale, valid=valid)
 
 
@@ -114,26 +115,6 @@ class _Slab:
 def _profile(t: FloatArray) -> FloatArray:
     """I(t) = φ(Φ⁻¹(t)) for t in [0, ½] and beyond; 0 at 0 and 1."""
     return density(special.ndtri(t))
-
-
-def _usable(
-    probabilities: tuple[ArrayLike, ...], gradients: tuple[ArrayLike, ...], sigma: ArrayLike
-) -> tuple[list[FloatArray], FloatArray, NDArray[np.bool_]]:
-    """Broadcast; gradients in units of σ; what is out of range is replaced by harmless values and masked out."""
-    given = [np.asarray(v, dtype=np.float64) for v in (*probabilities, *gradients, sigma)]
-    *values, scale = np.broadcast_arrays(*given)
-    valid = (scale > 0) & np.isfinite(scale)
-    scale = np.where(valid, scale, 1.0)
-    masses, norms = values[: len(probabilities)], values[len(probabilities) :]
-    for mass in masses:
-        valid = valid & (mass >= 0) & (mass < 1)
-    for norm in norms:
-        valid = valid & (norm >= 0)
-    usable = [np.where(valid, mass, 0.25) for mass in masses]
-    # No function has a gradient above φ(0)/σ, so a larger bound says nothing; this also takes the infinite ones.
-    with np.errstate(over="ignore"):
-        scaled = [np.minimum(np.where(valid, norm, 1.0) * scale, 1.0) for norm in norms]
-    return usable + scaled, scale, valid
 
 
 _OWN = (Quantity.TOP_LOWER, Quantity.GRADIENT_NORM_UPPER)

@@ -10,7 +10,7 @@ import math
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from smoothcert.certificates.positive import only_positive
@@ -22,6 +22,29 @@ _EVALUATION_ERROR = 4e-15
 """Larger than the rounding error of a sum of a few of the values below."""
 
 _INVERSE_SQRT_TWO_PI = 1.0 / math.sqrt(2.0 * math.pi)
+
+
+def usable(
+    probabilities: tuple[ArrayLike, ...], sigma: ArrayLike, *, lengths: tuple[ArrayLike, ...] = ()
+) -> tuple[list[FloatArray], FloatArray, NDArray[np.bool_]]:
+    """The arguments of a theorem in one shape, and where they can be used: probabilities in [0, 1), lengths ≥ 0.
+
+    Returns the probabilities and the lengths, the latter in units of 1/σ, then σ and the mask. What is out of range is
+    replaced by harmless values and masked out.
+    """
+    given = [np.asarray(v, dtype=np.float64) for v in (*probabilities, *lengths, sigma)]
+    *values, scale = np.broadcast_arrays(*given)
+    masses, norms = values[: len(probabilities)], values[len(probabilities) :]
+    valid = (scale > 0) & np.isfinite(scale)
+    scale = np.where(valid, scale, 1.0)
+    for mass in masses:
+        valid = valid & (mass >= 0) & (mass < 1)
+    for norm in norms:
+        valid = valid & (norm >= 0)
+    # No function has a gradient above φ(0)/σ, so a larger bound says nothing; this also takes the infinite ones.
+    with np.errstate(over="ignore"):
+        scaled = [np.minimum(np.where(valid, norm, 1.0) * scale, 1.0) for norm in norms]
+    return [np.where(valid, mass, 0.25) for mass in masses] + scaled, scale, valid
 
 
 def density(z: FloatArray) -> FloatArray:

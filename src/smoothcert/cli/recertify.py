@@ -79,7 +79,7 @@ def _run(
     parameters = recertified.parameters
     results = recertified.results(name=(out or run).name)
     notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
-    notes += [note for one in results for note in (one.unfinished, one.winners, *one.remarks) if note is not None]
+    notes += [note for one in results for note in one.notes]
     return results, list(dict.fromkeys(notes))
 
 

@@ -12,7 +12,7 @@ from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, recertify_points
 from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.records import CertifiedPoint, GradientTally, RunManifest, Stage, TallyKind
-from smoothcert.runs.load import carried_certificates, results_of_run
+from smoothcert.runs.load import results_of_run
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
@@ -29,13 +29,19 @@ class Recertified:
     source: RunManifest
 
     @property
-    def manifest(self) -> RunManifest:
+    def _manifest(self) -> RunManifest:
+        # Another task: such a run is complete as it is, and must not be taken for one that sampled with this n.
+        return dataclasses.replace(self.source, task=RECERTIFY, parameters=self.parameters)
+
+    def results(self, *, name: str) -> list[Results]:
+        """The points as columns, one for each certificate that is carried."""
+        return results_of_run(self.points, self._manifest, estimation_kinds(self.points), name=name)
+
+    def save(self, out: Path) -> None:
+        """Store as a run of its own."""
         portfolio = get_portfolio(self.parameters["certificate"])
-        return dataclasses.replace(
-            self.source,
-            # Another task: such a run is complete as it is, and must not be taken for one that sampled with this n.
-            task=RECERTIFY,
-            parameters=self.parameters,
+        manifest = dataclasses.replace(
+            self._manifest,
             environment=environment(),
             code=code_digest(),
             extra={
@@ -43,24 +49,7 @@ class Recertified:
                 "alpha_split": alpha_split(portfolio, alpha=self.parameters["alpha"]),
             },
         )
-
-    def results(self, *, name: str) -> list[Results]:
-        """The points as columns, one for each certificate that is carried."""
-        kinds = estimation_kinds(self.points)
-        return [
-            results_of_run(
-                self.points,
-                self.manifest,
-                kinds,
-                name=name if one is None else f"{name}@{one}",
-                certificate=one,
-            )
-            for one in carried_certificates(self.parameters["certificate"])
-        ]
-
-    def save(self, out: Path) -> None:
-        """Store as a run of its own."""
-        with RunStore.create(out, self.manifest) as store:
+        with RunStore.create(out, manifest) as store:
             store.add(self.points)
 
 

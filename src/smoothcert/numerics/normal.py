@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from smoothcert.numerics.roots import step_down_until
 from smoothcert.records import FloatArray
 
 _ABSOLUTE_MARGIN = 1e-15
 _RELATIVE_MARGIN = 1e-14
-_MAX_DOUBLINGS = 40
 
 
 def quantile_down(p: ArrayLike) -> FloatArray:
@@ -60,12 +60,7 @@ def _upper_tail_point_down(tail: FloatArray) -> FloatArray:
 def _lower_until(z: FloatArray, holds: Callable[[FloatArray], NDArray[np.bool_]]) -> FloatArray:
     """Move every finite z down by a margin, then further until `holds`; infinities and NaN stay as they are."""
     finite = np.isfinite(z)
-    step = _ABSOLUTE_MARGIN + _RELATIVE_MARGIN * np.abs(np.where(finite, z, 0.0))
-    lowered = np.where(finite, z - step, z)
-    for _ in range(_MAX_DOUBLINGS):
-        settled = ~finite | holds(lowered)
-        if settled.all():
-            return lowered
-        step = 2.0 * step
-        lowered = np.where(settled, lowered, z - step)
-    return np.where(settled, lowered, -np.inf)
+    start = np.where(finite, z, 0.0)
+    step = _ABSOLUTE_MARGIN + _RELATIVE_MARGIN * np.abs(start)
+    lowered = step_down_until(start, lambda point: ~finite | holds(point), floor=-np.inf, step=step)
+    return np.where(finite, lowered, z)

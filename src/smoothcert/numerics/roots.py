@@ -46,10 +46,18 @@ def decreasing_root_down(function: ValueAndSlope, *, low: FloatArray, high: Floa
 
 
 def step_down_until(
-    x: FloatArray, holds: Callable[[FloatArray], NDArray[np.bool_]], *, floor: FloatArray
+    x: FloatArray,
+    holds: Callable[[FloatArray], NDArray[np.bool_]],
+    *,
+    floor: FloatArray | float,
+    step: FloatArray | None = None,
 ) -> FloatArray:
-    """x lowered by a little more than its rounding error, then further until `holds`; `floor` where it never does."""
-    step = _FIRST_STEP_BACK * (1.0 + np.abs(x))
+    """x lowered by a little more than its rounding error, then further until `holds`; `floor` where it never does.
+
+    step: by how much at first, where the rounding error is known better.
+    """
+    if step is None:
+        step = _FIRST_STEP_BACK * (1.0 + np.abs(x))
     lowered = np.maximum(x - step, floor)
     for _ in range(_MAX_DOUBLINGS):
         settled = (lowered <= floor) | holds(lowered)

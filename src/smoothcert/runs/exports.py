@@ -41,7 +41,7 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
 
 def point_rows(results: Results) -> list[dict[str, Value]]:
     """One mapping an input, the same keys in each. Radii keep full precision."""
-    correct, labelled, certificates = results.correct, results.labelled, results.certificates
+    correct, labelled, certificates = results.correct, results.labelled, results.certificate
     return [
         {
             "index": int(results.index[position]),

@@ -89,26 +89,29 @@ def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[R
     with RunStore.open(path) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
     if certificate is not None:
-        return [results_of_run(points, manifest, kinds, name=name, certificate=certificate)]
-    carried = carried_certificates(manifest.parameters.get("certificate", ""))
-    return [
-        results_of_run(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one)
-        for one in carried
-    ]
+        return [_results(points, manifest, kinds, name=name, certificate=certificate)]
+    return results_of_run(points, manifest, kinds, name=name)
 
 
 def results_of_run(
+    points: Sequence[CertifiedPoint], manifest: RunManifest, kinds: Set[TallyKind], *, name: str
+) -> list[Results]:
+    """The points of a run as columns, once for each certificate it carries. kinds: what was sampled to prove it."""
+    return [
+        _results(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one)
+        for one in carried_certificates(manifest.parameters.get("certificate", ""))
+    ]
+
+
+def _results(
     points: Sequence[CertifiedPoint],
     manifest: RunManifest,
     kinds: Set[TallyKind],
     *,
     name: str,
-    certificate: str | None = None,
+    certificate: str | None,
 ) -> Results:
-    """The points of a run as columns, with what its manifest says about all of them.
-
-    kinds: what was sampled to prove something. certificate: one of those the run carries; None is the points' own.
-    """
+    """The verdicts of one certificate, None for the points' own, with what the manifest says about all of them."""
     alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
     stated = {
         "n": manifest.parameters.get("n"),
@@ -134,7 +137,7 @@ def _remarks(results: Results) -> tuple[str, ...]:
     from_votes = np.isfinite(results.p_a) & results.is_outcome(Outcome.CERTIFIED)
     if not from_votes.any():
         return ()
-    names = ", ".join(np.unique(results.certificates[from_votes]))
+    names = ", ".join(np.unique(results.certificate[from_votes]))
     return (
         f"{results.name}: {names} used the votes at x+ε only, half of all, because those at x-ε depend on them; "
         "compare dipole with a run of its own.",

@@ -68,13 +68,13 @@ class Results:
     norm: Norm = Norm.L2
     independent_noise: bool = True
     expected: int | None = None
-    certificate: NDArray[np.str_] | None = None
+    certificate: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=np.str_))
     extra: Mapping[str, FloatArray] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.certificate is None:
+        if not self.certificate.size:
             object.__setattr__(self, "certificate", np.full(np.shape(self.index), ""))
         for column, dtype in _COLUMNS.items():
             object.__setattr__(self, column, _read_only(getattr(self, column), dtype))
@@ -137,18 +137,18 @@ class Results:
         )
 
     @property
-    def certificates(self) -> NDArray[np.str_]:
-        """The column `certificate`, which is always there once the results are made."""
-        return np.asarray(self.certificate, dtype=np.str_)
-
-    @property
     def winners(self) -> str | None:
         """A sentence about which certificate gave how many radii, where it was not always the same."""
-        names, counts = np.unique(self.certificates[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
+        names, counts = np.unique(self.certificate[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
         if len(names) < 2:
             return None
         parts = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
         return f"{self.name}: the largest radius came from {parts}."
+
+    @property
+    def notes(self) -> list[str]:
+        """All sentences that belong under a table of these results."""
+        return [note for note in (self.unfinished, self.winners, *self.remarks) if note is not None]
 
     @property
     def unfinished(self) -> str | None:

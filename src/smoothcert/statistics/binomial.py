@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.errors import InputError
+from smoothcert.numerics.roots import step_down_until
 from smoothcert.records import FloatArray, IntArray
 
 _RELATIVE_MARGIN = 1e-12
-_MAX_DOUBLINGS = 60
 _SMALLEST_ALPHA = 1e-100
 
 
@@ -39,14 +39,10 @@ def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: Arr
     p[mostly_hits] = 1.0 - special.betainccinv(misses[mostly_hits] + 1.0, hits[mostly_hits], alpha[mostly_hits])
     p[~mostly_hits] = special.betaincinv(hits[~mostly_hits], misses[~mostly_hits] + 1.0, alpha[~mostly_hits])
     step = _RELATIVE_MARGIN * np.minimum(p, 1.0 - p) + np.spacing(p)
-    lowered = p - step
-    for _ in range(_MAX_DOUBLINGS):
-        settled = special.betainc(hits, misses + 1.0, lowered) <= alpha
-        if settled.all():
-            break
-        step = 2.0 * step
-        lowered = np.where(settled, lowered, np.maximum(p - step, 0.0))
-    return np.where(some & settled & np.isfinite(lowered), lowered, 0.0)
+    lowered = step_down_until(
+        p, lambda point: special.betainc(hits, misses + 1.0, point) <= alpha, floor=0.0, step=step
+    )
+    return np.where(some & np.isfinite(lowered), lowered, 0.0)
 
 
 def clopper_pearson_upper(successes: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:

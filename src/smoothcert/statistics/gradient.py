@@ -100,43 +100,30 @@ def _all_sums(tallies: Sequence[GradientTally]) -> list[IntArray]:
 
 
 def _halves_upper(
-    tallies: Sequence[GradientTally],
-    totals: Sequence[IntArray],
-    classes: Sequence[int],
-    *,
-    rare: bool,
-    alpha: float,
+    tallies: Sequence[GradientTally], totals: Sequence[IntArray], classes: Sequence[int], *, rare: bool, alpha: float
 ) -> FloatArray:
     """`halves_norm_upper` for one class of each tally, in units of 1/length. rare: the class itself is the rare side,
     not its complement. Returns (m,).
     """
-    bounds = np.empty(len(tallies))
+    chosen = list(zip(tallies, totals, classes, strict=True))
     at_once = max(1, _CHUNK // tallies[0].dimension)
-    for at in range(0, len(tallies), at_once):
-        some = slice(at, at + at_once)
-        bounds[some] = _halves_upper_of_some(tallies[some], totals[some], classes[some], rare=rare, alpha=alpha)
-    return bounds
+    parts = [chosen[at : at + at_once] for at in range(0, len(chosen), at_once)]
+    return np.concatenate([_halves_upper_of_some(part, rare=rare, alpha=alpha) for part in parts])
 
 
 def _halves_upper_of_some(
-    tallies: Sequence[GradientTally],
-    totals: Sequence[IntArray],
-    classes: Sequence[int],
-    *,
-    rare: bool,
-    alpha: float,
+    chosen: Sequence[tuple[GradientTally, IntArray, int]], *, rare: bool, alpha: float
 ) -> FloatArray:
-    """The part of `_halves_upper` that holds all its vectors at once."""
-    chosen = list(zip(tallies, classes, strict=True))
-    votes = np.array([tally.invalid if c == tally.num_classes else tally.counts[c] for tally, c in chosen])
-    n = np.array([tally.n for tally in tallies])
+    """`_halves_upper` for as many (tally, sums over all classes, class) as are worked on at once."""
+    votes = np.array([tally.invalid if c == tally.num_classes else tally.counts[c] for tally, _, c in chosen])
+    n = np.array([tally.n for tally, *_ in chosen])
     most = rare_probability_upper(votes if rare else n - votes, n // 2, alpha=alpha)
-    inside = np.array([tally.sums[:, tally.own_group(c)] for tally, c in chosen])
-    outside = np.array(totals) - inside
+    inside = np.array([tally.sums[:, tally.own_group(c)] for tally, _, c in chosen])
+    outside = np.array([total for _, total, _ in chosen]) - inside
     few, many = (inside, outside) if rare else (outside, inside)
     unit = (GRADIENT_UNIT / (n // 2))[:, None, None]
     norms = halves_norm_upper(few * unit, many * unit, margins=margins_of_halves(n // 2, most, alpha=alpha))
-    return np.asarray(norms / np.array([tally.sigma for tally in tallies]))
+    return np.asarray(norms / np.array([tally.sigma for tally, *_ in chosen]))
 
 
 def rare_probability_upper(rare_votes: ArrayLike, half: ArrayLike, *, alpha: float) -> FloatArray:
