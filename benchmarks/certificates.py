@@ -15,7 +15,7 @@ import numpy as np
 
 from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.certification import Votes, certify_votes
-from smoothcert.records import AnyTally, GradientTally, PairTally, Stage, StreamId, Tally, TallyKind
+from smoothcert.records import AnyTally, GradientTally, PairTally, Smoothing, Stage, StreamId, Tally, TallyKind
 from smoothcert.statistics import prove
 from smoothcert.tallies import GRADIENT_UNIT
 
@@ -79,7 +79,7 @@ def main() -> None:
         values = {q: v for proof in certificate.proofs for q, v in proven.values[proof].items()}
         sigma = np.full(INPUTS, 0.25)
         votes = [Votes(i, 0, chosen[i], (sampled[i],), 0.0) for i in range(INPUTS)]
-        theorem = best(lambda: certificate.radius(values, sigma=sigma))  # noqa: B023
+        theorem = best(lambda: certificate.radius(values, sigma=sigma, smoothing=Smoothing()))  # noqa: B023
         whole = best(lambda: certify_votes(votes, portfolio, alpha=0.001))  # noqa: B023
         yardstick = yardstick or whole
         print(f"{name:24}  {theorem:7.3f}s  {whole:7.3f}s  {whole / yardstick:5.1f}")

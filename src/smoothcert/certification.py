@@ -26,6 +26,7 @@ from smoothcert.records import (
     PairTally,
     Proof,
     Quantity,
+    Smoothing,
     Stage,
     StreamId,
     Tally,
@@ -59,19 +60,25 @@ class Votes:
     seconds: float
 
 
-def certify_votes(votes: Sequence[Votes], portfolio: Portfolio, *, alpha: float) -> list[CertifiedPoint]:
+def certify_votes(
+    votes: Sequence[Votes], portfolio: Portfolio, *, alpha: float, smoothing: Smoothing | None = None
+) -> list[CertifiedPoint]:
     """CERTIFY (Cohen et al. 2019, C.2) for any certificates over one kind of tally, vectorised over the inputs.
 
     The class comes from the selection votes alone; every bound comes from the estimation samples alone, at a total
     error probability of α per input and choice: for each certificate alone, or for the best of them.
+
+    smoothing: what the theorems must know of the smoothed classifier; a constant σ where nothing is said.
     """
+    smoothing = smoothing or Smoothing()
+    portfolio.check_suits(smoothing)
     totals = [merge(item.estimation) for item in votes]
     chosen = [plurality(item.selection) for item in votes]
     usable = [i for i, label in enumerate(chosen) if label is not None]
     labels = [label for label in chosen if label is not None]
     judged: dict[int, list[Verdict]] = {i: [] for i in usable}
     for choice in portfolio.alternatives():
-        verdicts = _judge([totals[i] for i in usable], labels, choice, alpha=alpha)
+        verdicts = _judge([totals[i] for i in usable], labels, choice, alpha=alpha, smoothing=smoothing)
         for i, found in zip(usable, verdicts, strict=True):
             judged[i].extend(found)
     return [
@@ -89,14 +96,14 @@ def alpha_split(portfolio: Portfolio, *, alpha: float) -> dict[str, dict[str, fl
 
 
 def _judge(
-    tallies: Sequence[AnyTally], labels: Sequence[int], choice: Portfolio, *, alpha: float
+    tallies: Sequence[AnyTally], labels: Sequence[int], choice: Portfolio, *, alpha: float, smoothing: Smoothing
 ) -> list[list[Verdict]]:
     """For each tally the verdicts of certificates that are bounded together, the largest radius first."""
     if not tallies:
         return []
     proven = prove(tallies, labels, choice.proofs, alpha=alpha)
     sigmas = np.array([tally.sigma for tally in tallies])
-    decided = [_decide(certificate, proven, sigmas) for certificate in choice.certificates]
+    decided = [_decide(certificate, proven, sigmas, smoothing) for certificate in choice.certificates]
     verdicts = []
     for i, (tally, label) in enumerate(zip(tallies, labels, strict=True)):
         found = [_verdict(tally, label, decision, i, spent=proven.spent) for decision in decided]
@@ -114,10 +121,10 @@ class _Decision:
     proofs: Mapping[Quantity, Proof]
 
 
-def _decide(certificate: Certificate, proven: Proven, sigmas: FloatArray) -> _Decision:
+def _decide(certificate: Certificate, proven: Proven, sigmas: FloatArray, smoothing: Smoothing) -> _Decision:
     proofs = {q: proof for proof in certificate.proofs for q in proven.values[proof] if q in certificate.needs}
     values = {quantity: proven.values[proof][quantity] for quantity, proof in proofs.items()}
-    radii = certificate.radius(values, sigma=sigmas)
+    radii = certificate.radius(values, sigma=sigmas, smoothing=smoothing)
     if radii.ndim == 2:
         # One row for each alternative: a corner of a region, or another class. The smallest radius is what is certain.
         deciding = np.argmin(radii, axis=0)[None, :]
@@ -218,10 +225,15 @@ def predict_votes(*, index: int, label: int | None, tally: Tally, alpha: float, 
 
 
 def recertify_points(
-    points: Sequence[CertifiedPoint], portfolio: Portfolio, *, alpha: float, n: int | None = None
+    points: Sequence[CertifiedPoint],
+    portfolio: Portfolio,
+    *,
+    alpha: float,
+    n: int | None = None,
+    smoothing: Smoothing | None = None,
 ) -> list[CertifiedPoint]:
     """The same inputs at another α, with the first n samples only, or by other certificates over the same tallies."""
-    return certify_votes([_stored_votes(point, n) for point in points], portfolio, alpha=alpha)
+    return certify_votes([_stored_votes(point, n) for point in points], portfolio, alpha=alpha, smoothing=smoothing)
 
 
 def _stored_votes(point: CertifiedPoint, n: int | None) -> Votes:
@@ -282,7 +294,8 @@ def _too_few(choice: Portfolio, *, n: int, alpha: float) -> str:
 
 def _unanimous_radius(choice: Portfolio, n: int, alpha: float, num_classes: int) -> float:
     """The radius, at σ = 1, when every sample votes for the same class."""
-    (verdicts,) = _judge([_unanimous_tally(choice.tally, n, num_classes)], [0], choice, alpha=alpha)
+    constant = Smoothing(dimension=1, num_classes=num_classes)
+    (verdicts,) = _judge([_unanimous_tally(choice.tally, n, num_classes)], [0], choice, alpha=alpha, smoothing=constant)
     return verdicts[0].radius
 
 

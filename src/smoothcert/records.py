@@ -12,6 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from smoothcert.envelopes import (
+    ConstantSigma,
+    Envelope,
+    LipschitzSigma,
+    MonotoneEnvelope,
+    SemiElastic,
+    Widened,
+    envelope_from_json,
+)
 from smoothcert.errors import InputError
 from smoothcert.tallies import (
     MOST_SAMPLES,
@@ -35,23 +44,31 @@ __all__ = [
     "Bound",
     "Bounds",
     "CertifiedPoint",
+    "ConstantSigma",
+    "Envelope",
     "FloatArray",
     "GradientTally",
     "Guarantee",
     "InputArray",
     "IntArray",
+    "LipschitzSigma",
+    "MonotoneEnvelope",
     "Norm",
     "Outcome",
     "PairTally",
     "Proof",
     "Quantity",
     "RunManifest",
+    "SemiElastic",
     "Side",
+    "Smoothing",
     "Stage",
     "StreamId",
     "Tally",
     "TallyKind",
     "Verdict",
+    "Widened",
+    "envelope_from_json",
     "merge",
 ]
 
@@ -134,6 +151,24 @@ class Outcome(enum.Enum):
     PREDICTED = "a class was predicted; no radius was asked for"
     ABSTAINED = "the votes do not settle on one class"
     FAILED = "no valid statement can be made about this input"
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothing:
+    """What a theorem may have to know of the smoothed classifier besides its votes.
+
+    envelope: how far σ may move around an input. dimension: of an input; None where it is not known, which the theorems
+    for a constant σ do not mind. num_classes: likewise.
+    """
+
+    envelope: Envelope = field(default_factory=ConstantSigma)
+    dimension: int | None = None
+    num_classes: int | None = None
+
+    @property
+    def varying(self) -> bool:
+        """Whether σ may differ from input to input."""
+        return not isinstance(self.envelope, ConstantSigma)
 
 
 @dataclass(frozen=True, slots=True)

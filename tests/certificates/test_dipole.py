@@ -23,7 +23,7 @@ from smoothcert.certificates import (
     second_order_radius,
 )
 from smoothcert.certificates.dipole import dipole_lower_bound
-from smoothcert.records import FloatArray, Norm, Quantity
+from smoothcert.records import FloatArray, Norm, Quantity, Smoothing
 from smoothcert.statistics import clopper_pearson_lower
 
 HALF = mpf(1) / 2
@@ -374,7 +374,7 @@ def test_certificates_by_name() -> None:
         certificate = CERTIFICATES[name]
         assert (certificate.family, certificate.norm) == ("dipole", Norm.L2)
         needed = {quantity: given_quantities[quantity] for quantity in certificate.needs}
-        radius = certificate.radius(needed, sigma=1.0)
+        radius = certificate.radius(needed, sigma=1.0, smoothing=Smoothing())
         if name == "dipole-multi-class":
             assert radius.shape == (2, 2)
             assert (radius[1] > radius[0]).all()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from smoothcert.certificates import CERTIFICATES, gaussian_radius, gaussian_two_class_radius
+from smoothcert.records import Smoothing
 from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper
 
 PROBABILITY = st.floats(1e-9, 1 - 1e-9)
@@ -77,7 +78,7 @@ def test_nonsense_never_becomes_a_radius(name: str) -> None:
     combinations = itertools.product(NONSENSE, [*NONSENSE, 0.1], [0.25, 0.0, -1.0, np.nan, np.inf])
     p_a, p_b, sigma = (np.array(column) for column in zip(*combinations, strict=True))
     first, *rest = CERTIFICATES[name].needs
-    radius = CERTIFICATES[name].radius({first: p_a, **dict.fromkeys(rest, p_b)}, sigma=sigma)
+    radius = CERTIFICATES[name].radius({first: p_a, **dict.fromkeys(rest, p_b)}, sigma=sigma, smoothing=Smoothing())
     assert np.isfinite(radius).all()
     sensible = np.isfinite(sigma) & (sigma > 0) & (p_a >= 0) & (p_a < 1)
     assert (radius[~sensible] == 0).all()

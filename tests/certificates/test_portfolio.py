@@ -14,7 +14,7 @@ from scipy import special
 
 from smoothcert.certificates import CERTIFICATES, Portfolio, get_certificate, get_portfolio, radius_of_family
 from smoothcert.errors import InputError
-from smoothcert.records import FloatArray, Norm, Proof, Quantity, TallyKind
+from smoothcert.records import FloatArray, Norm, Proof, Quantity, Smoothing, TallyKind
 
 Q = Quantity
 NAMES = sorted(CERTIFICATES)
@@ -291,7 +291,7 @@ def certified(name: str, quantities: dict[Quantity, FloatArray], *, sigma: float
     """The radius by this certificate: the smallest over the other classes."""
     certificate = CERTIFICATES[name]
     needed = {quantity: quantities[quantity] for quantity in certificate.needs}
-    return float(np.min(certificate.radius(needed, sigma=sigma)))
+    return float(np.min(certificate.radius(needed, sigma=sigma, smoothing=Smoothing())))
 
 
 THREE_CLASSES = LineClassifier(np.array([-2.5, -1.1, 0.9, 2.2]), np.array([1, 2, 0, 1, 2]))

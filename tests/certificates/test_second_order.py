@@ -22,7 +22,7 @@ from smoothcert.certificates import (
     second_order_radius,
 )
 from smoothcert.certificates.second_order import largest_gradient_norm, second_order_lower_bound
-from smoothcert.records import FloatArray, Norm, Quantity
+from smoothcert.records import FloatArray, Norm, Quantity, Smoothing
 
 HALF = mpf(1) / 2
 LARGEST = 1.0 / math.sqrt(2.0 * math.pi)
@@ -410,7 +410,7 @@ def test_certificates_by_name() -> None:
         certificate = CERTIFICATES[name]
         assert (certificate.family, certificate.norm) == ("second-order", Norm.L2)
         needed = {quantity: given_quantities[quantity] for quantity in certificate.needs}
-        radius = certificate.radius(needed, sigma=1.0)
+        radius = certificate.radius(needed, sigma=1.0, smoothing=Smoothing())
         if name == "second-order-multi-class":
             assert radius.shape == (2, 2)
             assert (radius >= [1.07518065, 1.51186868]).all()

@@ -20,7 +20,7 @@ from smoothcert.certificates.second_order import (
     second_order_radius,
 )
 from smoothcert.errors import InputError
-from smoothcert.records import Quantity
+from smoothcert.records import Quantity, Smoothing
 
 _ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *HISTORICAL)
 
@@ -75,7 +75,9 @@ def get_portfolio(
     return Portfolio(tuple(get_certificate(one) if isinstance(one, str) else one for one in several), best_of=best_of)
 
 
-def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma: float) -> float:
+def radius_of_family(
+    family: str, quantities: Mapping[Quantity, float], *, sigma: float, smoothing: Smoothing | None = None
+) -> float:
     """One radius by the form of a theorem that needs exactly these quantities; 0 if nothing is certified."""
     if family in CERTIFICATES:
         family = CERTIFICATES[family].family  # the name of a form: what is given decides which
@@ -91,7 +93,8 @@ def radius_of_family(family: str, quantities: Mapping[Quantity, float], *, sigma
         was = "were" if len(quantities) > 1 else "was"
         raise InputError(f"the {family} radius needs {wanted}; {given} {was} given")
     _check_values(quantities, sigma=sigma)
-    return float(form.radius({q: np.asarray(value) for q, value in quantities.items()}, sigma=sigma))
+    values = {q: np.asarray(value) for q, value in quantities.items()}
+    return float(form.radius(values, sigma=sigma, smoothing=smoothing or Smoothing()))
 
 
 def _check_values(quantities: Mapping[Quantity, float], *, sigma: float) -> None:

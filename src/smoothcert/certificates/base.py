@@ -8,7 +8,7 @@ from typing import Protocol
 
 from numpy.typing import ArrayLike
 
-from smoothcert.records import FloatArray, Norm, Proof, Quantity
+from smoothcert.records import FloatArray, Norm, Proof, Quantity, Smoothing
 
 
 class Certificate(Protocol):
@@ -18,6 +18,7 @@ class Certificate(Protocol):
         one theorem share it and differ in `needs`.
     needs: the quantities the formula takes. proofs: how they are to be bounded; this decides what is sampled and how α
         is split.
+    varying_sigma: whether the theorem holds for a σ that differs from input to input; most hold for a constant σ only.
     """
 
     @property
@@ -35,7 +36,12 @@ class Certificate(Protocol):
     @property
     def proofs(self) -> tuple[Proof, ...]: ...
 
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+    @property
+    def varying_sigma(self) -> bool: ...
+
+    def radius(
+        self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
+    ) -> FloatArray:
         """Certified radii, rounded down; 0 where nothing is certified.
 
         quantities: one array per entry of `needs`, shapes that broadcast with sigma. Never NaN, never infinite. Where
@@ -53,6 +59,9 @@ class FormulaCertificate:
     proofs: tuple[Proof, ...]
     formula: Callable[..., FloatArray]
     norm: Norm = Norm.L2
+    varying_sigma: bool = False
 
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+    def radius(
+        self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
+    ) -> FloatArray:
         return self.formula(*(quantities[quantity] for quantity in self.needs), sigma=sigma)

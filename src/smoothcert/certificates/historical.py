@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.normal import one_minus_up
-from smoothcert.records import FloatArray, Norm, Proof, Quantity
+from smoothcert.records import FloatArray, Norm, Proof, Quantity, Smoothing
 
 # Forward evaluation of either formula is good to better than this, relatively.
 _FORMULA_MARGIN = 1e-11
@@ -124,8 +124,11 @@ class HistoricalCertificate:
     needs: tuple[Quantity, ...]
     proofs: tuple[Proof, ...]
     norm: Norm = Norm.L2
+    varying_sigma: bool = False
 
-    def radius(self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike) -> FloatArray:
+    def radius(
+        self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
+    ) -> FloatArray:
         p_a = np.asarray(quantities[Quantity.TOP_LOWER], dtype=np.float64)
         p_b = quantities.get(Quantity.RUNNER_UP_UPPER)
         implied = one_minus_up(np.where(np.isfinite(p_a), p_a, 1.0))

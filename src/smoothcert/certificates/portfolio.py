@@ -8,7 +8,7 @@ from typing import Self
 
 from smoothcert.certificates.base import Certificate
 from smoothcert.errors import InputError
-from smoothcert.records import Proof, TallyKind
+from smoothcert.records import Proof, Smoothing, TallyKind
 
 _BEST_OF = re.compile(r"best-of\((.*)\)")
 
@@ -60,6 +60,17 @@ class Portfolio:
     def every_class(self) -> bool:
         """Whether the gradients of all classes are needed, not only that of the winner."""
         return Proof.GRADIENTS_OF_EVERY_CLASS in self.proofs
+
+    def check_suits(self, smoothing: Smoothing) -> None:
+        """Refuse a theorem for constant σ where σ varies."""
+        if not smoothing.varying:
+            return
+        wrong = ", ".join(one.name for one in self.certificates if not one.varying_sigma)
+        if wrong:
+            raise InputError(
+                f"{wrong} is proved for a constant sigma and says nothing where sigma differs from input to input; use "
+                "the certificate envelope"
+            )
 
     def alternatives(self) -> tuple[Self, ...]:
         """The choices that are bounded together: all of it for the best of several, else each certificate alone."""
