@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sample_models import at_distance, digits_by_brightness
-from smoothcert import Outcome, SmoothedClassifier, Stage, StreamId
+from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.errors import InputError
-from smoothcert.noise import add_gaussian, noise_level, standard_normals
 
 X = np.random.default_rng(0).random((4, 1, 8, 8), dtype=np.float32)
 
@@ -143,18 +142,6 @@ def test_explicit_indices_are_not_used_again() -> None:
     classifier.certify(X[:1], n=100, indices=[0])
     classifier.certify(X[:1], n=100, indices=[7])
     assert [point.index for point in classifier.certify(X[:2], n=100)] == [8, 9]
-
-
-@pytest.mark.parametrize("sigma", [0.12, 0.1, 0.25, 1 / 3])
-def test_the_noise_is_never_below_the_sigma_that_is_certified(sigma: float) -> None:
-    """float32(0.12) is below 0.12: a radius computed with 0.12 from noise of that level would be too large."""
-    assert float(noise_level(sigma)) >= sigma
-    assert float(noise_level(sigma)) <= sigma * (1 + 2**-23)
-    stream = StreamId(1, 0, Stage.ESTIMATION)
-    drawn = np.empty((1, 64), dtype=np.float32)
-    add_gaussian(drawn, np.zeros(64, dtype=np.float32), stream, sigma=sigma, start=0)
-    unit = standard_normals(stream, start=0, count=1, size=64)
-    np.testing.assert_array_equal(drawn, noise_level(sigma) * unit)
 
 
 def test_labels_may_be_missing_one_by_one() -> None:

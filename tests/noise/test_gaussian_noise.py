@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from smoothcert.errors import InputError
-from smoothcert.noise import COUNTER_LIMIT, add_gaussian, standard_normals, with_numpy
+from smoothcert.noise import COUNTER_LIMIT, add_gaussian, scale_normals, standard_normals, with_numpy
 from smoothcert.noise import gaussian as host
 from smoothcert.records import Stage, StreamId
 
@@ -57,6 +57,61 @@ def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(host, "_compiled", lambda: None)
     add_gaussian(without, x, stream, sigma=0.3, start=11)
     np.testing.assert_array_equal(with_numba, without)
+
+
+@pytest.mark.parametrize("sigma", [0.12, 0.1, 0.25, 1 / 3, float(np.float32(0.3)), 0.25 * (1 + 2**-26), 1e-6, 1e6])
+def test_compiled_numpy_and_torch_scale_by_the_same_sigma(sigma: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The noise is sigma · z in float64, rounded once; it is then added in float32."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("numba")
+    from smoothcert.noise import with_torch
+
+    stream = StreamId(seed=2**63 + 12345, index=77, stage=Stage.ESTIMATION)
+    x = np.linspace(-1, 1, 301, dtype=np.float32)
+    z = standard_normals(stream, start=5, count=40, size=301)
+    noise = (z.astype(np.float64) * sigma).astype(np.float32)
+    np.testing.assert_array_equal(scale_normals(z, sigma=sigma), noise)
+    np.testing.assert_array_equal(with_torch.scale_normals(torch.from_numpy(z), sigma=sigma).numpy(), noise)
+    made = np.empty_like(z)
+    add_gaussian(made, x, stream, sigma=sigma, start=5)
+    np.testing.assert_array_equal(made, x + noise)
+    monkeypatch.setattr(host, "_compiled", lambda: None)
+    add_gaussian(made, x, stream, sigma=sigma, start=5)
+    np.testing.assert_array_equal(made, x + noise)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(2**-19, 2**19, width=32))
+def test_a_float32_sigma_gives_the_float32_product(sigma: float) -> None:
+    z = standard_normals(StreamId(3, 1, Stage.SELECTION), start=0, count=4, size=100)
+    np.testing.assert_array_equal(scale_normals(z, sigma=sigma), np.float32(sigma) * z)
+
+
+def test_normals_may_be_scaled_in_place() -> None:
+    z = standard_normals(StreamId(3, 1, Stage.SELECTION), start=0, count=40, size=1000)
+    expected = scale_normals(z, sigma=0.3)
+    assert scale_normals(z, sigma=0.3, out=z) is z
+    np.testing.assert_array_equal(z, expected)
+
+
+@pytest.mark.parametrize("base", [0.1234, 0.2718, 0.7071])
+@pytest.mark.parametrize("ulps", [-0.45, -0.2, -0.1, 0.0, 0.1, 0.2, 0.45])
+def test_sigma_is_not_rounded_to_float32(base: float, ulps: float) -> None:
+    """Sigmas between two neighbouring float32 give noise of their own level: σ(x) is no staircase.
+
+    Simple fractions are left out: multiples of their denominator round alike, and their level is off by up to 3e-8.
+    """
+    nearest = np.float32(base)
+    sigma = float(nearest) + ulps * float(np.spacing(nearest))
+    z = standard_normals(StreamId(7, 3, Stage.ESTIMATION), start=0, count=10_000, size=100)
+    wide = z.astype(np.float64)
+
+    def error_of_the_level(noise: np.ndarray) -> float:
+        return abs(float((wide * noise.astype(np.float64)).sum() / (wide**2).sum()) / sigma - 1)
+
+    assert error_of_the_level(scale_normals(z, sigma=sigma)) < 5e-10
+    if abs(ulps) >= 0.1:  # the negative control: what a rounded sigma would do is seen
+        assert error_of_the_level(nearest * z) > 4e-9
 
 
 @settings(max_examples=50, deadline=None)

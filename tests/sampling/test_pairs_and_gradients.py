@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError, ModelError
-from smoothcert.noise import noise_level, standard_normals
+from smoothcert.noise import standard_normals
 from smoothcert.records import AnyTally, GradientTally, PairTally, Stage, StreamId, Tally, TallyKind, merge
 from smoothcert.sampling import Request, Sampler, segments
 from smoothcert.tallies import GRADIENT_UNIT
@@ -22,7 +22,7 @@ from smoothcert.tallies import GRADIENT_UNIT
 SHAPE = (2, 3)
 SIZE = 6
 CLASSES = 4
-SIGMAS = (0.3, 0.7)  # float32(0.3) is above 0.3, float32(0.7) below 0.7: both ways of rounding are tried
+SIGMAS = (0.3, 0.7)  # neither is a float32: float32(0.3) is above 0.3, float32(0.7) below 0.7
 ALONE = tuple(range(CLASSES + 1))
 ONE_AGAINST_ALL = (1, 1, 0, 1, 1)
 KINDS = tuple(TallyKind)
@@ -94,20 +94,22 @@ def drawn(wanted: Request) -> list[np.ndarray]:
     ]
 
 
+def noise_of(z: np.ndarray, wanted: Request) -> np.ndarray:
+    """sigma · z, rounded once to float32."""
+    return np.array([float(value) * wanted.sigma for value in z], dtype=np.float32)
+
+
 def votes_by_hand(x: np.ndarray, wanted: Request) -> Tally:
     counts = np.zeros(CLASSES + 1, dtype=np.int64)
-    level = noise_level(wanted.sigma)
     for z in drawn(wanted):
-        counts[one_vote(x.ravel() + level * z)] += 1
+        counts[one_vote(x.ravel() + noise_of(z, wanted))] += 1
     return Tally(wanted.stream, wanted.sigma, counts[:-1], int(counts[-1]), ((wanted.start, wanted.stop),))
 
 
 def pairs_by_hand(x: np.ndarray, wanted: Request) -> PairTally:
     both, first_only, second_only = np.zeros((3, CLASSES + 1), dtype=np.int64)
-    level = noise_level(wanted.sigma)
     for z in drawn(wanted):
-        noise = level * z
-        assert noise.dtype == np.float32
+        noise = noise_of(z, wanted)
         plus, minus = one_vote(x.ravel() + noise), one_vote(x.ravel() - noise)
         if plus == minus:
             both[plus] += 1
@@ -119,12 +121,12 @@ def pairs_by_hand(x: np.ndarray, wanted: Request) -> PairTally:
 
 def gradients_by_hand(x: np.ndarray, wanted: Request) -> GradientTally:
     votes = votes_by_hand(x, wanted)
-    level, groups = noise_level(wanted.sigma), max(wanted.group) + 1
+    groups = max(wanted.group) + 1
     sums = np.zeros((2, groups, SIZE), dtype=np.int64)
     products = np.zeros(groups, dtype=np.int64)
     normals = drawn(wanted)
     for first, second in zip(normals[::2], normals[1::2], strict=True):
-        fell = [wanted.group[one_vote(x.ravel() + level * z)] for z in (first, second)]
+        fell = [wanted.group[one_vote(x.ravel() + noise_of(z, wanted))] for z in (first, second)]
         for half, z in enumerate((first, second)):
             for e in range(SIZE):
                 sums[half, fell[half], e] += round(float(z[e]) / GRADIENT_UNIT)

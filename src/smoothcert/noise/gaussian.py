@@ -32,13 +32,15 @@ def check_sigma(sigma: float) -> None:
         raise InputError(f"sigma={sigma} is outside {_LEAST_SIGMA:g} … {_MOST_SIGMA:g}, what float32 noise can carry")
 
 
-def noise_level(sigma: float) -> np.float32:
-    """The level the noise really has: the smallest float32 that is not below sigma.
+def scale_normals(normals: InputArray, *, sigma: float, out: InputArray | None = None) -> InputArray:
+    """sigma · normals, rounded once to float32. normals: any shape, float32; out: the same, and may be `normals`.
 
-    A radius computed with sigma is then never above the one computed with the level of the noise.
+    The product is taken in float64, so sigma is not rounded to float32 first: two sigmas that differ by less than
+    float32 can tell apart still make noise of two levels. Where sigma is a float32 this is the float32 product.
     """
-    nearest = np.float32(sigma)
-    return nearest if float(nearest) >= sigma else np.nextafter(nearest, np.float32(np.inf))
+    if out is None:
+        out = np.empty_like(normals)
+    return np.multiply(normals, np.float64(sigma), out=out, dtype=np.float64, casting="same_kind")
 
 
 def split_seed(seed: int) -> tuple[int, int]:
@@ -54,7 +56,7 @@ def standard_normals(stream: StreamId, *, start: int, count: int, size: int) -> 
 
 
 def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: float, start: int) -> None:
-    """Write x + noise_level(sigma) · (sample start+i) into row i of `out`, in place.
+    """Write x + sigma · (sample start+i) into row i of `out`, in place: the noise of `scale_normals`, added in float32.
 
     out: (count, size) float32, C-contiguous; x: (size,) float32. No memory beyond a small scratch space is used.
     """
@@ -66,7 +68,7 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
     if compiled is not None:
         words, normals = _scratch(-(-size // 4))
         compiled(
-            out, x, noise_level(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
+            out, x, np.float64(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
             np.uint64(stream.stage), np.uint64(start), words, normals,
         )  # fmt: skip
         return
@@ -81,7 +83,7 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
             count=len(chunk),
             size=size,
         )
-        np.add(x, noise_level(sigma) * normal, out=chunk)
+        np.add(x, scale_normals(normal, sigma=sigma), out=chunk)
 
 
 @functools.cache
@@ -92,11 +94,13 @@ def _compiled() -> Any:
     except ImportError:
         return None
     place = {"index": 3, "stage": 1, "start": 2**33 + 5}
-    expected = with_numpy.standard_normals(key=(7, 11), count=3, size=37, **place)
+    sigma = np.float64(1.0 / 3.0)  # not a float32: the rounding of the product is tried too
+    normal = with_numpy.standard_normals(key=(7, 11), count=3, size=37, **place)
+    expected = scale_normals(normal, sigma=sigma)
     made = np.empty_like(expected)
     zeros = np.zeros(37, dtype=np.float32)
     arguments = (np.uint64(place["index"]), np.uint64(place["stage"]), np.uint64(place["start"]), *_scratch(10))
-    add_noise(made, zeros, np.float32(1.0), np.uint32(7), np.uint32(11), *arguments)
+    add_noise(made, zeros, sigma, np.uint32(7), np.uint32(11), *arguments)
     if not np.array_equal(made, expected):
         warnings.warn("the compiled noise generator is not exact on this machine; plain numpy is used", stacklevel=2)
         return None

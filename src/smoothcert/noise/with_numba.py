@@ -117,8 +117,8 @@ def _add_noise(
     words: Any,
     normals: Any,
 ) -> None:
-    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; the rest is scratch
-    space.
+    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; sigma float64; the
+    rest is scratch space.
 
     words: (4, blocks) uint32, normals: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
     """
@@ -147,7 +147,7 @@ def _add_noise(
             normals[3, j] = r * s
         row = out[i]
         for j in range(size):
-            row[j] = x[j] + sigma * flat[j]
+            row[j] = x[j] + _F(sigma * flat[j])
 
 
 def _compile() -> Any:

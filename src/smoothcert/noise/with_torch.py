@@ -40,6 +40,12 @@ def standard_normals(
     return torch.cat((*first, *second), dim=1)[:, :size]
 
 
+def scale_normals(normals: torch.Tensor, *, sigma: float) -> torch.Tensor:
+    """sigma · normals in float64, rounded once to float32. MPS has no float64: there the CPU multiplies."""
+    wide = (normals.cpu() if normals.device.type == "mps" else normals).double()
+    return (wide * sigma).float().to(normals.device)
+
+
 def _box_muller(for_radius: torch.Tensor, for_angle: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     radius = _radius(for_radius)
     sine, cosine = _sine_cosine(for_angle)

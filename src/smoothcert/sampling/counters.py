@@ -13,7 +13,7 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
-from smoothcert.noise import add_gaussian, noise_level
+from smoothcert.noise import add_gaussian, scale_normals
 from smoothcert.records import (
     AnyTally,
     FloatArray,
@@ -187,7 +187,7 @@ class _HostPairs:
         bench.fill_normals(self._normals, slices)
         for piece in slices:
             x, noise = bench.input(piece), self._normals[_rows(piece)]
-            noise *= noise_level(bench.requests[piece.request].sigma)
+            scale_normals(noise, sigma=bench.requests[piece.request].sigma, out=noise)
             np.add(x, noise, out=bench.flat_noisy[:draws][_rows(piece)])
             np.subtract(x, noise, out=bench.flat_noisy[draws:][_rows(piece)])
         votes = bench.votes(2 * draws)
@@ -221,8 +221,8 @@ class _HostGradients:
         bench = self._bench
         bench.fill_normals(self._normals, slices)
         for piece in slices:
-            noisy, level = bench.flat_noisy[_rows(piece)], noise_level(bench.requests[piece.request].sigma)
-            np.multiply(self._normals[_rows(piece)], level, out=noisy)
+            noisy, sigma = bench.flat_noisy[_rows(piece)], bench.requests[piece.request].sigma
+            scale_normals(self._normals[_rows(piece)], sigma=sigma, out=noisy)
             noisy += bench.input(piece)
         votes = bench.votes(slices[-1].last_row)
         for piece in slices:

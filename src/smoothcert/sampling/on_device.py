@@ -10,8 +10,8 @@ import torch
 from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier
 from smoothcert.models.devices import in_float64
-from smoothcert.noise.gaussian import noise_level, split_seed
-from smoothcert.noise.with_torch import standard_normals
+from smoothcert.noise.gaussian import split_seed
+from smoothcert.noise.with_torch import scale_normals, standard_normals
 from smoothcert.records import InputArray, IntArray, TallyKind
 from smoothcert.sampling.counters import Counter
 from smoothcert.sampling.plan import Request, Slice
@@ -62,7 +62,7 @@ class _Bench:
         )
 
     def noise(self, piece: Slice, normals: torch.Tensor) -> torch.Tensor:
-        return float(noise_level(self.requests[piece.request].sigma)) * normals
+        return scale_normals(normals, sigma=self.requests[piece.request].sigma)
 
     def input(self, piece: Slice) -> torch.Tensor:
         return self._inputs[self.requests[piece.request].row]
