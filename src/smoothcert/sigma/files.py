@@ -1,0 +1,118 @@
+"""A rule for the noise level on disk: one safetensors file with its numbers, and no code in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.files import write_whole
+from smoothcert.sigma.base import SigmaRule
+
+FORMAT_VERSION = 1
+SUFFIX = ".safetensors"
+_METADATA_KEY = "smoothcert-sigma"
+
+
+class StorableRule(SigmaRule, Protocol):
+    """A rule that `to_tensors` and `to_json` describe completely; its class has `from_tensors(tensors, document)`."""
+
+    @property
+    def kind(self) -> str:
+        """How a file names its class."""
+
+    def to_tensors(self) -> Mapping[str, NDArray[Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    """A rule and the facts written beside it: what it was fitted on and why so. They change nothing."""
+
+    rule: SigmaRule
+    facts: Mapping[str, Any]
+
+
+def save_rule(path: Path, rule: StorableRule, *, facts: Mapping[str, Any] | None = None) -> None:
+    """Write the rule, all or nothing. An existing file is refused."""
+    numpy_format = _import_safetensors().numpy
+    document = {
+        "format": FORMAT_VERSION,
+        "kind": rule.kind,
+        "rule": dict(rule.to_json()),
+        "digest": rule.digest,
+        "facts": dict(facts or {}),
+    }
+    tensors = {name: np.ascontiguousarray(tensor) for name, tensor in rule.to_tensors().items()}
+    content = numpy_format.save(tensors, metadata={_METADATA_KEY: json.dumps(document)})
+    try:
+        write_whole(path, content, overwrite=False)
+    except FileExistsError as error:
+        raise InputError(f"{path} exists and is never overwritten; choose another name or move it away") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def load_rule(path: Path) -> SigmaRule:
+    """The rule that `save_rule` wrote, the same to the bit; a ModelError if the file is damaged or something else."""
+    return load_stored_rule(path).rule
+
+
+def load_stored_rule(path: Path) -> StoredRule:
+    """As `load_rule`, with the facts."""
+    tensors, document = _read(path)
+    if document.get("format") != FORMAT_VERSION:
+        raise ModelError(f"{path} has format {document.get('format')}; this smoothcert reads format {FORMAT_VERSION}")
+    try:
+        rule = _rebuilt(str(document["kind"]), tensors, document["rule"])
+        stored_digest, facts = document["digest"], dict(document["facts"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path} does not describe a rule for sigma: {error}; fit it again") from error
+    if rule.digest != stored_digest:
+        raise ModelError(f"{path} is damaged: what it holds does not match the digest written with it; fit it again")
+    return StoredRule(rule=rule, facts=facts)
+
+
+def _rebuilt(kind: str, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> SigmaRule:
+    match kind:
+        case "knn":
+            from smoothcert.sigma.knn import KnnSigma
+
+            return KnnSigma.from_tensors(tensors, document)
+        case "network":
+            from smoothcert.sigma.network import SigmaNetwork
+
+            return SigmaNetwork.from_tensors(tensors, document)
+    raise ValueError(f"its kind {kind!r} is unknown")
+
+
+def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    safetensors = _import_safetensors()
+    if not path.is_file():
+        raise ModelError(f"there is no file {path}; `smoothcert sigma fit` writes a rule for sigma")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as stream:
+            text = (stream.metadata() or {}).get(_METADATA_KEY)
+            document = None if text is None else json.loads(text)
+            tensors = {} if text is None else {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
+        raise ModelError(
+            f"{path} is not a readable safetensors file: {error}; it may be cut short or damaged"
+        ) from error
+    if not isinstance(document, dict):
+        raise ModelError(f"{path} holds no rule for sigma; `smoothcert sigma fit` writes one")
+    return tensors, document
+
+
+def _import_safetensors() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as error:
+        raise MissingExtraError("safetensors", "torch", "reading and writing rules for sigma") from error
+    return safetensors
