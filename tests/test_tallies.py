@@ -12,9 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.records import AnyTally, GradientTally, PairTally, Stage, StreamId, Tally, TallyKind, merge
+from smoothcert.records import (
+    AnyTally,
+    GradientTally,
+    PairTally,
+    ScoreTally,
+    Stage,
+    StreamId,
+    Tally,
+    TallyKind,
+    merge,
+)
 from smoothcert.statistics import first_samples
-from smoothcert.tallies import GRADIENT_UNIT
+from smoothcert.tallies import GRADIENT_UNIT, SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
 
 STREAM = StreamId(7, 3, Stage.ESTIMATION)
 CLASSES = 3
@@ -58,7 +68,22 @@ def gradients(
     )
 
 
-MAKERS: list[Callable[..., AnyTally]] = [votes, pairs, gradients]
+def scores(
+    start: int,
+    stop: int,
+    *,
+    seed: int = 0,
+    stream: StreamId = STREAM,
+    sigma: float = 0.5,
+    label: int = 1,
+) -> ScoreTally:
+    plain = votes(start, stop, seed=seed, stream=stream, sigma=sigma)
+    drawn = np.random.default_rng([seed, start, 2]).beta(0.5, 0.5, size=(2, stop - start - plain.invalid))
+    cells, hits = np.unique(score_cell(drawn) + np.array([[0], [SCORE_CELLS]]), return_counts=True)
+    return ScoreTally(stream, sigma, plain.counts, plain.invalid, label, cells, hits, ((start, stop),))
+
+
+MAKERS: list[Callable[..., AnyTally]] = [votes, pairs, gradients, scores]
 every_kind = pytest.mark.parametrize("make", MAKERS, ids=[str(kind) for kind in TallyKind])
 
 
@@ -161,7 +186,7 @@ def array_fields(tally: AnyTally) -> list[str]:
 def test_nobody_can_write_into_a_tally(make: Callable[..., AnyTally]) -> None:
     tally = make(0, 10) + make(10, 20)
     fields = array_fields(tally)
-    assert len(fields) == {votes: 1, pairs: 3, gradients: 4}[make]
+    assert len(fields) == {votes: 1, pairs: 3, gradients: 4, scores: 3}[make]
     for name in fields:
         array = getattr(tally, name)
         assert array.dtype == np.int64
@@ -308,6 +333,78 @@ def test_own_group() -> None:
             tally.own_group(together)
 
 
+def test_scores_of_another_class_do_not_merge() -> None:
+    with pytest.raises(InputError, match="class 1 and of class 0 do not merge"):
+        scores(0, 10) + scores(10, 20, label=0)
+
+
+def test_votes_of_scores() -> None:
+    assert scores(0, 100).independent_votes() == votes(0, 100)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"label": 3}, "class 3"),
+        ({"label": -1}, "class -1"),
+        ({"label": 0.0}, "class 0.0"),
+        ({"cells": np.array([[1, SCORE_CELLS]]), "hits": np.array([[9, 9]])}, "shape"),
+        ({"cells": np.array([1, 2, SCORE_CELLS])}, "shape"),
+        ({"cells": np.array([SCORE_CELLS, 1]), "hits": np.array([9, 9])}, "increase"),
+        ({"cells": np.array([1, 1, SCORE_CELLS]), "hits": np.array([4, 5, 9])}, "increase"),
+        ({"cells": np.array([-1, SCORE_CELLS]), "hits": np.array([9, 9])}, "within 0"),
+        ({"cells": np.array([1, 2 * SCORE_CELLS]), "hits": np.array([9, 9])}, "within 0"),
+        ({"hits": np.array([9, 0, 9]), "cells": np.array([1, 2, SCORE_CELLS])}, r"1 … 9"),
+        ({"hits": np.array([2**62, 9]), "cells": np.array([1, SCORE_CELLS])}, r"1 … 9"),
+        ({"hits": np.array([9, 8]), "cells": np.array([1, SCORE_CELLS])}, "cannot hold 8 scores"),
+        ({"hits": np.array([9]), "cells": np.array([SCORE_CELLS])}, "cannot hold 0 scores"),
+        ({"hits": np.array([9.5, 9]), "cells": np.array([1, SCORE_CELLS])}, "whole numbers"),
+    ],
+)
+def test_scores_that_cannot_be(change: dict[str, object], message: str) -> None:
+    tally = ScoreTally(
+        STREAM,
+        0.5,
+        counts=np.array([4, 5, 0]),
+        invalid=1,
+        label=1,
+        cells=np.array([7, SCORE_CELLS + 7]),
+        hits=np.array([9, 9]),
+        ranges=((0, 10),),
+    )
+    with pytest.raises(InputError, match=message):
+        dataclasses.replace(tally, **change)
+
+
+# --- cells of scores ---
+
+
+@given(st.lists(st.one_of(st.floats(0, 1), st.sampled_from([0.0, 5e-324, 0.5, 1 - 2**-53, 1.0])), min_size=1))
+def test_a_score_lies_in_its_cell(given: list[float]) -> None:
+    values = np.array(given)
+    cells = score_cell(values)
+    assert (SCORE_FLOOR[cells] <= values).all()
+    assert (values <= SCORE_CEILING[cells]).all()
+    order = np.argsort(values)
+    assert (np.diff(cells[order]) >= 0).all()
+
+
+def test_the_ends_and_the_edges_of_cells() -> None:
+    """A classifier that is certain loses nothing: 0 and 1 have cells of their own."""
+    assert score_cell(np.array([0.0, 1.0])).tolist() == [0, SCORE_CELLS - 1]
+    assert (SCORE_FLOOR[-1], SCORE_CEILING[-1], SCORE_FLOOR[0], SCORE_CEILING[0]) == (1.0, 1.0, 0.0, 0.0)
+    edges = SCORE_FLOOR[1:-1]
+    assert (np.diff(edges) > 0).all()
+    np.testing.assert_array_equal(score_cell(edges[1:]), np.arange(2, SCORE_CELLS - 1))
+    np.testing.assert_array_equal(score_cell(np.nextafter(edges[1:], 0.0)), np.arange(1, SCORE_CELLS - 2))
+    width = SCORE_CEILING - SCORE_FLOOR
+    assert width.max() < 1e-4
+    # Near 1 the width follows the distance from it, down to 1e-8.
+    assert width[-2] < 1e-8
+    with pytest.raises(ValueError, match="read-only"):
+        SCORE_FLOOR[3] = 0.0
+
+
 def test_the_unit_leaves_room_for_the_largest_number_of_samples() -> None:
     from smoothcert.records import MOST_SAMPLES
 
@@ -318,7 +415,7 @@ def test_the_unit_leaves_room_for_the_largest_number_of_samples() -> None:
 # --- the tally of fewer samples ---
 
 
-@pytest.mark.parametrize("make", [pairs, gradients])
+@pytest.mark.parametrize("make", [pairs, gradients, scores])
 def test_fewer_samples_at_the_ends_of_segments(make: Callable[..., AnyTally]) -> None:
     parts = [make(0, 10), make(10, 20), make(20, 50)]
     per_draw = parts[0].n // 10
@@ -327,7 +424,7 @@ def test_fewer_samples_at_the_ends_of_segments(make: Callable[..., AnyTally]) ->
     assert first_samples(parts, 50 * per_draw) == merge(parts)
 
 
-@pytest.mark.parametrize(("make", "ends"), [(pairs, "20, 40, 100"), (gradients, "10, 20, 50")])
+@pytest.mark.parametrize(("make", "ends"), [(pairs, "20, 40, 100"), (gradients, "10, 20, 50"), (scores, "10, 20, 50")])
 @pytest.mark.parametrize("n", [1, 9, 12, 45])
 def test_fewer_samples_elsewhere_are_refused_with_what_is_possible(
     make: Callable[..., AnyTally], ends: str, n: int

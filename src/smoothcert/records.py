@@ -30,6 +30,7 @@ from smoothcert.tallies import (
     InputArray,
     IntArray,
     PairTally,
+    ScoreTally,
     Stage,
     StreamId,
     Tally,
@@ -59,6 +60,7 @@ __all__ = [
     "Proof",
     "Quantity",
     "RunManifest",
+    "ScoreTally",
     "SemiElastic",
     "Side",
     "Smoothing",
@@ -126,6 +128,10 @@ class Proof(enum.StrEnum):
     GRADIENT_HALVES = "gradient from the means of two halves"
     GRADIENT_PAIRS = "gradient from products of pairs"
     GRADIENTS_OF_EVERY_CLASS = "clopper-pearson and gradients from the means of two halves, every class"
+    SCORE_TOP = "betting on the mean score"
+    SCORE_OTHER = "betting on the mean of the largest other score"
+    SCORE_TOP_BERNSTEIN = "empirical bernstein, mean score"
+    SCORE_OTHER_BERNSTEIN = "empirical bernstein, mean of the largest other score"
 
     @property
     def tally(self) -> TallyKind:
@@ -141,6 +147,10 @@ _SAMPLED = {
     Proof.GRADIENT_HALVES: TallyKind.GRADIENTS,
     Proof.GRADIENT_PAIRS: TallyKind.GRADIENTS,
     Proof.GRADIENTS_OF_EVERY_CLASS: TallyKind.GRADIENTS,
+    Proof.SCORE_TOP: TallyKind.SCORES,
+    Proof.SCORE_OTHER: TallyKind.SCORES,
+    Proof.SCORE_TOP_BERNSTEIN: TallyKind.SCORES,
+    Proof.SCORE_OTHER_BERNSTEIN: TallyKind.SCORES,
 }
 
 

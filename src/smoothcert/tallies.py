@@ -33,6 +33,7 @@ class Stage(enum.IntEnum):
     ESTIMATION = 1
     PREDICTION = 2
     THINNING = 3
+    ORDERING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class TallyKind(enum.StrEnum):
     VOTES = "votes"
     PAIRS = "pairs"
     GRADIENTS = "gradients"
+    SCORES = "scores"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -273,7 +275,105 @@ class GradientTally:
     __hash__ = None  # type: ignore[assignment]
 
 
-AnyTally = Tally | PairTally | GradientTally
+_SCORE_INTERVALS = 2**14
+_SCORE_EDGES: FloatArray = np.sin(0.5 * math.pi * np.arange(_SCORE_INTERVALS + 1) / _SCORE_INTERVALS) ** 2
+_SCORE_EDGES[0], _SCORE_EDGES[-1] = 0.0, 1.0
+
+SCORE_CELLS = _SCORE_INTERVALS + 2
+"""Cells a score in [0, 1] may fall into: exactly 0; 2^14 intervals, equal in θ where the score is sin²θ and so finest
+near 0 and 1; exactly 1."""
+SCORE_FLOOR: FloatArray = np.concatenate([[0.0], _SCORE_EDGES[:-1], [1.0]])
+SCORE_CEILING: FloatArray = np.concatenate([[0.0], _SCORE_EDGES[1:], [1.0]])
+"""No score of cell i is below SCORE_FLOOR[i] or above SCORE_CEILING[i]."""
+SCORE_SLACK = 1e-12
+"""By how much the scores of a sample may add up to more than 1: what is lost by rounding when they are computed."""
+for _values in (_SCORE_EDGES, SCORE_FLOOR, SCORE_CEILING):
+    _values.setflags(write=False)
+
+
+def score_cell(scores: FloatArray) -> IntArray:
+    """The cell of each score in [0, 1], of any shape: a comparison with fixed numbers, so nothing is rounded."""
+    return np.where(scores > 0.0, np.searchsorted(_SCORE_EDGES, scores, side="right"), 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreTally:
+    """Votes, and a histogram of the scores in [0, 1] behind them: of one class, and of its strongest opponent.
+
+    counts, invalid: votes of all samples, as in `Tally`. label: the class that was chosen before these samples were
+    drawn. Every sample with a finite answer has two scores: that of `label`, and the largest among all other classes.
+    The mean of the latter is at least the mean score of each other class. The samples are independent, so their order
+    says nothing and counting them by cell keeps all they say, but for the width of a cell.
+
+    cells: (k,) int64, increasing: the cells that are not empty; cell c of the score of the label is number c, cell c of
+    the score of the opponent is number SCORE_CELLS + c. hits: (k,) int64: how many scores fell there.
+    """
+
+    stream: StreamId
+    sigma: float
+    counts: IntArray
+    invalid: int
+    label: int
+    cells: IntArray
+    hits: IntArray
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        for name in ("counts", "cells", "hits"):
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
+        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+        _check_counts(self.counts, self.invalid, n=self.n)
+        _check_sigma(self.sigma)
+        if not (isinstance(self.label, int) and 0 <= self.label < self.num_classes):
+            raise InputError(f"a score tally of {self.num_classes} classes cannot speak of class {self.label!r}")
+        if self.cells.ndim != 1 or self.cells.shape != self.hits.shape:
+            raise InputError(f"a score tally cannot hold cells of shape {self.cells.shape}, hits {self.hits.shape}")
+        if (np.diff(self.cells) <= 0).any() or ((self.cells < 0) | (self.cells >= 2 * SCORE_CELLS)).any():
+            raise InputError(f"the cells of a score tally must increase within 0 … {2 * SCORE_CELLS - 1}")
+        valid = self.n - self.invalid
+        if ((self.hits < 1) | (self.hits > valid)).any():
+            raise InputError(f"a cell of a score tally with {valid} scores holds 1 … {valid} of them")
+        for scored in (self.top_scores(), self.other_scores()):
+            if int(scored[1].sum()) != valid:
+                raise InputError(f"a score tally of {valid} valid samples cannot hold {int(scored[1].sum())} scores")
+
+    @property
+    def kind(self) -> TallyKind:
+        return TallyKind.SCORES
+
+    @property
+    def n(self) -> int:
+        """Number of samples, valid or not."""
+        return _length(self.ranges)
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.counts.size)
+
+    def independent_votes(self) -> Tally:
+        """Votes of independent samples: all of them."""
+        return Tally(stream=self.stream, sigma=self.sigma, counts=self.counts, invalid=self.invalid, ranges=self.ranges)
+
+    def top_scores(self) -> tuple[IntArray, IntArray]:
+        """Cells of the scores of the label, in 0 … SCORE_CELLS-1, and how many fell into each."""
+        own = self.cells < SCORE_CELLS
+        return self.cells[own], self.hits[own]
+
+    def other_scores(self) -> tuple[IntArray, IntArray]:
+        """Cells of the largest scores of any other class, and how many fell into each."""
+        other = self.cells >= SCORE_CELLS
+        return self.cells[other] - SCORE_CELLS, self.hits[other]
+
+    def __add__(self, other: AnyTally) -> ScoreTally:
+        return _summed([self, other]) if isinstance(other, ScoreTally) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+AnyTally = Tally | PairTally | GradientTally | ScoreTally
 
 SomeTally = TypeVar("SomeTally", bound=AnyTally)
 
@@ -301,6 +401,7 @@ _SUMMED = {
     TallyKind.VOTES: ("counts", "invalid"),
     TallyKind.PAIRS: ("both", "first_only", "second_only"),
     TallyKind.GRADIENTS: ("counts", "invalid", "sums", "products"),
+    TallyKind.SCORES: ("counts", "invalid"),
 }
 
 
@@ -314,7 +415,19 @@ def _summed(parts: Sequence[SomeTally]) -> SomeTally:
     sums: dict[str, Any] = {
         name: sum((getattr(part, name) for part in others), getattr(first, name)) for name in _SUMMED[first.kind]
     }
+    sums |= _summed_cells([part for part in parts if isinstance(part, ScoreTally)])
     return replace(first, **sums, ranges=tuple(span for part in parts for span in part.ranges))
+
+
+def _summed_cells(parts: Sequence[ScoreTally]) -> dict[str, IntArray]:
+    """The histogram of all of them, where there are any."""
+    if not parts:
+        return {}
+    dense: IntArray = np.zeros(2 * SCORE_CELLS, dtype=np.int64)
+    for part in parts:
+        dense[part.cells] += part.hits
+    cells = np.flatnonzero(dense)
+    return {"cells": cells, "hits": dense[cells]}
 
 
 def _read_only(values: IntArray) -> IntArray:
@@ -350,6 +463,8 @@ def _check_mergeable(one: AnyTally, other: AnyTally) -> None:
             f"tallies of different streams do not merge: {one.stream}, sigma {one.sigma}, "
             f"{one.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
         )
+    if isinstance(one, ScoreTally) and isinstance(other, ScoreTally) and one.label != other.label:
+        raise InputError(f"score tallies of class {one.label} and of class {other.label} do not merge")
     if not (isinstance(one, GradientTally) and isinstance(other, GradientTally)):
         return
     if not np.array_equal(one.group, other.group) or one.dimension != other.dimension:

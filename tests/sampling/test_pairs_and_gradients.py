@@ -25,7 +25,7 @@ CLASSES = 4
 SIGMAS = (0.3, 0.7)  # neither is a float32: float32(0.3) is above 0.3, float32(0.7) below 0.7
 ALONE = tuple(range(CLASSES + 1))
 ONE_AGAINST_ALL = (1, 1, 0, 1, 1)
-KINDS = tuple(TallyKind)
+KINDS = (TallyKind.VOTES, TallyKind.PAIRS, TallyKind.GRADIENTS)
 
 
 def votes_of(batch: np.ndarray) -> np.ndarray:

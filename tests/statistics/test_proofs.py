@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.records import AnyTally, GradientTally, PairTally, Proof, Quantity, Stage, StreamId, Tally, TallyKind
+from smoothcert.records import (
+    AnyTally,
+    GradientTally,
+    PairTally,
+    Proof,
+    Quantity,
+    ScoreTally,
+    Stage,
+    StreamId,
+    Tally,
+    TallyKind,
+)
 from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper, equal_share, prove, split_alpha
 from smoothcert.statistics.pairs import CORNERS, pair_region
 
@@ -39,7 +50,20 @@ def gradients(stage: Stage = Stage.ESTIMATION) -> GradientTally:
     )
 
 
-OF_KIND = {TallyKind.VOTES: votes, TallyKind.PAIRS: pairs, TallyKind.GRADIENTS: gradients}
+def scores(stage: Stage = Stage.ESTIMATION, *, label: int = 0) -> ScoreTally:
+    return ScoreTally(
+        StreamId(1, 0, stage),
+        0.5,
+        counts=np.array([90, 10]),
+        invalid=0,
+        label=label,
+        cells=np.array([100, 15_000, 20_000, 32_000]),
+        hits=np.array([10, 90, 90, 10]),
+        ranges=((0, 100),),
+    )
+
+
+OF_KIND = {TallyKind.VOTES: votes, TallyKind.PAIRS: pairs, TallyKind.GRADIENTS: gradients, TallyKind.SCORES: scores}
 
 
 @pytest.mark.parametrize("make", OF_KIND.values())
@@ -54,7 +78,8 @@ def test_samples_that_chose_cannot_prove(make: object, stage: Stage) -> None:
 @pytest.mark.parametrize("kind", list(TallyKind))
 def test_a_proof_needs_its_own_kind_and_votes_can_be_had_from_any(proof: Proof, kind: TallyKind) -> None:
     if proof.tally in (TallyKind.VOTES, kind):
-        proven = prove([OF_KIND[kind]()] * 2, [0, 1], [proof], alpha=0.01)
+        second = scores(label=1) if kind is TallyKind.SCORES else OF_KIND[kind]()
+        proven = prove([OF_KIND[kind](), second], [0, 1], [proof], alpha=0.01)
         for values in proven.values[proof].values():
             assert values.shape[-1] == 2
             assert np.isfinite(values).all()
@@ -99,6 +124,10 @@ def test_one_tally_of_another_kind_among_many_is_refused() -> None:
                 Quantity.OTHER_GRADIENT_NORM_UPPER: (2, 1),
             },
         ),
+        (Proof.SCORE_TOP, {Quantity.TOP_LOWER: (1,)}),
+        (Proof.SCORE_OTHER, {Quantity.RUNNER_UP_UPPER: (1,)}),
+        (Proof.SCORE_TOP_BERNSTEIN, {Quantity.TOP_LOWER: (1,)}),
+        (Proof.SCORE_OTHER_BERNSTEIN, {Quantity.RUNNER_UP_UPPER: (1,)}),
     ],
 )
 def test_what_each_proof_bounds(proof: Proof, quantities: dict[Quantity, tuple[int, ...]]) -> None:
@@ -116,6 +145,12 @@ def test_top_from_pairs_uses_the_votes_at_x_plus_noise_only() -> None:
 def test_top_from_gradients_uses_all_votes() -> None:
     proven = prove([gradients()], [0], [Proof.TOP], alpha=0.01)
     assert proven.values[Proof.TOP][Quantity.TOP_LOWER] == clopper_pearson_lower([90], 100, alpha=0.01)
+
+
+@pytest.mark.parametrize("proof", [proof for proof in Proof if proof.tally is TallyKind.SCORES])
+def test_scores_of_one_class_say_nothing_about_another(proof: Proof) -> None:
+    with pytest.raises(InputError, match="scores of class 0: nothing can be said about the score of class 1"):
+        prove([scores(label=1), scores()], [1, 1], [proof], alpha=0.01)
 
 
 def test_several_proofs_share_alpha() -> None:

@@ -3,17 +3,31 @@
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 from smoothcert.statistics.budget import equal_share, split_alpha
 from smoothcert.statistics.gradient import pair_product_margin
+from smoothcert.statistics.means import (
+    betting_lower,
+    betting_upper,
+    empirical_bernstein_lower,
+    empirical_bernstein_upper,
+    hoeffding_lower,
+    hoeffding_upper,
+)
 from smoothcert.statistics.proofs import Proven, prove
 from smoothcert.statistics.thinning import first_samples
 from smoothcert.statistics.votes import plurality, significant_plurality
 
 __all__ = [
     "Proven",
+    "betting_lower",
+    "betting_upper",
     "check_alpha",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
+    "empirical_bernstein_lower",
+    "empirical_bernstein_upper",
     "equal_share",
     "first_samples",
+    "hoeffding_lower",
+    "hoeffding_upper",
     "pair_product_margin",
     "plurality",
     "prove",

@@ -8,7 +8,7 @@ from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.records import AnyTally, FloatArray, Proof, Quantity, Stage, TallyKind
-from smoothcert.statistics import gradient, pairs, votes
+from smoothcert.statistics import gradient, pairs, scores, votes
 from smoothcert.statistics.binomial import check_alpha
 from smoothcert.statistics.budget import split_alpha
 
@@ -42,6 +42,10 @@ _METHODS: Mapping[Proof, _Method] = {
         (Quantity.TOP_LOWER, *_GRADIENT, Quantity.OTHER_UPPER, Quantity.OTHER_GRADIENT_NORM_UPPER),
         gradient.gradients_of_every_class,
     ),
+    Proof.SCORE_TOP: _Method((Quantity.TOP_LOWER,), scores.top_score_lower),
+    Proof.SCORE_OTHER: _Method((Quantity.RUNNER_UP_UPPER,), scores.other_score_upper),
+    Proof.SCORE_TOP_BERNSTEIN: _Method((Quantity.TOP_LOWER,), scores.top_score_lower_by_bernstein),
+    Proof.SCORE_OTHER_BERNSTEIN: _Method((Quantity.RUNNER_UP_UPPER,), scores.other_score_upper_by_bernstein),
 }
 
 

@@ -20,8 +20,8 @@ def first_samples(segments: Sequence[AnyTally], n: int) -> AnyTally:
     Where n is the end of a segment this is exactly what a run with n samples would have counted. Otherwise the last
     segment used is thinned: given its counts, the votes of a fixed-size part of it follow a multivariate
     hypergeometric law, from which one value is drawn, by a generator fixed by the stream and n. That has the law of n
-    independent votes, which is all a bound needs, but is not the vote-for-vote prefix. Pairs and gradients are sums
-    that cannot be thinned: with them only the ends of segments are possible.
+    independent votes, which is all a bound needs, but is not the vote-for-vote prefix. Pairs, gradients and scores are
+    not thinned: with them only the ends of segments are possible.
     """
     ordered = sorted(segments, key=lambda tally: tally.ranges[0])
     available = sum(tally.n for tally in ordered)
