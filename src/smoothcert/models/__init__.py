@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from smoothcert.errors import InputError, ModelError, SmoothcertError
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
-from smoothcert.models.base import BaseClassifier, DeviceClassifier
+from smoothcert.models.base import BaseClassifier, DeviceClassifier, ScoringClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
 
@@ -28,6 +28,7 @@ __all__ = [
     "ARCHITECTURES",
     "BaseClassifier",
     "DeviceClassifier",
+    "ScoringClassifier",
     "Standardisation",
     "as_classifier",
     "load_classifier",

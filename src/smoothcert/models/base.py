@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from smoothcert.records import InputArray, IntArray
+from smoothcert.records import FloatArray, InputArray, IntArray
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +42,23 @@ class BaseClassifier(Protocol):
 
 
 @runtime_checkable
+class ScoringClassifier(BaseClassifier, Protocol):
+    """A classifier that can also say how strongly it holds for each class, for soft smoothing.
+
+    gives_scores: False where this one cannot, because what it stands on answers with classes alone.
+    """
+
+    gives_scores: bool
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        """The votes of `classify`, and scores (B, num_classes) float64 in [0, 1] of the same batch.
+
+        Both come from one pass: votes cannot be told from scores, because different logits may have equal scores.
+        The scores of a row add up to 1, to within a few rounding errors; those of an invalid row count for nothing.
+        """
+
+
+@runtime_checkable
 class DeviceClassifier(BaseClassifier, Protocol):
     """A classifier whose inputs live on an accelerator; noise and counts stay there too."""
 
@@ -49,3 +66,11 @@ class DeviceClassifier(BaseClassifier, Protocol):
 
     def classify_tensor(self, batch: torch.Tensor, /) -> torch.Tensor:
         """The same as `classify`, for a float32 tensor on `device`; returns an int64 tensor on `device`."""
+
+
+@runtime_checkable
+class ScoringDeviceClassifier(DeviceClassifier, ScoringClassifier, Protocol):
+    """A classifier on an accelerator that gives scores."""
+
+    def votes_and_scores_tensor(self, batch: torch.Tensor, /) -> tuple[IntArray, FloatArray]:
+        """`votes_and_scores` for a float32 tensor on `device`; the answer lies in host memory."""

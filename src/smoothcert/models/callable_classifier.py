@@ -8,14 +8,16 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.models.digests import source_text, text_digest
-from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer
-from smoothcert.records import InputArray, IntArray
+from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
+from smoothcert.records import FloatArray, InputArray, IntArray
 
 
 class CallableClassifier:
     """A function from a (B, *input_shape) float32 array to (B, K) logits or (B,) labels 0 … K-1.
 
-    It must be deterministic and must not change what it was given. One thread calls it at a time.
+    It must be deterministic and must not change what it was given. One thread calls it at a time. Scores are the
+    softmax of the logits; a function that returns labels, or whose input_shape is not known, has none.
 
     The digest covers the function's qualified name and its source text, where that can be read: it does *not*
     see weights the function reads from elsewhere. Give `digest` (say, the SHA-256 of the weight file) so that
@@ -33,7 +35,9 @@ class CallableClassifier:
         name = _qualified_name(function)
         self._function = function
         self.input_shape = input_shape
-        self.num_classes = known_num_classes(self._tried_num_classes(), num_classes)
+        found = self._tried_num_classes()
+        self.num_classes = known_num_classes(found, num_classes)
+        self.gives_scores = found is not None
         self.backend = "python callable"
         self.description = f"callable {name}"
         source = source_text(function) or source_text(type(function))
@@ -43,6 +47,14 @@ class CallableClassifier:
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)
         return votes_from_answer(self._answer(batch), batch_size=len(batch), num_classes=self.num_classes)
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        check_batch(batch, self.input_shape)
+        logits = np.asarray(self._answer(batch))
+        if logits.dtype.kind not in "fiu":
+            raise ModelError(f"{self.description} answers with {logits.dtype} values; expected logits (batch, classes)")
+        check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
+        return votes_and_softmax(logits.astype(np.float64) if logits.dtype.kind != "f" else logits)
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: what the function does inside is its own business."""

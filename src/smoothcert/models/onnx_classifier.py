@@ -11,8 +11,9 @@ import numpy as np
 from smoothcert.errors import InputError, MissingExtraError, ModelError
 from smoothcert.models.devices import parse_device, usable_cores
 from smoothcert.models.digests import file_digest, text_digest
-from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer
-from smoothcert.records import InputArray, IntArray
+from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
+from smoothcert.records import FloatArray, InputArray, IntArray
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}
 
@@ -23,7 +24,7 @@ class OnnxClassifier:
     taken, then the first of labels.
 
     A file exported for one fixed batch size works: batches are cut, and the last one is filled up. On the
-    processor any number of threads may call `classify`; each works on one core.
+    processor any number of threads may call `classify`; each works on one core. Scores are the softmax of the logits.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class OnnxClassifier:
         self._fixed_batch, self.input_shape = _input_shape(entry.shape, input_shape, path)
         output = _chosen_output(self._session, path)
         self._output_name = output.name
+        self.gives_scores = _is_logits(output)
         self.backend = f"onnxruntime {kind}"
         self.num_classes = known_num_classes(self._found_num_classes(output), num_classes)
         self.description = f"ONNX {path.name}, {self.num_classes} classes"
@@ -50,6 +52,12 @@ class OnnxClassifier:
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)
         return votes_from_answer(self._answer(batch), batch_size=len(batch), num_classes=self.num_classes)
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        check_batch(batch, self.input_shape)
+        logits = self._answer(batch)
+        check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
+        return votes_and_softmax(logits)
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the session was opened with one thread for each call."""
@@ -147,7 +155,7 @@ def _input_shape(
 
 def _chosen_output(session: Any, path: Path) -> Any:
     outputs = session.get_outputs()
-    logits = [entry for entry in outputs if entry.type in ("tensor(float)", "tensor(double)") and len(entry.shape) == 2]
+    logits = [entry for entry in outputs if _is_logits(entry)]
     labels = [entry for entry in outputs if entry.type == "tensor(int64)" and len(entry.shape) == 1]
     if not logits and not labels:
         found = ", ".join(f"{entry.name}: {entry.type} {entry.shape}" for entry in outputs)
@@ -155,6 +163,10 @@ def _chosen_output(session: Any, path: Path) -> Any:
             f"{path} gives the outputs [{found}]; expected float logits (batch, classes) or int64 labels (batch)"
         )
     return (logits or labels)[0]
+
+
+def _is_logits(output: Any) -> bool:
+    return output.type in ("tensor(float)", "tensor(double)") and len(output.shape) == 2
 
 
 def _external_digests(path: Path) -> list[str]:

@@ -9,12 +9,14 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.models.digests import object_digest, text_digest
+from smoothcert.models.scores import normalised_probabilities
 from smoothcert.models.votes import check_batch, known_num_classes
-from smoothcert.records import InputArray, IntArray
+from smoothcert.records import FloatArray, InputArray, IntArray
 
 
 class SklearnClassifier:
-    """Votes are `estimator.predict`, each class numbered by its position in `estimator.classes_`.
+    """Votes are `estimator.predict`, each class numbered by its position in `estimator.classes_`; scores, where it has
+    them, are `estimator.predict_proba`.
 
     Inputs are flattened to (B, features). One thread calls it at a time: estimators promise nothing about
     threads. The digest covers every fitted parameter.
@@ -34,6 +36,7 @@ class SklearnClassifier:
                 f"the scikit-learn estimator {name} predicts several outputs at once; give one with a single output"
             )
         self._estimator = estimator
+        self.gives_scores = callable(getattr(estimator, "predict_proba", None))
         self._order = np.argsort(classes)
         self._sorted_classes = classes[self._order]
         self.num_classes = known_num_classes(int(classes.size), num_classes)
@@ -45,17 +48,26 @@ class SklearnClassifier:
 
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)
-        try:
-            predicted = np.asarray(self._estimator.predict(batch.reshape(len(batch), -1)))
-        except ValueError as error:
-            raise ModelError(f"{self.description} refused a batch of shape {batch.shape}: {error}") from error
-        return self._positions(predicted)
+        return self._positions(self._asked("predict", batch))
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        votes = self.classify(batch)
+        probabilities = self._asked("predict_proba", batch)
+        return votes, normalised_probabilities(
+            probabilities, votes=votes, num_classes=self.num_classes, of=self.description
+        )
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: one thread at a time calls the estimator, and it may use every core."""
 
     def release_threads(self) -> None:
         """Nothing to undo."""
+
+    def _asked(self, method: str, batch: InputArray) -> np.ndarray[Any, Any]:
+        try:
+            return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1)))
+        except ValueError as error:
+            raise ModelError(f"{self.description} refused a batch of shape {batch.shape}: {error}") from error
 
     def _positions(self, predicted: np.ndarray[Any, Any]) -> IntArray:
         found = np.searchsorted(self._sorted_classes, predicted).clip(max=self.num_classes - 1)

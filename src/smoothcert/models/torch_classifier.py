@@ -6,18 +6,22 @@ import copy
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
 from smoothcert.models.digests import Hasher, feed, source_text
 from smoothcert.models.freezing import Forward, frozen_graph
+from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
-from smoothcert.records import InputArray, IntArray
+from smoothcert.records import FloatArray, InputArray, IntArray
+
+FloatingArray = NDArray[np.floating[Any]]
 
 ROW_MULTIPLE = 16
 """Batches on the processor are filled up to a multiple of this.
@@ -34,8 +38,11 @@ class TorchClassifier:
 
     With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks), if that
     graph agrees with the module on random batches of other sizes; otherwise the module runs as it is.
-    `backend` says which. Any number of threads may call `classify`; each works on one core.
+    `backend` says which. Any number of threads may call `classify`; each works on one core. Scores are the softmax of
+    the logits, in float64.
     """
+
+    gives_scores = True
 
     def __init__(
         self, module: nn.Module, *, num_classes: int | None = None, input_shape: tuple[int, ...] | None = None
@@ -51,12 +58,17 @@ class TorchClassifier:
         self.concurrency = usable_cores()
 
     def classify(self, batch: InputArray, /) -> IntArray:
+        return votes_from_logits(self._logits(batch))
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        return votes_and_softmax(self._logits(batch))
+
+    def _logits(self, batch: InputArray) -> FloatingArray:
         check_batch(batch, self.input_shape)
-        rows = len(batch)
         inputs = _as_tensor(_filled_up(batch))
         with torch.inference_mode():
             logits = _logits(self._forward, inputs, self.num_classes)
-        return votes_from_logits(logits.to(_numpy_dtype(logits)).numpy()[:rows])
+        return _as_array(logits)[: len(batch)]
 
     def prepare_thread(self) -> None:
         make_thread_sequential()
@@ -68,8 +80,11 @@ class TorchClassifier:
 class TorchDeviceClassifier:
     """A torch module on `device`, usually an accelerator; inputs, logits and votes can all stay there.
 
-    The module is copied there once. Full float32 with deterministic kernels; one thread at a time.
+    The module is copied there once. Full float32 with deterministic kernels; one thread at a time. Scores are computed
+    from the logits in host memory: not every accelerator has float64.
     """
+
+    gives_scores = True
 
     def __init__(
         self,
@@ -94,13 +109,24 @@ class TorchDeviceClassifier:
         votes = self.classify_tensor(_as_tensor(batch).to(self.device))
         return cast(IntArray, votes.cpu().numpy())
 
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        check_batch(batch, self.input_shape)
+        return self.votes_and_scores_tensor(_as_tensor(batch).to(self.device))
+
     def classify_tensor(self, batch: Tensor, /) -> Tensor:
+        with torch.inference_mode(), reproducible_kernels():
+            return tensor_votes(self._logits(batch))
+
+    def votes_and_scores_tensor(self, batch: Tensor, /) -> tuple[IntArray, FloatArray]:
+        with torch.inference_mode(), reproducible_kernels():
+            return votes_and_softmax(_as_array(self._logits(batch)))
+
+    def _logits(self, batch: Tensor) -> Tensor:
         if self.input_shape is not None and tuple(batch.shape[1:]) != self.input_shape:
             raise InputError(
                 f"inputs of shape {tuple(batch.shape[1:])} were given, but the model takes {self.input_shape}"
             )
-        with torch.inference_mode(), reproducible_kernels():
-            return tensor_votes(_logits(self._network, batch, self.num_classes))
+        return _logits(self._network, batch, self.num_classes)
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the device does its own scheduling."""
@@ -216,6 +242,10 @@ def _filled_up(batch: InputArray) -> InputArray:
 def _as_tensor(batch: InputArray) -> Tensor:
     """The array as a tensor, sharing memory where torch can (it cannot express a read-only one)."""
     return torch.from_numpy(batch if batch.flags.writeable else batch.copy())
+
+
+def _as_array(logits: Tensor) -> FloatingArray:
+    return cast(FloatingArray, logits.to(_numpy_dtype(logits)).cpu().numpy())
 
 
 def _numpy_dtype(logits: Tensor) -> torch.dtype:

@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.records import AnyTally, GradientTally, IntArray, PairTally, Stage, StreamId, Tally, TallyKind
+from smoothcert.records import (
+    AnyTally,
+    GradientTally,
+    IntArray,
+    PairTally,
+    ScoreTally,
+    Stage,
+    StreamId,
+    Tally,
+    TallyKind,
+)
 
 _WHOLE_NUMBERS = np.dtype("<i8")
 
@@ -43,13 +53,17 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
     if TallyKind(kind) is TallyKind.PAIRS:
         both, first, second = (_dense(counts[name], num_classes + 1) for name in ("both", "first", "second"))
         return PairTally(stream, sigma, both, first, second, ranges)
+    votes, invalid = _dense(counts["votes"], num_classes), counts["invalid"]
+    if TallyKind(kind) is TallyKind.SCORES:
+        cells, hits = _unpack(sums).reshape(2, -1)
+        return ScoreTally(stream, sigma, votes, invalid, counts["label"], cells, hits, ranges)
     return GradientTally(
         stream,
         sigma,
-        _dense(counts["votes"], num_classes),
-        counts["invalid"],
+        votes,
+        invalid,
         np.array(counts["group"]),
-        _unpack(sums, groups=len(counts["products"])),
+        _unpack(sums).reshape(2, len(counts["products"]), -1),
         np.array(counts["products"]),
         ranges,
     )
@@ -62,8 +76,10 @@ def _content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
     votes: dict[str, Any] = {"votes": _sparse(tally.counts), "invalid": tally.invalid}
     if isinstance(tally, Tally):
         return votes, None
+    if isinstance(tally, ScoreTally):
+        return votes | {"label": tally.label}, _pack(np.stack([tally.cells, tally.hits]))
     votes |= {"group": tally.group.tolist(), "products": tally.products.tolist()}
-    return votes, zlib.compress(tally.sums.astype(_WHOLE_NUMBERS).tobytes(), level=1)
+    return votes, _pack(tally.sums)
 
 
 def _sparse(counts: IntArray) -> dict[str, int]:
@@ -81,9 +97,13 @@ def _dense(counts: Mapping[str, int], size: int) -> IntArray:
     return np.array(dense)
 
 
-def _unpack(packed: bytes, *, groups: int) -> IntArray:
+def _pack(sums: IntArray) -> bytes:
+    return zlib.compress(sums.astype(_WHOLE_NUMBERS).tobytes(), level=1)
+
+
+def _unpack(packed: bytes) -> IntArray:
     try:
         flat = np.frombuffer(zlib.decompress(packed), dtype=_WHOLE_NUMBERS)
     except zlib.error as error:
-        raise InputError(f"the sums of a gradient tally cannot be read: {error}") from error
-    return flat.astype(np.int64).reshape(2, groups, -1)
+        raise InputError(f"the sums of a tally cannot be read: {error}") from error
+    return flat.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Counting in host memory: plain votes, votes at x+ε and x-ε, votes with the noise they were cast at.
+"""Counting in host memory: plain votes, votes at x+ε and x-ε, votes with the noise they were cast at or with scores.
 
 A counter belongs to one worker and holds whole numbers only, so that the sums of several workers do not depend on
 who took which batch.
@@ -13,6 +13,7 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scores import scoring
 from smoothcert.noise import add_gaussian, scale_normals
 from smoothcert.records import (
     AnyTally,
@@ -25,6 +26,7 @@ from smoothcert.records import (
     TallyKind,
 )
 from smoothcert.sampling.plan import Request, Slice, samples_per_draw
+from smoothcert.sampling.score_sums import ScoreSums, score_tally
 from smoothcert.tallies import GRADIENT_UNIT
 
 _CHUNK = 1 << 17
@@ -42,7 +44,7 @@ class Counter(Protocol):
 
         VOTES: (requests, num_classes + 1), the last column for samples without a finite answer. PAIRS: (requests, 3,
         num_classes + 1), both votes, first only, second only. GRADIENTS: votes as above; (requests, 2, groups, size);
-        (requests, groups).
+        (requests, groups). SCORES: votes as above; (requests, 2 * SCORE_CELLS).
         """
 
 
@@ -52,6 +54,8 @@ def host_counter(classifier: BaseClassifier, inputs: InputArray, requests: Seque
     bench = _Bench(classifier, inputs, requests, rows=draws * samples_per_draw(kind))
     if kind is TallyKind.VOTES:
         return _HostVotes(bench)
+    if kind is TallyKind.SCORES:
+        return _HostScores(bench)
     return _HostPairs(bench, draws=draws) if kind is TallyKind.PAIRS else _HostGradients(bench, draws=draws)
 
 
@@ -62,6 +66,7 @@ def tallies_of(requests: Sequence[Request], sums: Sequence[tuple[IntArray, ...]]
         TallyKind.VOTES: _vote_tally,
         TallyKind.PAIRS: _pair_tally,
         TallyKind.GRADIENTS: _gradient_tally,
+        TallyKind.SCORES: score_tally,
     }
     return [build[request.kind](request, *(total[i] for total in totals)) for i, request in enumerate(requests)]
 
@@ -126,6 +131,19 @@ class _Bench:
         x: InputArray = self.flat_inputs[self.requests[piece.request].row]
         return x
 
+    def fill_noisy(self, slices: Sequence[Slice]) -> int:
+        """A noisy copy for every draw of a batch, in the first rows of the buffer. Returns how many."""
+        for piece in slices:
+            request = self.requests[piece.request]
+            add_gaussian(
+                self.flat_noisy[_rows(piece)],
+                self.input(piece),
+                request.stream,
+                sigma=request.sigma,
+                start=piece.counter,
+            )
+        return slices[-1].last_row
+
     def fill_normals(self, out: InputArray, slices: Sequence[Slice]) -> None:
         """The standard normals of every draw of a batch. out: (rows, size)."""
         origin = np.zeros(self.size, dtype=np.float32)
@@ -135,17 +153,25 @@ class _Bench:
 
     def votes(self, rows: int) -> IntArray:
         """Votes for the first rows of the buffer, if they are what a base classifier must return."""
-        votes = self._classifier.classify(self._noisy[:rows])
-        if votes.shape != (rows,):
-            raise ModelError(
-                f"the model returned votes of shape {votes.shape} for {rows} inputs; one class each was expected"
-            )
-        if rows and not 0 <= int(votes.min()) <= int(votes.max()) < self.columns:
-            raise ModelError(
-                f"the model voted for classes {int(votes.min())} … {int(votes.max())}; {self.columns - 1} classes were "
-                "announced"
-            )
-        return votes
+        return checked_votes(self._classifier.classify(self._noisy[:rows]), rows=rows, columns=self.columns)
+
+    def votes_and_scores(self, rows: int) -> tuple[IntArray, FloatArray]:
+        """`votes`, and the scores behind them."""
+        votes, scores = scoring(self._classifier).votes_and_scores(self._noisy[:rows])
+        return checked_votes(votes, rows=rows, columns=self.columns), scores
+
+
+def checked_votes(votes: IntArray, *, rows: int, columns: int) -> IntArray:
+    """The votes, if there is one for each row, and all are in 0 … columns-1."""
+    if votes.shape != (rows,):
+        raise ModelError(
+            f"the model returned votes of shape {votes.shape} for {rows} inputs; one class each was expected"
+        )
+    if rows and not 0 <= int(votes.min()) <= int(votes.max()) < columns:
+        raise ModelError(
+            f"the model voted for classes {int(votes.min())} … {int(votes.max())}; {columns - 1} classes were announced"
+        )
+    return votes
 
 
 class _HostVotes:
@@ -157,21 +183,27 @@ class _HostVotes:
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
-        for piece in slices:
-            request = bench.requests[piece.request]
-            add_gaussian(
-                bench.flat_noisy[_rows(piece)],
-                bench.input(piece),
-                request.stream,
-                sigma=request.sigma,
-                start=piece.counter,
-            )
-        votes = bench.votes(slices[-1].last_row)
+        votes = bench.votes(bench.fill_noisy(slices))
         for piece in slices:
             self._votes[piece.request] += _count(votes[_rows(piece)], bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._votes,)
+
+
+class _HostScores:
+    """Votes and scores."""
+
+    def __init__(self, bench: _Bench) -> None:
+        self._bench = bench
+        self._scores = ScoreSums(bench.requests, num_classes=bench.columns - 1)
+
+    def add(self, slices: Sequence[Slice]) -> None:
+        bench = self._bench
+        self._scores.add(slices, *bench.votes_and_scores(bench.fill_noisy(slices)))
+
+    def sums(self) -> tuple[IntArray, ...]:
+        return self._scores.sums()
 
 
 class _HostPairs:

@@ -1,4 +1,4 @@
-"""Counting on an accelerator: noise, votes and sums stay there until the shard is done."""
+"""Counting on an accelerator: noise, votes and sums stay there until the shard is done; scores are counted at home."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import numpy as np
 import torch
 
 from smoothcert.errors import ModelError
-from smoothcert.models.base import DeviceClassifier
+from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64
+from smoothcert.models.scores import scoring
 from smoothcert.noise.gaussian import split_seed
 from smoothcert.noise.with_torch import scale_normals, standard_normals
-from smoothcert.records import InputArray, IntArray, TallyKind
-from smoothcert.sampling.counters import Counter
+from smoothcert.records import FloatArray, InputArray, IntArray, TallyKind
+from smoothcert.sampling.counters import Counter, checked_votes
 from smoothcert.sampling.plan import Request, Slice
+from smoothcert.sampling.score_sums import ScoreSums
 from smoothcert.tallies import GRADIENT_UNIT
 
 
@@ -24,6 +26,7 @@ def device_counter(classifier: DeviceClassifier, inputs: InputArray, requests: S
         TallyKind.VOTES: _DeviceVotes,
         TallyKind.PAIRS: _DevicePairs,
         TallyKind.GRADIENTS: _DeviceGradients,
+        TallyKind.SCORES: _DeviceScores,
     }
     return kinds[requests[0].kind](_Bench(classifier, inputs, requests))
 
@@ -75,6 +78,16 @@ class _Bench:
             raise ModelError(f"the model returned votes of shape {tuple(votes.shape)} for {len(batch)} inputs")
         self._strays += ((votes < 0) | (votes >= self.columns)).sum()
         return votes.clamp(0, self.columns - 1)
+
+    def votes_and_scores(self, noisy: list[torch.Tensor]) -> tuple[IntArray, FloatArray]:
+        """Votes and scores for rows of flat inputs, in host memory."""
+        classifier = scoring(self._classifier)
+        batch = torch.cat(noisy).reshape(-1, *self._shape)
+        if isinstance(classifier, ScoringDeviceClassifier):
+            votes, scores = classifier.votes_and_scores_tensor(batch)
+        else:
+            votes, scores = classifier.votes_and_scores(batch.cpu().numpy())
+        return checked_votes(votes, rows=len(batch), columns=self.columns), scores
 
     def request_of_row(self, slices: Sequence[Slice]) -> torch.Tensor:
         """(rows,) the request each draw of a batch belongs to."""
@@ -166,3 +179,18 @@ class _DeviceGradients:
     def sums(self) -> tuple[IntArray, ...]:
         self._bench.check()
         return _on_host(self._votes), _on_host(self._sums), _on_host(self._products)
+
+
+class _DeviceScores:
+    def __init__(self, bench: _Bench) -> None:
+        self._bench = bench
+        self._scores = ScoreSums(bench.requests, num_classes=bench.columns - 1)
+
+    def add(self, slices: Sequence[Slice]) -> None:
+        bench = self._bench
+        with torch.inference_mode():
+            noisy = [bench.input(p) + bench.noise(p, bench.normals(p)) for p in slices]
+            self._scores.add(slices, *bench.votes_and_scores(noisy))
+
+    def sums(self) -> tuple[IntArray, ...]:
+        return self._scores.sums()

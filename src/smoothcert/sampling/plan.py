@@ -19,7 +19,7 @@ class Request:
 
     kind: what is counted. With PAIRS every draw ε is used twice, at x+ε and x-ε. With GRADIENTS start and stop are
     even, and `group` says for each class, and last for samples without a finite answer, with which others it is
-    counted together.
+    counted together. With SCORES `label` is the class whose scores are counted.
     """
 
     row: int
@@ -29,6 +29,7 @@ class Request:
     stop: int
     kind: TallyKind = TallyKind.VOTES
     group: tuple[int, ...] = ()
+    label: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
@@ -60,10 +61,10 @@ def segments(n: int, kind: TallyKind = TallyKind.VOTES) -> list[tuple[int, int]]
     """Ranges of draws that make n samples, cut at 1, 2 and 5 times the powers of ten (of the number of samples).
 
     The votes of each segment are stored apart, so that the tally of the first 100, 200, 500, 1000, … samples can be
-    had later exactly as a run with that n would have made it. Gradients, which take space, are cut at the powers of
-    ten from 1000 on.
+    had later exactly as a run with that n would have made it. Gradients and scores, which take space, are cut at the
+    powers of ten from 1000 on.
     """
-    steps, least = ((1,), 1000) if kind is TallyKind.GRADIENTS else ((1, 2, 5), 10)
+    steps, least = ((1,), 1000) if kind in (TallyKind.GRADIENTS, TallyKind.SCORES) else ((1, 2, 5), 10)
     cuts = [0, *(c * 10**e for e in range(1, 19) for c in steps if least <= c * 10**e < n), n]
     return [(a // samples_per_draw(kind), b // samples_per_draw(kind)) for a, b in itertools.pairwise(cuts)]
 
