@@ -71,6 +71,7 @@ def test_monotone(p: float, q: float) -> None:
 
 
 NONSENSE = [np.nan, np.inf, -np.inf, -0.5, 1.0, 1.5, 0.0, 0.5]
+SMOOTHING = Smoothing(dimension=784, num_classes=10)
 
 
 @pytest.mark.parametrize("name", sorted(CERTIFICATES))
@@ -78,7 +79,7 @@ def test_nonsense_never_becomes_a_radius(name: str) -> None:
     combinations = itertools.product(NONSENSE, [*NONSENSE, 0.1], [0.25, 0.0, -1.0, np.nan, np.inf])
     p_a, p_b, sigma = (np.array(column) for column in zip(*combinations, strict=True))
     first, *rest = CERTIFICATES[name].needs
-    radius = CERTIFICATES[name].radius({first: p_a, **dict.fromkeys(rest, p_b)}, sigma=sigma, smoothing=Smoothing())
+    radius = CERTIFICATES[name].radius({first: p_a, **dict.fromkeys(rest, p_b)}, sigma=sigma, smoothing=SMOOTHING)
     assert np.isfinite(radius).all()
     sensible = np.isfinite(sigma) & (sigma > 0) & (p_a >= 0) & (p_a < 1)
     assert (radius[~sensible] == 0).all()

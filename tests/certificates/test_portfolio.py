@@ -291,7 +291,7 @@ def certified(name: str, quantities: dict[Quantity, FloatArray], *, sigma: float
     """The radius by this certificate: the smallest over the other classes."""
     certificate = CERTIFICATES[name]
     needed = {quantity: quantities[quantity] for quantity in certificate.needs}
-    return float(np.min(certificate.radius(needed, sigma=sigma, smoothing=Smoothing())))
+    return float(np.min(certificate.radius(needed, sigma=sigma, smoothing=Smoothing(dimension=3, num_classes=3))))
 
 
 THREE_CLASSES = LineClassifier(np.array([-2.5, -1.1, 0.9, 2.2]), np.array([1, 2, 0, 1, 2]))

@@ -11,8 +11,15 @@ import numpy as np
 
 from smoothcert.certificates.base import Certificate
 from smoothcert.certificates.dipole import DIPOLE, dipole_multi_class_radius, dipole_radius
-from smoothcert.certificates.gaussian import GAUSSIAN, gaussian_radius, gaussian_two_class_radius
-from smoothcert.certificates.historical import HISTORICAL, lecuyer_radius, li_radius
+from smoothcert.certificates.gaussian import GAUSSIAN, GAUSSIAN_SOFT, gaussian_radius, gaussian_two_class_radius
+from smoothcert.certificates.historical import (
+    HISTORICAL,
+    lecuyer_radius,
+    li_radius,
+    renyi_envelope_radius,
+    renyi_radius,
+)
+from smoothcert.certificates.lipschitz import LIPSCHITZ, lipschitz_constant, lipschitz_radius
 from smoothcert.certificates.portfolio import Portfolio, split_names
 from smoothcert.certificates.second_order import (
     SECOND_ORDER,
@@ -22,7 +29,7 @@ from smoothcert.certificates.second_order import (
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity, Smoothing
 
-_ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *HISTORICAL)
+_ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *GAUSSIAN_SOFT, *HISTORICAL, *LIPSCHITZ)
 
 CERTIFICATES: Mapping[str, Certificate] = {certificate.name: certificate for certificate in _ALL}
 
@@ -47,7 +54,11 @@ __all__ = [
     "get_portfolio",
     "lecuyer_radius",
     "li_radius",
+    "lipschitz_constant",
+    "lipschitz_radius",
     "radius_of_family",
+    "renyi_envelope_radius",
+    "renyi_radius",
     "second_order_multi_class_radius",
     "second_order_radius",
 ]
