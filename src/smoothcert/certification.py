@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smoothcert.certificates import Certificate, Portfolio
+from smoothcert.certificates.portfolio import is_soft
 from smoothcert.errors import InputError
 from smoothcert.records import (
     MOST_SAMPLES,
@@ -26,6 +27,7 @@ from smoothcert.records import (
     PairTally,
     Proof,
     Quantity,
+    ScoreTally,
     Smoothing,
     Stage,
     StreamId,
@@ -38,12 +40,14 @@ from smoothcert.statistics import (
     Proven,
     check_alpha,
     first_samples,
+    mean_score,
     plurality,
     prove,
     sign_test_p_value,
     significant_plurality,
     split_alpha,
 )
+from smoothcert.tallies import SCORE_CELLS, score_cell
 
 _USEFUL_N = 100_000
 _SEARCH_LIMIT = 10**6
@@ -158,12 +162,14 @@ def _verdict(tally: AnyTally, label: int, decision: _Decision, at: int, *, spent
         radius=radius,
         norm=certificate.norm,
         outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
-        reason="" if certified else _too_little(tally, label),
+        reason="" if certified else _too_little(tally, label, certificate),
         bounds=bounds,
     )
 
 
-def _too_little(tally: AnyTally, label: int) -> str:
+def _too_little(tally: AnyTally, label: int, certificate: Certificate) -> str:
+    if isinstance(tally, ScoreTally) and is_soft(certificate):
+        return f"a mean score of {mean_score(tally):.4g} over {tally.n} samples for class {label} proves nothing"
     votes = tally.independent_votes()
     where = " at x+ε" if tally.kind is TallyKind.PAIRS else ""
     return f"{int(votes.counts[label])} of {votes.n} votes{where} for class {label} prove nothing"
@@ -272,7 +278,7 @@ def check_can_certify(
     if n0 is not None:
         check_samples("n0", n0)
     check_samples("n", n)
-    paired = portfolio.tally is not TallyKind.VOTES
+    paired = portfolio.tally in (TallyKind.PAIRS, TallyKind.GRADIENTS)
     for choice in portfolio.alternatives():
         odd = paired and n % 2 == 1
         if not odd and _unanimous_radius(choice, n, alpha, num_classes) > 0:
@@ -289,6 +295,8 @@ def check_can_certify(
 def _too_few(choice: Portfolio, *, n: int, alpha: float) -> str:
     if choice.tally is TallyKind.VOTES:
         return f"{n} votes of {n} prove only p > {(alpha / len(choice.proofs)) ** (1 / n):.3f}"
+    if choice.tally is TallyKind.SCORES:
+        return f"even a score of 1 in all {n} samples proves too little for {choice}"
     return f"even {n} votes of {n} prove too little for {choice}"
 
 
@@ -307,6 +315,18 @@ def _unanimous_tally(kind: TallyKind, n: int, num_classes: int) -> AnyTally:
         return PairTally(stream, 1.0, both=votes // 2, first_only=nothing, second_only=nothing, ranges=((0, n // 2),))
     if kind is TallyKind.VOTES:
         return Tally(stream, sigma=1.0, counts=votes[:-1], invalid=0, ranges=((0, n),))
+    if kind is TallyKind.SCORES:
+        certain: IntArray = SCORE_CELLS * np.arange(2) + score_cell(np.array([1.0, 0.0]))
+        return ScoreTally(
+            stream,
+            sigma=1.0,
+            counts=votes[:-1],
+            invalid=0,
+            label=0,
+            cells=certain,
+            hits=np.full(2, n),
+            ranges=((0, n),),
+        )
     return GradientTally(
         stream,
         sigma=1.0,

@@ -21,14 +21,16 @@ from smoothcert.certification import (
 from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scores import scoring
 from smoothcert.noise import check_sigma
 from smoothcert.records import AnyTally, CertifiedPoint, InputArray, Stage, StreamId, Tally, TallyKind
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
 from smoothcert.statistics import plurality
+from smoothcert.tallies import SCORE_CELLS
 
-_MOST_GRADIENT_SUMS = 8_000_000
-"""Pairs of sums a worker holds at once: 128 MB."""
+_MOST_PAIRS_OF_SUMS = 8_000_000
+"""Pairs of sums, or of counts of scores, that a worker holds at once: 128 MB."""
 
 
 class SmoothedClassifier:
@@ -214,10 +216,21 @@ class SmoothedClassifier:
         """For each row the tallies its certificates are proved from, one per segment."""
         kind = portfolio.tally
         groups: dict[int, tuple[int, ...]] = {}
+        winners: dict[int, int] = {}
         if kind is TallyKind.GRADIENTS:
             groups = {row: self._gradient_groups(portfolio, selection[row]) for row in rows}
+        if kind is TallyKind.SCORES:
+            winners = {row: plurality(selection[row]) or 0 for row in rows}
         return self._sample(
-            inputs, rows, indices, Stage.ESTIMATION, segments(n, kind), progress, kind=kind, groups=groups
+            inputs,
+            rows,
+            indices,
+            Stage.ESTIMATION,
+            segments(n, kind),
+            progress,
+            kind=kind,
+            groups=groups,
+            winners=winners,
         )
 
     def _gradient_groups(self, portfolio: Portfolio, selection: Tally) -> tuple[int, ...]:
@@ -229,15 +242,20 @@ class SmoothedClassifier:
         return tuple(0 if place == winner else 1 for place in places)
 
     def inputs_at_once(self, portfolio: Portfolio, *, n: int, size: int) -> int | None:
-        """How many inputs of that size the sums of gradients leave room for; None where none are kept.
+        """How many inputs of that size the sums of gradients or the cells of scores leave room for; None where none
+        are kept.
 
-        They take 16 bytes per group of classes, coordinate and segment. Where not even one fits, an InputError.
+        Sums take 16 bytes per group of classes, coordinate and segment. Where not even one fits, an InputError. Cells
+        take 16 bytes each per segment. A model that has no scores is refused here, before anything is sampled.
         """
         kind = portfolio.tally
+        if kind is TallyKind.SCORES:
+            scoring(self.classifier)
+            return max(1, _MOST_PAIRS_OF_SUMS // (SCORE_CELLS * len(segments(n, kind))))
         if kind is not TallyKind.GRADIENTS:
             return None
         groups = self.classifier.num_classes + 1 if portfolio.every_class else 2
-        room = _MOST_GRADIENT_SUMS // (groups * size * len(segments(n, kind)))
+        room = _MOST_PAIRS_OF_SUMS // (groups * size * len(segments(n, kind)))
         if room < 1:
             smaller = "second-order, which needs that of one class only, or " if portfolio.every_class else ""
             raise InputError(
@@ -287,6 +305,7 @@ class SmoothedClassifier:
         *,
         kind: TallyKind = TallyKind.VOTES,
         groups: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
+        winners: Mapping[int, int] = MappingProxyType({}),
     ) -> dict[int, list[AnyTally]]:
         """For each row, one tally per range of draws."""
         requests = [
@@ -298,6 +317,7 @@ class SmoothedClassifier:
                 stop=stop,
                 kind=kind,
                 group=groups.get(row, ()),
+                label=winners.get(row, 0),
             )
             for row in rows
             for start, stop in ranges

@@ -1,4 +1,9 @@
-"""Constant Gaussian noise: the tight ℓ2 radius of Cohen, Rosenfeld and Kolter (2019), Theorem 1."""
+"""Constant Gaussian noise: the tight ℓ2 radius of Cohen, Rosenfeld and Kolter (2019), Theorem 1.
+
+The soft forms are the same theorem for another classifier: g(x) = the class of the largest mean score E[s_c(x+ε)], with
+scores in [0, 1], in place of the class with most votes. Φ⁻¹ of a mean of [0, 1] scores changes by at most 1/σ per unit
+of distance (Salman et al. 2019, Lemma 2; Zhai et al. 2020), which is all the proof uses.
+"""
 
 from __future__ import annotations
 
@@ -52,5 +57,20 @@ GAUSSIAN = (
         (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
         (Proof.TOP, Proof.RUNNER_UP),
         gaussian_two_class_radius,
+    ),
+)
+
+GAUSSIAN_SOFT = (
+    FormulaCertificate("gaussian-soft", "gaussian", (Quantity.TOP_LOWER,), (Proof.SCORE_TOP,), gaussian_radius),
+    FormulaCertificate(
+        "gaussian-soft-two-class",
+        "gaussian",
+        (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
+        (Proof.SCORE_TOP, Proof.SCORE_OTHER),
+        gaussian_two_class_radius,
+    ),
+    # For comparison, and for more samples than betting takes.
+    FormulaCertificate(
+        "gaussian-soft-bernstein", "gaussian", (Quantity.TOP_LOWER,), (Proof.SCORE_TOP_BERNSTEIN,), gaussian_radius
     ),
 )

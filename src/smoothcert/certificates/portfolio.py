@@ -10,6 +10,13 @@ from smoothcert.certificates.base import Certificate
 from smoothcert.errors import InputError
 from smoothcert.records import Proof, Smoothing, TallyKind
 
+_SAMPLED = {
+    TallyKind.PAIRS: "votes at x+ε and x-ε",
+    TallyKind.GRADIENTS: "independent votes and their noise",
+    TallyKind.SCORES: "independent scores",
+}
+"""What cannot be had from plain votes, nor from each other."""
+
 _BEST_OF = re.compile(r"best-of\((.*)\)")
 
 
@@ -33,11 +40,19 @@ class Portfolio:
             raise InputError(f"a certificate was named twice: {', '.join(names)}")
         if self.best_of and len(names) < 2:
             raise InputError(f"the best of one certificate is that one: name another beside {names[0]}")
-        paired, independent = self._names_sampling(TallyKind.PAIRS), self._names_sampling(TallyKind.GRADIENTS)
-        if paired and independent:
+        sampled = {kind: found for kind in _SAMPLED if (found := self._names_sampling(kind))}
+        if len(sampled) > 1:
+            (one, first), (other, second), *_ = sampled.items()
             raise InputError(
-                f"{paired} and {independent} cannot share their samples: the one needs votes at x+ε and x-ε, the other "
-                "independent ones; make two runs, and `smoothcert compare` them"
+                f"{first} and {second} cannot share their samples: the one needs {_SAMPLED[one]}, the other "
+                f"{_SAMPLED[other]}; make two runs, and `smoothcert compare` them"
+            )
+        soft = sampled.get(TallyKind.SCORES, "")
+        hard = ", ".join(one.name for one in self.certificates if not is_soft(one))
+        if self.best_of and soft and hard:
+            raise InputError(
+                f"the best of {hard} and {soft} cannot be taken: they speak of two classifiers, of which the one gives "
+                "the class with most votes, the other the class of the largest mean score; name them without best-of"
             )
         if len({certificate.norm for certificate in self.certificates}) > 1:
             raise InputError(f"{', '.join(names)} give radii in different norms, which cannot be compared")
@@ -79,6 +94,11 @@ class Portfolio:
     def __str__(self) -> str:
         names = ",".join(certificate.name for certificate in self.certificates)
         return f"best-of({names})" if self.best_of else names
+
+
+def is_soft(certificate: Certificate) -> bool:
+    """Whether it speaks of the class with the largest mean score, not of the class with most votes."""
+    return any(proof.tally is TallyKind.SCORES for proof in certificate.proofs)
 
 
 def split_names(text: str) -> tuple[list[str], bool]:

@@ -12,6 +12,7 @@ from smoothcert.statistics.means import (
     hoeffding_upper,
 )
 from smoothcert.statistics.proofs import Proven, prove
+from smoothcert.statistics.scores import mean_score
 from smoothcert.statistics.thinning import first_samples
 from smoothcert.statistics.votes import plurality, significant_plurality
 
@@ -28,6 +29,7 @@ __all__ = [
     "first_samples",
     "hoeffding_lower",
     "hoeffding_upper",
+    "mean_score",
     "pair_product_margin",
     "plurality",
     "prove",
