@@ -24,7 +24,15 @@ from smoothcert.errors import (
 )
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import GaussianAugmentation, TrainingConfig, load_state, noisy_accuracy, partial_path, train
+from smoothcert.training import (
+    Batch,
+    GaussianAugmentation,
+    TrainingConfig,
+    load_state,
+    noisy_accuracy,
+    partial_path,
+    train,
+)
 from smoothcert.training.batches import Batches, channel_statistics, seeded_generator
 
 CPU = torch.device("cpu")
@@ -264,7 +272,7 @@ def test_gaussian_loss_is_cross_entropy_under_noise_of_that_level():
 
     inputs, labels = torch.full((4000, 10), 0.5), torch.zeros(4000, dtype=torch.int64)
     generator = torch.Generator().manual_seed(0)
-    loss = GaussianAugmentation(sigma=0.3).loss(Spy(), inputs, labels, generator)
+    loss = GaussianAugmentation(sigma=0.3).loss(Spy(), Batch(inputs, labels, 0.3), generator)
     noise = seen[0] - inputs
     assert float(noise.std()) == pytest.approx(0.3, rel=0.02)
     assert abs(float(noise.mean())) < 5 * 0.3 / 200
@@ -273,25 +281,27 @@ def test_gaussian_loss_is_cross_entropy_under_noise_of_that_level():
 
 
 def test_every_epoch_sees_every_input_once_in_its_own_order(digits):
-    batches = Batches(digits, batch=100, seed=3, device=CPU)
+    batches = Batches(digits, batch=100, seed=3, device=CPU, sigma=0.25)
     orders = []
     for epoch in (0, 1):
-        labels = torch.cat([labels for _, labels in batches.epoch(epoch)])
+        labels = torch.cat([batch.labels for batch in batches.epoch(epoch)])
         assert torch.equal(labels.sort().values, torch.from_numpy(np.sort(digits.labels)))
         orders.append(labels)
     assert not torch.equal(*orders)
     assert len(batches) == 14
-    rest = torch.cat([labels for _, labels in batches.epoch(0, first=5)])
+    rest = torch.cat([batch.labels for batch in batches.epoch(0, first=5)])
     assert torch.equal(rest, orders[0][500:])
 
 
 def test_large_data_is_read_batch_by_batch_with_the_same_result(digits, monkeypatch):
-    loaded = Batches(digits, batch=100, seed=3, device=CPU)
+    sigma = np.linspace(0.1, 0.2, len(digits))
+    loaded = Batches(digits, batch=100, seed=3, device=CPU, sigma=sigma)
     monkeypatch.setattr("smoothcert.training.batches.PRELOAD_BYTES", 0)
-    read = Batches(digits, batch=100, seed=3, device=CPU)
-    for (inputs, labels), (same_inputs, same_labels) in zip(loaded.epoch(0), read.epoch(0), strict=True):
-        assert torch.equal(inputs, same_inputs)
-        assert torch.equal(labels, same_labels)
+    read = Batches(digits, batch=100, seed=3, device=CPU, sigma=sigma)
+    for batch, same in zip(loaded.epoch(0), read.epoch(0), strict=True):
+        assert torch.equal(batch.inputs, same.inputs)
+        assert torch.equal(batch.labels, same.labels)
+        assert torch.equal(batch.sigma, same.sigma)
 
 
 def test_unlabelled_data_is_refused(tmp_path):

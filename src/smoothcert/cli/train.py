@@ -13,14 +13,22 @@ import typer
 from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
+    from smoothcert.sigma.base import SigmaRule
     from smoothcert.training import TrainedModel, TrainingProgress
 
 
 def train(
     data: Annotated[str, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")],
     arch: Annotated[str, typer.Option("--arch", help="mlp, lenet, small_net, cifar_resnet20, resnet50, …")],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise level to train with, in the units of the input.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The checkpoint to write, .safetensors.")],
+    sigma: Annotated[
+        float | None,
+        typer.Option("--sigma", help="Noise level to train with, in the units of the input; needed without a rule."),
+    ] = None,
+    sigma_rule: Annotated[
+        Path | None,
+        typer.Option("--sigma-rule", help="A rule (see `sigma fit`) that gives every input its own noise level."),
+    ] = None,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 10,
     batch: Annotated[int, typer.Option("--batch", help="Inputs in a step.")] = 256,
     rate: Annotated[float, typer.Option("--lr", help="Peak learning rate of the one-cycle schedule.")] = 0.1,
@@ -38,7 +46,7 @@ def train(
     threads: Annotated[int | None, typer.Option("--threads", help="Cores used (default: all).")] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Train a network with Gaussian noise added to its inputs.
+    """Train a network with Gaussian noise added to its inputs, of one level or of a level for every input.
 
     Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on.
     """
@@ -53,9 +61,10 @@ def train(
 
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors: that is the format checkpoints are written in")
+    objective = GaussianAugmentation(sigma=_noise_level(sigma, sigma_rule))
     config = TrainingConfig(
-        arch=arch, objective=GaussianAugmentation(sigma=sigma), seed=_seed(seed, out, resume=resume), epochs=epochs,
-        batch=batch, peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
+        arch=arch, objective=objective, seed=_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
+        peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
     )  # fmt: skip
     wanted = parse_input_range(input_range)
     with fetch_progress() as fetching:
@@ -64,12 +73,30 @@ def train(
         held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)
     except DataError:  # a file of the user's may hold training data only; then accuracy is measured on that
         held_out = None
-    with stop_on_interrupt("batch") as stop, _shown_progress() as progress:
+    with stop_on_interrupt("batch") as stop, _shown_progress() as (preparing, progress):
         trained = run_training(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
-            progress=progress, stop=stop,
+            progress=progress, preparing=preparing, stop=stop,
         )  # fmt: skip
     _print_result(trained, as_json=as_json)
+
+
+def _noise_level(sigma: float | None, rule_file: Path | None) -> float | SigmaRule:
+    """The number given, or the rule; both may be given where they say the same."""
+    from smoothcert.errors import InputError
+
+    if rule_file is None:
+        if sigma is None:
+            raise InputError("the noise level is missing: give --sigma, or --sigma-rule with a rule for every input")
+        return sigma
+    from smoothcert.sigma.files import load_rule
+
+    rule = load_rule(rule_file)
+    base = rule.to_json().get("base_sigma")
+    if sigma is not None and sigma != base:
+        stated = "has no single noise level" if base is None else f"has the base value {base:g}"
+        raise InputError(f"--sigma {sigma:g} contradicts {rule_file}, which {stated}; leave --sigma out")
+    return rule
 
 
 def _seed(given: int | None, out: Path, *, resume: bool) -> int:
@@ -86,21 +113,25 @@ def _seed(given: int | None, out: Path, *, resume: bool) -> int:
 
 
 @contextmanager
-def _shown_progress() -> Iterator[Callable[[TrainingProgress], None]]:
-    """A bar with loss, accuracy and time left on a terminal; one line an epoch elsewhere."""
+def _shown_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[TrainingProgress], None]]]:
+    """How far the preparation is, then a bar with loss, accuracy and time left on a terminal; lines elsewhere."""
+    from smoothcert.cli.counting import plain_lines
     from smoothcert.cli.progress import timed_bars
 
     bars = timed_bars()
     if bars is None:
-        yield _line_an_epoch
+        yield plain_lines("sigma"), _line_an_epoch
         return
     with bars:
-        task = bars.add_task("training")
+        task = bars.add_task("starting", total=None)
+
+        def prepare(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total, description="sigma of the inputs")
 
         def show(report: TrainingProgress) -> None:
             bars.update(task, completed=report.step, total=report.steps, description=_sentence(report))
 
-        yield show
+        yield prepare, show
 
 
 def _line_an_epoch(report: TrainingProgress) -> None:
@@ -118,7 +149,12 @@ def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"model": str(trained.path), "arch": trained.header.arch, **facts}))
         return
+    objective = facts["objective"]
+    if "sigma" in objective:
+        noise = f"noise {objective['sigma']:g}"
+    else:
+        noise = f"noise of {facts['sigma_trained_with']['mean']:.4g} on average"
     typer.echo(
         f"{trained.path}: {trained.header.arch}, {trained.accuracy:.2%} of the {facts['noisy_accuracy_split']} inputs "
-        f"right under noise {facts['objective']['sigma']:g}, {trained.seconds:.0f} s, seed {facts['seed']}"
+        f"right under {noise}, {trained.seconds:.0f} s, seed {facts['seed']}"
     )

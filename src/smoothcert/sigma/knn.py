@@ -39,7 +39,7 @@ class KnnSigma:
     k: int
     offset: float
     most: float | None = None
-    _index: NeighbourIndex = field(init=False, repr=False)
+    _index: NeighbourIndex | None = field(default=None, init=False, repr=False)
     _digest: str = field(init=False, repr=False)
 
     kind: ClassVar[str] = "knn"
@@ -52,7 +52,6 @@ class KnnSigma:
                 f"k={self.k} nearest neighbours cannot be had of {len(points)} points: give 1 … {len(points)}"
             )
         object.__setattr__(self, "points", points)
-        object.__setattr__(self, "_index", NeighbourIndex(points))
         object.__setattr__(self, "_digest", self._computed_digest())
 
     @property
@@ -77,6 +76,9 @@ class KnnSigma:
 
         inputs: (m, *input_shape) float32. Returns (m,) float64; each depends on its input alone, to the bit.
         """
+        if self._index is None:  # not before it is needed: it is four times the size of 8-bit points
+            object.__setattr__(self, "_index", NeighbourIndex(self.points))
+        assert self._index is not None
         return np.array([self._sigma(row) for row in self._index.distances(inputs, k=self.k)], dtype=np.float64)
 
     def to_json(self) -> Mapping[str, Any]:

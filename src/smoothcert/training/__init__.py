@@ -4,10 +4,11 @@ from smoothcert.training.config import TrainingConfig
 from smoothcert.training.evaluation import noisy_accuracy
 from smoothcert.training.gaussian import GaussianAugmentation
 from smoothcert.training.loop import TrainedModel, TrainingProgress, train
-from smoothcert.training.objective import Objective
+from smoothcert.training.objective import Batch, Objective
 from smoothcert.training.state import EpochResult, TrainingState, load_state, partial_path
 
 __all__ = [
+    "Batch",
     "EpochResult",
     "GaussianAugmentation",
     "Objective",

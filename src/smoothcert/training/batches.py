@@ -12,6 +12,8 @@ from torch import Tensor
 
 from smoothcert.data.base import Dataset
 from smoothcert.errors import DataError
+from smoothcert.records import FloatArray
+from smoothcert.training.objective import Batch
 
 PRELOAD_BYTES = 2 * 2**30
 """Data up to this size is held as one tensor on the device; larger data is read batch by batch."""
@@ -20,9 +22,14 @@ _CHUNK = 1024
 
 
 class Batches:
-    """Batches of one dataset. The order of an epoch is a pure function of (seed, epoch)."""
+    """Batches of one dataset. The order of an epoch is a pure function of (seed, epoch).
 
-    def __init__(self, dataset: Dataset, *, batch: int, seed: int, device: torch.device) -> None:
+    sigma: noise level of all inputs, or (len(dataset),) with one for each.
+    """
+
+    def __init__(
+        self, dataset: Dataset, *, batch: int, seed: int, device: torch.device, sigma: float | FloatArray
+    ) -> None:
         if len(dataset) < 2:
             raise DataError(
                 f"{dataset.name} has {len(dataset)} inputs in split {dataset.split}; training needs at least 2"
@@ -36,6 +43,7 @@ class Batches:
         self._seed = seed
         self._device = device
         self._labels = torch.from_numpy(np.array(dataset.labels, dtype=np.int64)).to(device)
+        self._sigma = noise_levels(sigma, device) if isinstance(sigma, np.ndarray) else sigma
         size = 4 * len(dataset) * math.prod(dataset.input_shape)
         self._inputs = self._read(slice(None)) if size <= PRELOAD_BYTES else None
 
@@ -43,17 +51,24 @@ class Batches:
         """Batches in an epoch; the last may be smaller."""
         return -(-len(self._dataset) // self._batch)
 
-    def epoch(self, epoch: int, *, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs, labels) of the batches `first`, first+1, … of that epoch."""
+    def epoch(self, epoch: int, *, first: int = 0) -> Iterator[Batch]:
+        """The batches `first`, first+1, … of that epoch."""
         order = torch.randperm(len(self._dataset), generator=seeded_generator(self._seed, "order", epoch))
         for chosen in torch.split(order, self._batch)[first:]:
-            yield self._rows(chosen), self._labels[chosen.to(self._device)]
+            there = chosen.to(self._device)
+            sigma = self._sigma[there] if isinstance(self._sigma, Tensor) else self._sigma
+            yield Batch(inputs=self._rows(chosen), labels=self._labels[there], sigma=sigma)
 
     def _rows(self, chosen: Tensor) -> Tensor:
         return self._read(chosen.numpy()) if self._inputs is None else self._inputs[chosen.to(self._device)]
 
     def _read(self, indices: slice | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
         return torch.from_numpy(np.array(self._dataset.inputs(indices), dtype=np.float32)).to(self._device)
+
+
+def noise_levels(sigmas: FloatArray, device: torch.device) -> Tensor:
+    """The levels as noise is multiplied with them: float32 on the device."""
+    return torch.from_numpy(sigmas.astype(np.float32)).to(device)
 
 
 def seeded_generator(

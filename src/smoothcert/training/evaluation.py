@@ -8,30 +8,39 @@ from torch import nn
 
 from smoothcert.data.base import Dataset
 from smoothcert.models.torch_classifier import tensor_votes
-from smoothcert.training.batches import seeded_generator
+from smoothcert.records import FloatArray
+from smoothcert.sigma.over_data import evenly_spread
+from smoothcert.training.batches import noise_levels, seeded_generator
 from smoothcert.training.gaussian import with_noise
 
 _BATCH = 500
 
 
 def noisy_accuracy(
-    module: nn.Module, dataset: Dataset, *, sigma: float, seed: int, device: torch.device, most: int | None = None
+    module: nn.Module,
+    dataset: Dataset,
+    *,
+    sigma: float | FloatArray,
+    seed: int,
+    device: torch.device,
+    most: int | None = None,
 ) -> float:
     """Fraction of inputs classified rightly, each under one noise of level sigma.
 
-    most: at most this many inputs, evenly spread over the dataset; None takes all.
+    sigma: of all inputs, or (len(dataset),) with one for each. most: at most this many inputs, evenly spread over the
+    dataset; None takes all.
     """
-    count = len(dataset) if most is None else min(most, len(dataset))
-    indices = np.linspace(0, len(dataset) - 1, count).astype(np.int64)
+    indices = evenly_spread(len(dataset), most=most)
     generator = seeded_generator(seed, "evaluation", device=device)
     was_training = module.training
     module.eval()
     correct = 0
     with torch.inference_mode():
-        for start in range(0, count, _BATCH):
+        for start in range(0, len(indices), _BATCH):
             chosen = indices[start : start + _BATCH]
             inputs = torch.from_numpy(np.array(dataset.inputs(chosen), dtype=np.float32)).to(device)
-            votes = tensor_votes(module(with_noise(inputs, sigma=sigma, generator=generator)))
+            level = noise_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma
+            votes = tensor_votes(module(with_noise(inputs, sigma=level, generator=generator)))
             correct += int((votes.cpu().numpy() == dataset.labels[chosen]).sum())
     module.train(was_training)
-    return correct / count
+    return correct / len(indices)

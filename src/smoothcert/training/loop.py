@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,9 +18,12 @@ from smoothcert.errors import InputError, InterruptedRunError, ModelError
 from smoothcert.models.architectures import Standardisation, build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
+from smoothcert.sigma.over_data import Done
 from smoothcert.training.batches import Batches, channel_statistics, seeded_generator
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.evaluation import noisy_accuracy
+from smoothcert.training.levels import NoiseLevels
+from smoothcert.training.objective import Batch
 from smoothcert.training.schedule import one_cycle
 from smoothcert.training.state import (
     EpochResult,
@@ -72,6 +76,7 @@ def train(
     device: str = "auto",
     threads: int | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
+    preparing: Done | None = None,
     stop: threading.Event | None = None,
 ) -> TrainedModel:
     """Train on `dataset` and write a checkpoint to `out`, which must not exist.
@@ -80,13 +85,24 @@ def train(
     ends with the same weights as one that was never stopped, given the same device and thread count. Once
     `stop` is set the current batch is finished, the state is stored and InterruptedRunError raised. held_out:
     where accuracy under noise is measured; the training data if None. threads: cores used, all by default.
+
+    Where the objective's noise level is a rule, σ of every input is computed once, before the first step; `preparing`
+    hears (inputs done, inputs in all) of each dataset.
     """
     _check_output(out, resume=resume)
     chosen = resolve_device(device)
+    settings = {**config.to_json(), "data": dataset.digest}
+    state = load_state(partial_path(out)) if partial_path(out).exists() else None
+    if state is not None:
+        check_same_settings(state.settings, settings, partial_path(out))
+    levels = NoiseLevels.of(config.objective.sigma, dataset, held_out, progress=_until(stop, preparing))
     with torch_threads(threads or usable_cores()), reproducible_kernels():
-        loop = _Loop(config, dataset, held_out=held_out, out=out, device=chosen, progress=progress, stop=stop)
-        if partial_path(out).exists():
-            loop.restore(load_state(partial_path(out)))
+        loop = _Loop(
+            config, dataset, settings=settings, held_out=held_out, levels=levels, out=out, device=chosen,
+            progress=progress, stop=stop,
+        )  # fmt: skip
+        if state is not None:
+            loop.restore(state)
         loop.run()
         return loop.finish()
 
@@ -101,6 +117,20 @@ def _check_output(out: Path, *, resume: bool) -> None:
         )
 
 
+def _until(stop: threading.Event | None, preparing: Done | None) -> Done:
+    """Passes on how far the preparation is, until it is to stop."""
+
+    def hear(done: int, total: int) -> None:
+        if preparing is not None:
+            preparing(done, total)
+        if stop is not None and stop.is_set():
+            raise InterruptedRunError(
+                "stopped before training, while sigma of the inputs was computed; start the same command again"
+            )
+
+    return hear
+
+
 class _Loop:
     """The state of one training between steps."""
 
@@ -109,7 +139,9 @@ class _Loop:
         config: TrainingConfig,
         dataset: Dataset,
         *,
+        settings: Mapping[str, Any],
         held_out: Dataset | None,
+        levels: NoiseLevels,
         out: Path,
         device: torch.device,
         progress: Callable[[TrainingProgress], None] | None,
@@ -122,7 +154,8 @@ class _Loop:
         self._device = device
         self._progress = progress
         self._stop = stop
-        self._settings = {**config.to_json(), "data": dataset.digest}
+        self._settings = settings
+        self._levels = levels
         self._standardise = channel_statistics(dataset) if config.standardise else None
         module = _fresh_module(config, dataset, self._standardise)
         # With channels last, convolutions train about one and a half times as fast on a processor.
@@ -134,7 +167,7 @@ class _Loop:
             weight_decay=config.weight_decay,
             nesterov=config.momentum > 0,
         )
-        self._batches = Batches(dataset, batch=config.batch, seed=config.seed, device=device)
+        self._batches = Batches(dataset, batch=config.batch, seed=config.seed, device=device, sigma=levels.training)
         self._epoch = self._batch = 0
         self._noise = self._fresh_noise()
         self._loss_sum = torch.zeros((), device=device, dtype=torch.float32)
@@ -146,8 +179,8 @@ class _Loop:
     def run(self) -> None:
         while self._epoch < self._config.epochs:
             self._module.train()
-            for inputs, labels in self._batches.epoch(self._epoch, first=self._batch):
-                self._step(inputs, labels)
+            for batch in self._batches.epoch(self._epoch, first=self._batch):
+                self._step(batch)
                 if self._batch < len(self._batches):
                     self._report(every=_SECONDS_BETWEEN_REPORTS)
                 if self._stop is not None and self._stop.is_set():
@@ -165,6 +198,7 @@ class _Loop:
             training={
                 **self._settings,
                 "dataset": self._dataset.name,
+                **self._levels.summary(),
                 "loss": self._history[-1].loss,
                 "noisy_accuracy": accuracy,
                 "noisy_accuracy_split": self._judged_on.split,
@@ -184,7 +218,6 @@ class _Loop:
         )
 
     def restore(self, state: TrainingState) -> None:
-        check_same_settings(state.settings, self._settings, partial_path(self._out))
         self._module.load_state_dict(dict(state.parameters))
         for name, parameter in self._module.named_parameters():
             if name in state.momenta:
@@ -196,15 +229,15 @@ class _Loop:
         self._history = state.history
         self._seconds_before = state.seconds
 
-    def _step(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def _step(self, batch: Batch) -> None:
         self._optimizer.param_groups[0]["lr"] = one_cycle(
             self._done_steps, steps=self._all_steps, peak=self._config.peak_rate
         )
-        loss = self._config.objective.loss(self._module, inputs, labels, self._noise)
+        loss = self._config.objective.loss(self._module, batch, self._noise)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
-        self._loss_sum += loss.detach() * len(labels)
+        self._loss_sum += loss.detach() * len(batch.labels)
         self._batch += 1
 
     def _end_epoch(self) -> None:
@@ -222,7 +255,7 @@ class _Loop:
         return noisy_accuracy(
             self._module,
             self._judged_on,
-            sigma=self._config.objective.sigma,
+            sigma=self._levels.judging,
             seed=self._config.seed,
             device=self._device,
             most=most,

@@ -1,0 +1,48 @@
+"""Progress of work that is counted in inputs: a bar on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+import typer
+
+_SECONDS_BETWEEN_LINES = 20.0
+
+
+@contextlib.contextmanager
+def inputs_progress(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback that takes (inputs done, inputs in all); nothing is shown until it is called."""
+    from smoothcert.cli.progress import timed_bars
+
+    bars = timed_bars()
+    if bars is None:
+        yield plain_lines(description)
+        return
+    task = bars.add_task(description, total=None)
+
+    def show(done: int, total: int) -> None:
+        bars.start()
+        bars.update(task, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        if bars.live.is_started:
+            bars.stop()
+
+
+def plain_lines(description: str) -> Callable[[int, int], None]:
+    """A callback that takes (inputs done, inputs in all) and prints a line now and then."""
+    began = last = time.perf_counter()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if now - last >= _SECONDS_BETWEEN_LINES:
+            last = now
+            left = (total - done) * (now - began) / max(done, 1)
+            typer.echo(f"{description}: {done} of {total} inputs, {left:.0f} s left", err=True)
+
+    return show
