@@ -72,13 +72,13 @@ def _check_labels(tallies: Sequence[ScoreTally], labels: Sequence[int]) -> None:
 
 
 def _top(tally: ScoreTally) -> tuple[FloatArray, IntArray]:
-    """Values of the scores of the label and how often each occurs, invalid samples included."""
+    """Values of the scores of the label, in order, and how often each occurs, invalid samples included."""
     cells, hits = tally.top_scores()
-    return np.append(SCORE_FLOOR[cells], 0.0), np.append(hits, tally.invalid)
+    return np.append(0.0, SCORE_FLOOR[cells]), np.append(tally.invalid, hits)
 
 
 def _other(tally: ScoreTally) -> tuple[FloatArray, IntArray]:
-    """Values of the largest other scores and how often each occurs, invalid samples included."""
+    """Values of the largest other scores, in order, and how often each occurs, invalid samples included."""
     cells, hits = tally.other_scores()
     return np.append(SCORE_CEILING[cells], 1.0), np.append(hits, tally.invalid)
 
