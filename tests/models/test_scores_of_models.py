@@ -1,0 +1,173 @@
+"""Scores of every sort of model: the softmax in float64, probabilities, and models that can only vote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from onnx import TensorProto, helper, numpy_helper
+from scipy import special
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from smoothcert.errors import ModelError
+from smoothcert.models import ScoringClassifier, as_classifier
+from smoothcert.models.base import BaseClassifier
+from smoothcert.models.onnx_classifier import OnnxClassifier
+from smoothcert.models.scores import normalised_probabilities, scoring, votes_and_softmax
+from smoothcert.models.votes import votes_from_logits
+from smoothcert.tallies import SCORE_SLACK
+
+RNG = np.random.default_rng(5)
+WEIGHT = RNG.normal(size=(6, 3)).astype(np.float32)
+BATCH = RNG.normal(size=(50, 2, 3)).astype(np.float32)
+LOGITS = BATCH.reshape(50, 6) @ WEIGHT
+
+ANY = st.one_of(
+    st.floats(width=32), st.sampled_from([0.0, -0.0, 1e-30, 2e-30, 80.0, 1e38, -1e38, np.inf, -np.inf, np.nan])
+)
+
+
+@given(arrays.arrays(np.float32, st.tuples(st.integers(1, 20), st.integers(2, 12)), elements=ANY))
+def test_softmax_of_anything(logits: np.ndarray) -> None:
+    votes, scores = votes_and_softmax(logits)
+    np.testing.assert_array_equal(votes, votes_from_logits(logits))
+    invalid = votes == logits.shape[1]
+    assert (scores[invalid] == 0).all()
+    assert ((scores >= 0) & (scores <= 1)).all()
+    assert np.abs(scores[~invalid].sum(axis=1) - 1).max(initial=0) < SCORE_SLACK / 100
+    wide = logits[~invalid].astype(np.float64)
+    np.testing.assert_allclose(scores[~invalid], special.softmax(wide, axis=1), rtol=1e-12, atol=0)
+    # A row is computed alone.
+    for row in range(len(logits)):
+        np.testing.assert_array_equal(votes_and_softmax(logits[row : row + 1])[1][0], scores[row])
+
+
+def test_a_certain_answer_has_score_one() -> None:
+    _, scores = votes_and_softmax(np.array([[100.0, 0.0, 0.0], [0.0, 1000.0, -np.inf]], dtype=np.float32))
+    assert scores[0, 0] == 1.0
+    assert scores[1].tolist() == [0.0, 1.0, 0.0]
+
+
+def test_votes_cannot_be_told_from_scores() -> None:
+    """Which is why both come from one pass."""
+    votes, scores = votes_and_softmax(np.array([[1e-30, 2e-30]], dtype=np.float32))
+    assert votes.tolist() == [1]
+    assert scores[0, 0] == scores[0, 1]
+
+
+def test_softmax_does_not_touch_the_logits() -> None:
+    logits = np.array([[1.0, 2.0]])
+    votes_and_softmax(logits)
+    assert logits.tolist() == [[1.0, 2.0]]
+
+
+def check(classifier: BaseClassifier, logits: np.ndarray = LOGITS) -> None:
+    found = scoring(classifier)
+    votes, scores = found.votes_and_scores(BATCH)
+    np.testing.assert_array_equal(votes, classifier.classify(BATCH))
+    assert scores.dtype == np.float64
+    np.testing.assert_allclose(scores, special.softmax(logits.astype(np.float64), axis=1), rtol=2e-6)
+
+
+def test_callable() -> None:
+    def linear(batch: np.ndarray) -> np.ndarray:
+        return batch.reshape(len(batch), -1) @ WEIGHT
+
+    check(as_classifier(linear, input_shape=(2, 3)))
+
+    def whole_numbers(batch: np.ndarray) -> np.ndarray:
+        return np.tile([1, 0, 2], (len(batch), 1))
+
+    check(as_classifier(whole_numbers, input_shape=(2, 3)), np.tile([1.0, 0.0, 2.0], (50, 1)))
+
+
+def test_torch() -> None:
+    torch = pytest.importorskip("torch")
+    from smoothcert.models.torch_classifier import TorchDeviceClassifier
+
+    linear = torch.nn.Linear(6, 3, bias=False)
+    linear.weight.data = torch.from_numpy(WEIGHT.T.copy())
+    module = torch.nn.Sequential(torch.nn.Flatten(), linear)
+    check(as_classifier(module, input_shape=(2, 3), device="cpu"))
+    check(TorchDeviceClassifier(module, device=torch.device("cpu"), input_shape=(2, 3)))
+
+
+def write_onnx(path: Path, output: str) -> Path:
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["logits"]),
+        helper.make_node("ArgMax", ["logits"], ["label"], axis=1, keepdims=0),
+    ]
+    declared = {
+        "logits": helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 3]),
+        "label": helper.make_tensor_value_info("label", TensorProto.INT64, ["N"]),
+    }
+    entry = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2, 3])
+    graph = helper.make_graph(nodes, "linear", [entry], [declared[output]], [numpy_helper.from_array(WEIGHT, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_onnx(tmp_path: Path) -> None:
+    check(OnnxClassifier(write_onnx(tmp_path / "a.onnx", "logits")))
+    with pytest.raises(ModelError, match=r"b\.onnx, 3 classes gives only votes"):
+        scoring(OnnxClassifier(write_onnx(tmp_path / "b.onnx", "label"), num_classes=3))
+
+
+def test_scikit_learn() -> None:
+    flat, labels = BATCH.reshape(50, 6), np.array(["c", "a", "b"])[LOGITS.argmax(axis=1)]
+    fitted = LogisticRegression().fit(flat, labels)
+    classifier = as_classifier(fitted, input_shape=(2, 3))
+    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    np.testing.assert_array_equal(votes, classifier.classify(BATCH))
+    np.testing.assert_allclose(scores, fitted.predict_proba(flat), rtol=1e-6)
+    assert np.abs(scores.sum(axis=1) - 1).max() < 1e-15
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        np.array([[0.5, 0.4], [0.5, 0.5]]),
+        np.array([[1.1, -0.1], [0.5, 0.5]]),
+        np.array([[np.nan, 0.5], [0.5, 0.5]]),
+        np.array([[1, 0], [0, 1]]),
+        np.array([[0.2, 0.3, 0.5], [0.2, 0.3, 0.5]]),
+        np.array([[0.5, 0.5]]),
+    ],
+)
+def test_probabilities_that_are_none(answer: np.ndarray) -> None:
+    with pytest.raises(ModelError, match="the model"):
+        normalised_probabilities(answer, votes=np.array([0, 1]), num_classes=2, of="the model")
+
+
+def test_probabilities_in_float32_are_made_to_add_up() -> None:
+    scores = normalised_probabilities(
+        np.array([[0.3, 0.7]], dtype=np.float32), votes=np.array([1]), num_classes=2, of="the model"
+    )
+    assert scores.sum() == pytest.approx(1, abs=1e-15)
+
+
+def test_models_that_only_vote_say_so() -> None:
+    flat = BATCH.reshape(50, 6)
+    machine = LinearSVC().fit(flat, LOGITS.argmax(axis=1))
+    for model in (machine, lambda batch: np.zeros(len(batch), dtype=np.int64)):
+        classifier = as_classifier(model, num_classes=3, input_shape=(2, 3))
+        assert isinstance(classifier, ScoringClassifier)
+        assert not classifier.gives_scores
+        with pytest.raises(ModelError, match=r"gives only votes; use a model that answers with logits .*gaussian"):
+            scoring(classifier)
+
+
+def test_a_function_that_changes_its_mind_is_named() -> None:
+    answers = [np.zeros((2, 3)), np.zeros(50, dtype=np.int64), np.array(["a"] * 50)]
+    classifier = as_classifier(lambda batch: answers.pop(0), input_shape=(2, 3))
+    with pytest.raises(ModelError, match="expected logits"):
+        scoring(classifier).votes_and_scores(BATCH)
+    with pytest.raises(ModelError, match="expected logits"):
+        scoring(classifier).votes_and_scores(BATCH)
