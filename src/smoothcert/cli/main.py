@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli import data
+from smoothcert.cli import data, sigma
 from smoothcert.cli.certify import certify
 from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
@@ -52,6 +52,7 @@ def _options(
 
 app.command()(demo)
 app.add_typer(data.app, name="data")
+app.add_typer(sigma.app, name="sigma")
 app.command()(train)
 app.command()(predict)
 app.command()(certify)

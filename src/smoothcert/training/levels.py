@@ -35,4 +35,4 @@ class NoiseLevels:
         if isinstance(self.training, float):
             return {}
         least, mean, largest = self.training.min(), self.training.mean(), self.training.max()
-        return {"sigma_trained_with": {"least": float(least), "mean": float(mean), "largest": float(largest)}}
+        return {"sigma_trained_with": {"min": float(least), "mean": float(mean), "max": float(largest)}}

@@ -1,0 +1,211 @@
+"""`smoothcert sigma`: noise levels that depend on the input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothcert.cli import options as o
+from smoothcert.cli.sigma_train import train_sigma
+
+if TYPE_CHECKING:
+    from smoothcert.data import Dataset
+    from smoothcert.engines.sigma_fitting import FittedSigma
+    from smoothcert.records import FloatArray
+    from smoothcert.sigma.base import SigmaRule
+    from smoothcert.sigma.proposal import OffsetChoice
+
+app = typer.Typer(help="Fit, train and show rules for a sigma that depends on the input.", no_args_is_help=True)
+app.command("train")(train_sigma)
+
+_SHOWN = 2000
+
+
+@app.command("fit")
+def fit_command(
+    data: Annotated[str, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")],
+    sigma: Annotated[float, typer.Option("--sigma", help="Base value, in the units of the input.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The rule to write, .safetensors.")],
+    k: Annotated[
+        int | None, typer.Option("--k", help="Nearest neighbours averaged over (default: proposed from the data).")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", help="How fast sigma may change, per unit of distance (default: see --loss)."),
+    ] = None,
+    offset: Annotated[
+        str, typer.Option("--offset", help="Mean distance at which sigma is its base value: lowest, mean, or a number.")
+    ] = "lowest",
+    most: Annotated[
+        float | None, typer.Option("--most", help="Largest value sigma may take (default: no limit).")
+    ] = None,
+    loss: Annotated[
+        float,
+        typer.Option("--loss", help="The proposed --rate is the largest that costs at most this share of the radius."),
+    ] = 0.05,
+    max_points: Annotated[
+        int | None, typer.Option("--max-points", help="Fit on at most this many inputs, evenly spread (default: all).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the histogram: a png, svg or pdf file.")] = None,
+    input_range: o.InputRange = None,
+    data_root: o.DataRoot = None,
+    as_json: o.Json = False,
+) -> None:
+    """Fit sigma to a dataset: it grows with the mean distance to the nearest training inputs.
+
+    What is not given is proposed from the data. The rule is fitted on the training split; the histogram shows sigma of
+    held-out inputs.
+    """
+    from smoothcert.analysis.figures import check_figure_path
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.cli.progress import fetch_progress
+    from smoothcert.data import load_dataset, parse_input_range
+    from smoothcert.engines.sigma_fitting import KnnSettings, fit_knn
+    from smoothcert.sigma.files import save_rule
+    from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
+
+    _check_out(out)
+    if plot is not None:
+        check_figure_path(plot)
+    settings = KnnSettings(
+        base_sigma=sigma, k=k, rate=rate, offset=_offset(offset), most=most, loss=loss, most_points=max_points
+    )
+    wanted = parse_input_range(input_range)
+    with fetch_progress() as fetching:
+        dataset = load_dataset(data, split="train", root=data_root, input_range=wanted, progress=fetching)
+    with inputs_progress("distances") as progress:
+        fitted = fit_knn(dataset, settings, progress=progress)
+    shown = _held_out(data, dataset, root=data_root, input_range=wanted)
+    with inputs_progress("sigma") as progress:
+        chosen = evenly_spread(len(shown), most=_SHOWN)
+        sigmas = dataset_sigmas(fitted.rule, shown, chosen, progress=progress)
+    facts = {**fitted.facts(), "sigma": {"split": shown.split, **_summary(sigmas)}}
+    save_rule(out, fitted.rule, facts=facts)
+    if plot is not None:
+        _draw(sigmas, plot, base_sigma=sigma, title=f"sigma over {len(sigmas)} {shown.split} inputs of {shown.name}")
+    if as_json:
+        typer.echo(json.dumps({"file": str(out), **_as_object(fitted.rule), **facts}))
+    else:
+        _print_fit(out, fitted, sigmas, split=shown.split, plot=plot)
+
+
+@app.command("show")
+def show_command(
+    file: Annotated[Path, typer.Argument(help="A rule that `sigma fit` or `sigma train` wrote.")],
+    as_json: o.Json = False,
+) -> None:
+    """Show a rule and what is proved about it."""
+    from smoothcert.sigma.files import load_stored_rule
+
+    stored = load_stored_rule(file)
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), **_as_object(stored.rule), **stored.facts}))
+        return
+    typer.echo(f"{file}: sigma(x) = {stored.rule.description}")
+    typer.echo(f"envelope: {_envelope_sentence(stored.rule)}")
+    for name, reason in stored.facts.get("reasons", {}).items():
+        typer.echo(f"{name}: {reason}")
+    if "dataset" in stored.facts:
+        typer.echo(f"fitted on: {stored.facts['dataset']}, split {stored.facts.get('split', 'train')}")
+    if "sigma" in stored.facts:
+        typer.echo(_summary_sentence(stored.facts["sigma"], split=stored.facts["sigma"]["split"]))
+    typer.echo(f"digest: {stored.rule.digest}")
+
+
+def _check_out(out: Path) -> None:
+    from smoothcert.errors import InputError
+
+    if out.suffix != ".safetensors":
+        raise InputError(f"--out {out} must end in .safetensors: that is the format rules are written in")
+    if out.exists():
+        raise InputError(f"{out} exists and is never overwritten; choose another --out or move it away")
+    if not out.absolute().parent.is_dir():
+        raise InputError(f"the folder of --out {out} does not exist; make it first")
+
+
+def _offset(text: str) -> float | OffsetChoice:
+    from smoothcert.errors import InputError
+    from smoothcert.sigma.proposal import OffsetChoice
+
+    try:
+        return OffsetChoice(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"--offset {text!r} cannot be read: expected lowest, mean, or a number") from None
+
+
+def _held_out(data: str, train: Dataset, *, root: Path | None, input_range: Any) -> Dataset:
+    """The test split; the training split where a file of the user's has no other."""
+    from smoothcert.data import load_dataset
+    from smoothcert.errors import DataError
+
+    try:
+        return load_dataset(data, split="test", root=root, input_range=input_range)
+    except DataError:
+        return train
+
+
+def _summary(sigmas: FloatArray) -> dict[str, Any]:
+    return {
+        "inputs": len(sigmas),
+        "min": float(sigmas.min()),
+        "mean": float(sigmas.mean()),
+        "max": float(sigmas.max()),
+    }
+
+
+def _summary_sentence(summary: Any, *, split: str) -> str:
+    return (
+        f"sigma of {summary['inputs']} {split} inputs: min {summary['min']:.5g}, mean {summary['mean']:.5g}, "
+        f"max {summary['max']:.5g}"
+    )
+
+
+def _as_object(rule: SigmaRule) -> dict[str, Any]:
+    envelope = None if rule.envelope is None else dict(rule.envelope.to_json())
+    return {"rule": dict(rule.to_json()), "digest": rule.digest, "envelope": envelope}
+
+
+def _envelope_sentence(rule: SigmaRule) -> str:
+    from smoothcert.envelopes import LipschitzSigma, SemiElastic
+
+    match rule.envelope:
+        case None:
+            return "none is proved, so nothing can be certified"
+        case SemiElastic(rate=rate):
+            return f"within distance a, sigma changes by a factor of at most exp({rate:g}·a) (semi-elastic)"
+        case LipschitzSigma(constant=constant, floor=floor):
+            return f"within distance a, sigma changes by at most {constant:g}·a, and it is never below {floor:g}"
+    return json.dumps(dict(rule.envelope.to_json()))
+
+
+def _print_fit(out: Path, fitted: FittedSigma, sigmas: FloatArray, *, split: str, plot: Path | None) -> None:
+    from smoothcert.analysis.sigma_histogram import text_histogram
+
+    rule = fitted.rule
+    values = {"k": f"{rule.k}", "offset": f"{rule.offset:g}", "rate": f"{rule.rate:g}"}
+    for name, reason in fitted.reasons.items():
+        typer.echo(f"{name} = {values[name]}: {reason}")
+    if fitted.ladder:
+        typer.echo("\n     k  stability  scatter")
+        for step in fitted.ladder:
+            typer.echo(f"{step.k:6d}  {step.stability:9.4f}  {step.scatter:7.4f}{'  <' if step.k == rule.k else ''}")
+    summary = _summary(sigmas)
+    typer.echo(f"\n{_summary_sentence(summary, split=split)} ({summary['mean'] / rule.base_sigma:.4f} times the base)")
+    typer.echo(text_histogram(sigmas))
+    typer.echo(f"\nenvelope: {_envelope_sentence(rule)}")
+    typer.echo(f"wrote {out}" + ("" if plot is None else f" and {plot}"))
+
+
+def _draw(sigmas: FloatArray, path: Path, *, base_sigma: float, title: str) -> None:
+    from smoothcert.analysis.figures import spare_matplotlib_its_documentation
+    from smoothcert.analysis.sigma_histogram import draw_sigma_histogram
+
+    spare_matplotlib_its_documentation()
+    draw_sigma_histogram(sigmas, path, base_sigma=base_sigma, title=title)
