@@ -102,6 +102,14 @@ def test_a_certificate_of_ones_own() -> None:
         ("dipole,second-order", False, "dipole and second-order cannot share their samples"),
         ("best-of(gaussian,second-order-pairs,dipole-multi-class)", False, "cannot share their samples"),
         ("dipole,second-order-multi-class", False, "cannot share their samples"),
+        ("gaussian-soft,dipole", False, "dipole and gaussian-soft cannot share their samples"),
+        ("second-order,gaussian,gaussian-soft-two-class", False, "the other independent scores"),
+        ("gaussian,gaussian-soft", True, "the best of gaussian and gaussian-soft cannot be taken: they speak of two"),
+        (
+            "best-of(gaussian-soft-two-class,li,gaussian-soft)",
+            False,
+            "the best of li and gaussian-soft-two-class, gaus",
+        ),
     ],
 )
 def test_what_cannot_be_computed_together(chosen: str | list[str], best_of: bool, message: str) -> None:
@@ -120,6 +128,9 @@ def test_what_cannot_be_computed_together(chosen: str | list[str], best_of: bool
         ("gaussian,second-order", TallyKind.GRADIENTS, False),
         ("second-order-pairs", TallyKind.GRADIENTS, False),
         ("gaussian,second-order-multi-class", TallyKind.GRADIENTS, True),
+        ("gaussian-soft", TallyKind.SCORES, False),
+        ("gaussian,gaussian-soft-bernstein,li", TallyKind.SCORES, False),
+        ("best-of(gaussian-soft,gaussian-soft-two-class)", TallyKind.SCORES, False),
     ],
 )
 def test_what_must_be_sampled(chosen: str, tally: TallyKind, every_class: bool) -> None:

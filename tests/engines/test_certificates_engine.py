@@ -48,6 +48,9 @@ STORED_KIND = {
     "second-order": TallyKind.GRADIENTS,
     "second-order-multi-class": TallyKind.GRADIENTS,
     "second-order,gaussian": TallyKind.GRADIENTS,
+    "gaussian-soft": TallyKind.SCORES,
+    "best-of(gaussian-soft,gaussian-soft-two-class)": TallyKind.SCORES,
+    "gaussian,gaussian-soft,gaussian-soft-bernstein": TallyKind.SCORES,
 }
 
 Run = Callable[..., Path]
@@ -105,7 +108,7 @@ def test_what_is_stored_is_what_was_sampled(certificate: str, made: Run) -> None
         assert total.n == 2000
 
 
-@pytest.mark.parametrize("certificate", ["dipole", "second-order"])
+@pytest.mark.parametrize("certificate", ["dipole", "second-order", "gaussian-soft"])
 def test_batch_workers_and_subset_change_no_count(certificate: str, made: Run, tmp_path: Path) -> None:
     whole = points_of(made(certificate))
     assert finished(job(certificate, batch=33, workers=1), tmp_path / "b") == whole
@@ -160,6 +163,10 @@ COMPATIBLE = [
     ("second-order", "gaussian"),
     ("second-order", "gaussian-two-class"),
     ("second-order-multi-class", "gaussian"),
+    ("gaussian-soft", "gaussian-soft-two-class"),
+    ("gaussian-soft", "gaussian,gaussian-soft,gaussian-soft-bernstein"),
+    ("gaussian-soft", "best-of(gaussian-soft,gaussian-soft-two-class)"),
+    ("gaussian-soft", "gaussian-two-class"),
 ]
 
 
@@ -184,6 +191,9 @@ def test_gaussian_from_pairs_is_a_plain_run_of_half_the_samples(made: Run) -> No
         ("gaussian", "second-order", "votes", "gradients"),
         ("gaussian", "best-of(dipole,gaussian)", "votes", "pairs"),
         ("second-order", "dipole", "gradients", "pairs"),
+        ("gaussian", "gaussian-soft", "votes", "scores"),
+        ("second-order", "gaussian-soft", "gradients", "scores"),
+        ("gaussian-soft", "second-order", "scores", "gradients"),
         ("dipole", "second-order-multi-class", "pairs", "gradients"),
     ],
 )
@@ -205,6 +215,8 @@ def test_counts_that_cannot_be_thinned_are_refused_with_those_that_can(made: Run
         recertify_run(made("dipole"), n=600)
     with pytest.raises(InputError, match=r"n=600 is not possible with gradients: use one of 1000, 2000"):
         recertify_run(made("second-order"), n=600)
+    with pytest.raises(InputError, match=r"n=600 is not possible with scores: use one of 1000, 2000"):
+        recertify_run(made("gaussian-soft"), n=600)
     with pytest.raises(InputError, match="not possible with pairs"):
         recertify_run(made("dipole"), n=999)
     with pytest.raises(InputError, match="1 … 2000"):

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from sample_points import POINT
 from smoothcert.errors import CorruptRunError
-from smoothcert.records import AnyTally, GradientTally, PairTally, RunManifest, Stage, StreamId, Tally
+from smoothcert.records import AnyTally, GradientTally, PairTally, RunManifest, ScoreTally, Stage, StreamId, Tally
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_from_row, tally_row
+from smoothcert.tallies import SCORE_CELLS
 
 SEED = 12
 STREAM = StreamId(SEED, 0, Stage.ESTIMATION)
@@ -48,7 +49,24 @@ def gradients() -> GradientTally:
     )
 
 
-every_kind = pytest.mark.parametrize("make", [votes, pairs, gradients])
+def scores() -> ScoreTally:
+    return ScoreTally(
+        STREAM,
+        0.25,
+        counts=np.array([3, 7, 0]),
+        invalid=2,
+        label=1,
+        cells=np.array([0, 9, SCORE_CELLS - 1, SCORE_CELLS, 2 * SCORE_CELLS - 1]),
+        hits=np.array([1, 2, 7, 8, 2]),
+        ranges=((20, 32),),
+    )
+
+
+def packed(*numbers: int) -> bytes:
+    return zlib.compress(np.array(numbers, dtype="<i8").tobytes())
+
+
+every_kind = pytest.mark.parametrize("make", [votes, pairs, gradients, scores])
 
 
 def through_sqlite(tally: AnyTally) -> AnyTally:
@@ -99,6 +117,25 @@ def test_any_number_of_classes(num_classes: int) -> None:
         ranges=((0, 5000),),
     )
     assert through_sqlite(every) == every
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5000), st.integers(0, 1))
+@settings(max_examples=25)
+def test_any_scores(seed: int, n: int, label: int) -> None:
+    drawn = np.random.default_rng(seed).beta(0.3, 0.3, size=(2, n))
+    both = (drawn * (SCORE_CELLS - 1)).astype(np.int64) + np.array([[0], [SCORE_CELLS]])
+    cells, hits = np.unique(both, return_counts=True)
+    tally = ScoreTally(STREAM, 0.5, np.array([n, 0]), 0, label, cells, hits, ((0, n),))
+    assert through_sqlite(tally) == tally
+
+
+def test_scores_are_stored_small() -> None:
+    """Ten thousand scores of a usual spread take less than their votes would one by one."""
+    scores = np.random.default_rng(0).beta(9, 1, size=(2, 10_000))
+    both = (scores * (SCORE_CELLS - 1)).astype(np.int64) + np.array([[0], [SCORE_CELLS]])
+    cells, hits = np.unique(both, return_counts=True)
+    tally = ScoreTally(STREAM, 0.5, np.array([10_000, 0]), 0, 0, cells, hits, ((0, 10_000),))
+    assert len(tally_row(tally)[SUMS]) < 40_000
 
 
 def test_only_one_contiguous_range_is_a_row() -> None:
@@ -154,6 +191,17 @@ DAMAGES = {
     "half a group": (gradients, COUNTS, changed(gradients(), group=[1, 0.5, 0, 0])),
     "products missing": (gradients, COUNTS, changed(gradients(), products=[])),
     "products that are one number": (gradients, COUNTS, changed(gradients(), products=3)),
+    "scores without a label": (scores, COUNTS, '{"votes": {"0": 3, "1": 7}, "invalid": 2}'),
+    "scores of a class that is not there": (scores, COUNTS, changed(scores(), label=3)),
+    "scores of half a class": (scores, COUNTS, changed(scores(), label=0.5)),
+    "no cells": (scores, SUMS, None),
+    "cells that are not packed": (scores, SUMS, b"abc"),
+    "cells cut off": (scores, SUMS, tally_row(scores())[SUMS][:-3]),
+    "an odd number of cells": (scores, SUMS, packed(0, SCORE_CELLS, 10)),
+    "cells that do not exist": (scores, SUMS, packed(0, 2 * SCORE_CELLS, 10, 10)),
+    "cells out of order": (scores, SUMS, packed(SCORE_CELLS, 0, 10, 10)),
+    "a score too few": (scores, SUMS, packed(0, SCORE_CELLS, 9, 10)),
+    "a kind without scores": (scores, KIND, "gradients"),
     "products too large": (gradients, COUNTS, changed(gradients(), products=[2**70, 0])),
 }
 
@@ -199,7 +247,7 @@ def test_any_json_in_place_of_the_counts_raises_what_the_store_expects(
         leaf,
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("01-x", max_size=2), inner, max_size=4),
     )
-    names = ["votes", "invalid", "both", "first", "second", "group", "products"]
+    names = ["votes", "invalid", "both", "first", "second", "group", "products", "label"]
     fields = data.draw(st.dictionaries(st.sampled_from(names), value, min_size=1, max_size=3))
     row = list(tally_row(make()))
     row[COUNTS] = json.dumps(json.loads(row[COUNTS]) | fields)
