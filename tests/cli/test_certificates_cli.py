@@ -29,6 +29,8 @@ MODEL = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "
 SMALL = ("--n0", 20, "--n", 1000, "--max", 5, "--seed", 1, "--batch", 64)
 PAIRS = ("--certificate", "dipole", "--certificate", "gaussian")
 GRADIENTS = ("--certificate", "second-order", "--certificate", "gaussian")
+SOFT = ("--certificate", "gaussian-soft", "--certificate", "gaussian")
+TRAINED = ("--model", "sample_models:logistic_digits", "--data", "digits", "--sigma", 0.25)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +79,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     right("certify", *MODEL, *SMALL, *PAIRS, "--best-of", "--out", folder / "best")
     right("certify", *MODEL, *SMALL, *GRADIENTS, "--out", folder / "gradients")
     right("certify", *MODEL, *SMALL, "--out", folder / "plain")
+    right("certify", *TRAINED, *SMALL, *SOFT, "--out", folder / "soft")
     return folder
 
 
@@ -338,6 +341,41 @@ def test_gaussian_from_a_gradient_run_is_that_of_a_plain_run(runs: Path) -> None
     assert again["acr"] == plain["acr"]
 
 
+def test_soft_from_a_trained_model(runs: Path) -> None:
+    """Scores of logistic regression on the bundled digits; the votes of the same samples stand beside them."""
+    rows = right("table", runs / "soft", "--json").rows()
+    assert list(rows) == ["soft@gaussian-soft", "soft@gaussian"]
+    assert all(float(row["acr"]) > 0.05 for row in rows.values())  # type: ignore[arg-type]
+    with RunStore.open(runs / "soft") as store:
+        methods = {b.method for point in store.points() if point.bounds for b in point.bounds.quantities.values()}
+    assert methods == {"betting on the mean score"}
+
+
+def test_soft_recertified(runs: Path, tmp_path: Path) -> None:
+    full = right("recertify", runs / "soft", "--json").rows()
+    assert full == right("table", runs / "soft", "--json").rows()
+    easier = right("recertify", runs / "soft", "--alpha", 0.05, "--json").rows()
+    assert easier["soft@gaussian-soft"]["acr"] > full["soft@gaussian-soft"]["acr"]  # type: ignore[operator]
+    fresh = right("certify", *TRAINED, *SMALL, *SOFT, "--alpha", 0.05, "--out", tmp_path / "soft", "--json").rows()
+    assert fresh["soft@gaussian-soft"]["acr"] == easier["soft@gaussian-soft"]["acr"]
+    bernstein = right("recertify", runs / "soft", "--certificate", "gaussian-soft-bernstein", "--json").rows()["soft"]
+    assert bernstein["acr"] < full["soft@gaussian-soft"]["acr"]  # type: ignore[operator]
+
+
+def test_soft_run_resumed(runs: Path, tmp_path: Path) -> None:
+    """Stopped after the first inputs, gone on with by the command line: the very same run."""
+    certificate = "gaussian-soft,gaussian"
+    job = Job(task="certify", model="sample_models:logistic_digits", data="digits", sigma=0.25, n0=20, n=1000,
+              alpha=0.001, max_inputs=5, seed=1, batch=64, certificate=certificate)  # fmt: skip
+    stop = threading.Event()
+    with prepare(job, tmp_path / "soft") as run, pytest.raises(InterruptedRunError):
+        run_study(run.study, run.indices, run.store, stop=stop, on_shard=lambda _: stop.set())
+    with RunStore.open(tmp_path / "soft") as store:
+        assert 0 < len(store.points()) < 5
+    resumed = right("certify", "--resume", tmp_path / "soft", "--json").rows()
+    assert resumed == right("table", runs / "soft", "--json").rows()
+
+
 # What is refused, how, and that nothing is left behind.
 
 BAD = [
@@ -357,6 +395,13 @@ BAD = [
     (("certify", "--resume", "RUNS/pairs", "--best-of"), 2, "leave --best-of out"),
     (("certify", *MODEL, *SMALL, "--certificate", "dipole", "--out", "RUNS/pairs"), 5, "parameters.certificate"),
     (("certify", *MODEL, *SMALL, *PAIRS, "--best-of", "--out", "RUNS/pairs"), 5, "best-of(dipole,gaussian)"),
+    (("certify", *MODEL, "--certificate", "gaussian-soft", "--certificate", "dipole"), 2, "cannot share their samples"),
+    (("certify", *MODEL, *SOFT, "--best-of"), 2, "they speak of two classifiers"),
+    (("certify", *MODEL, "--certificate", "gaussian-soft", "--n", 12), 2, "use n ≥ 13"),
+    (("certify", "--model", "sample_models:darkness", "--num-classes", 10, "--data", "digits", "--sigma", 0.1,
+      "--certificate", "gaussian-soft"), 4, "gives only votes; use a model that answers with logits"),
+    (("recertify", "RUNS/plain", "--certificate", "gaussian-soft"), 5, "holds votes, but gaussian-soft is"),
+    (("recertify", "RUNS/soft", "--n", 500), 2, "use one of 1000"),
     (("recertify", "RUNS/plain", "--certificate", "dipole"), 5, "smoothcert certify --certificate dipole"),
     (("recertify", "RUNS/plain", "--certificate", "second-order"), 5, "smoothcert certify --certificate second-order"),
     (("recertify", "RUNS/gradients", "--certificate", "dipole"), 5, "holds gradients, but dipole is"),
