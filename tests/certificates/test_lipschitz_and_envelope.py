@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert.certificates.envelope import envelope_radius, envelope_two_class_radius
+from smoothcert.certificates.envelope import envelope_radius
 from smoothcert.certificates.lipschitz import lipschitz_radius
 from smoothcert.records import LipschitzSigma
 
@@ -23,17 +23,6 @@ def test_the_tight_radius_is_never_smaller(
     tight = float(envelope_radius(p_a, sigma=floor * ratio, dimension=dimension, envelope=envelope))
     loose = float(lipschitz_radius(p_a, sigma_min=floor, lipschitz=slope, dimension=dimension, num_classes=classes))
     assert loose <= tight * (1 + 1e-9) + 1e-12
-
-
-@settings(max_examples=40)
-@given(st.floats(0.1, 0.999), st.floats(1e-4, 0.5), DIMENSION, SLOPE, st.floats(1, 3))
-def test_the_tight_two_class_radius_is_never_smaller(
-    p_a: float, p_b: float, dimension: int, slope: float, ratio: float
-) -> None:
-    envelope = LipschitzSigma(constant=slope, floor=0.5)
-    tight = float(envelope_two_class_radius(p_a, p_b, sigma=0.5 * ratio, dimension=dimension, envelope=envelope))
-    loose = float(lipschitz_radius(p_a, p_b, sigma_min=0.5, lipschitz=slope, dimension=dimension, num_classes=10))
-    assert loose <= tight * (1 + 1e-6) + 1e-9
 
 
 def test_the_papers_settings_side_by_side() -> None:
