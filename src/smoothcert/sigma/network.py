@@ -40,6 +40,7 @@ class SigmaNetwork:
     floor: float
     most: float | None = None
     _norms: tuple[float, ...] = field(init=False, repr=False)
+    _lengths: tuple[tuple[float, float], ...] = field(init=False, repr=False)
     _digest: str = field(init=False, repr=False)
 
     kind: ClassVar[str] = "network"
@@ -50,6 +51,8 @@ class SigmaNetwork:
         object.__setattr__(self, "biases", tuple(_frozen(bias) for bias in self.biases))
         self._check_layers()
         object.__setattr__(self, "_norms", tuple(spectral_norm_up(weight) for weight in self.weights))
+        lengths = ((_length(weight), _length(bias)) for weight, bias in zip(self.weights, self.biases, strict=True))
+        object.__setattr__(self, "_lengths", tuple(lengths))
         object.__setattr__(self, "_digest", self._computed_digest())
 
     @property
@@ -125,8 +128,8 @@ class SigmaNetwork:
     def _sigma(self, row: FloatArray) -> float:
         hidden, error = row, 0.0
         with np.errstate(over="ignore", invalid="ignore"):
-            for weight, bias, norm in zip(self.weights, self.biases, self._norms, strict=True):
-                error = norm * error + _rounding_of_layer(weight, bias, hidden)
+            for weight, bias, norm, lengths in zip(self.weights, self.biases, self._norms, self._lengths, strict=True):
+                error = norm * error + _rounding_of_layer(hidden, weight_length=lengths[0], bias_length=lengths[1])
                 hidden = np.maximum((weight * hidden).sum(axis=1) + bias, 0.0)
         sigma = self.floor + float(hidden[0])
         if self.most is not None and sigma > self.most:
@@ -212,11 +215,11 @@ def _length(array: FloatArray) -> float:
     return float(np.linalg.norm(array))
 
 
-def _rounding_of_layer(weight: FloatArray, bias: FloatArray, hidden: FloatArray) -> float:
+def _rounding_of_layer(hidden: FloatArray, *, weight_length: float, bias_length: float) -> float:
     """A bound on the length of the error of one layer, as numpy adds: runs of 128 in eight sums each, then a tree."""
     terms = len(hidden)
     depth = 2.0 + min(terms, 26.0 + math.log2(max(terms / 128.0, 1.0)))
-    return 1.01 * depth * _UNIT * (_length(weight) * _length(hidden) + _length(bias))
+    return 1.01 * depth * _UNIT * (weight_length * _length(hidden) + bias_length)
 
 
 def _frozen(array: NDArray[Any]) -> FloatArray:
