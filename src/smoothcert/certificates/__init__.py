@@ -11,6 +11,12 @@ import numpy as np
 
 from smoothcert.certificates.base import Certificate
 from smoothcert.certificates.dipole import DIPOLE, dipole_multi_class_radius, dipole_radius
+from smoothcert.certificates.envelope import (
+    ENVELOPE,
+    envelope_radius,
+    envelope_two_class_radius,
+    worst_case_probability,
+)
 from smoothcert.certificates.gaussian import GAUSSIAN, GAUSSIAN_SOFT, gaussian_radius, gaussian_two_class_radius
 from smoothcert.certificates.historical import (
     HISTORICAL,
@@ -29,7 +35,7 @@ from smoothcert.certificates.second_order import (
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity, Smoothing
 
-_ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *GAUSSIAN_SOFT, *HISTORICAL, *LIPSCHITZ)
+_ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *GAUSSIAN_SOFT, *ENVELOPE, *LIPSCHITZ, *HISTORICAL)
 
 CERTIFICATES: Mapping[str, Certificate] = {certificate.name: certificate for certificate in _ALL}
 
@@ -48,6 +54,8 @@ __all__ = [
     "Portfolio",
     "dipole_multi_class_radius",
     "dipole_radius",
+    "envelope_radius",
+    "envelope_two_class_radius",
     "gaussian_radius",
     "gaussian_two_class_radius",
     "get_certificate",
@@ -61,6 +69,7 @@ __all__ = [
     "renyi_radius",
     "second_order_multi_class_radius",
     "second_order_radius",
+    "worst_case_probability",
 ]
 
 

@@ -1,17 +1,18 @@
 """A σ that varies with the input: the tight ℓ2 radius for every σ-function with a proven envelope.
 
-Súkeník, Kuvshinov and Günnemann (2022), Theorems 2, 3, 6 and 7, here for any envelope, any dimension, and with a bound on
-the other classes. Let σ₀ = σ(x₀), and let x₁ at distance a use σ₁. By the Neyman-Pearson lemma the worst region for a
-class of probability p at x₀ is a ball (σ₁ < σ₀), the outside of a ball (σ₁ > σ₀) or a half-space (σ₁ = σ₀), centred on
-the line through x₀ and x₁. With D = |σ₀² - σ₁²| its centre is at distance σ₀ a/D from x₀ in units of σ₀, and σ₁ a/D from
-x₁ in units of σ₁. Its boundary crosses the line between the points at x₀ + b. ξ(a, σ₁; p) is its probability at x₁.
+Súkeník, Kuvshinov and Günnemann (2022), Theorems 2, 3, 6 and 7, here for any envelope, any dimension, and with a bound
+on the other classes. Let σ₀ = σ(x₀), and let x₁ at distance a use σ₁. By the Neyman-Pearson lemma the worst region for
+a class of probability p at x₀ is a ball (σ₁ < σ₀), the outside of a ball (σ₁ > σ₀) or a half-space (σ₁ = σ₀), centred
+on the line through x₀ and x₁. With D = |σ₀² - σ₁²| its centre is at distance σ₀ a/D from x₀ in units of σ₀, and σ₁ a/D
+from x₁ in units of σ₁. Its boundary crosses the line between the points at x₀ + b. ξ(a, σ₁; p) is its probability at
+x₁.
 
-The region shrinks onto the half-space as σ₁ → σ₀, and the representation by b loses nothing on the way. Base classifiers
+The region becomes the half-space as σ₁ → σ₀, and the representation by b loses nothing on the way. Base classifiers
 with values in [0, 1] (soft votes) are covered: the lemma holds for randomised tests.
 
-A radius is found by root finding and then proved at the point returned: a region with *at least* the allowed probability
-at x₀ (with room for the error of evaluation) is seen to have less than ½ at x₁. By Theorem 6 and because ξ grows with a,
-this covers all smaller distances and everything between the ends of the envelope.
+A radius is found by root finding and then proved at the point returned: a region with *at least* the allowed
+probability at x₀ (with room for the error of evaluation) is seen to have less than ½ at x₁. By Theorem 6 and because ξ
+grows with a, this covers all smaller distances and everything between the ends of the envelope.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from smoothcert.certificates.positive import only_positive
 from smoothcert.errors import InputError
 from smoothcert.numerics.ball import RELATIVE_ERROR, ball_tails, solve_boundary
 from smoothcert.numerics.normal import one_minus_up
-from smoothcert.numerics.roots import step_down_until
+from smoothcert.numerics.roots import step_down_each_until
 from smoothcert.records import ConstantSigma, Envelope, FloatArray, Norm, Proof, Quantity, Smoothing
 
 _ROOM = 3.0 * RELATIVE_ERROR
@@ -38,20 +39,26 @@ _STEP_BACK = 1e-10
 """First step down from a root, in units of σ₀: what the room costs."""
 _MOST_STEPS = 60
 _CONVERGED = 1e-13
+_NO_LEAD = 1e-11
+"""A lead, in standard deviations, that is as good as 0: the room for errors is larger."""
 _CELLS = 16
 """Into how many intervals an envelope is cut where its inside has to be looked at."""
 _MONOTONE_POINTS = 33
+_SMALLEST_RATIO = 1e-100
+"""σ₁/σ₀ below which we do not look."""
+_LARGEST_RATIO = 1e8
+"""σ₁/σ₀ beyond which nothing is ever certified: nearly all of N(x₁, σ₁²I) lies outside of what holds x₀'s mass."""
 _LOG_HALF = float(np.log(0.5))
 
 
 def worst_case_probability(
     p_a: ArrayLike, *, sigma: ArrayLike, other_sigma: ArrayLike, distance: ArrayLike, dimension: ArrayLike
 ) -> FloatArray:
-    """ξ(a, σ₁): the largest probability that any class but A can have at a point x₁, given P₀(A) = p_a at x₀ (Theorem 3).
+    """ξ(a, σ₁): the largest probability that any class but A can have at x₁, given P₀(A) = p_a at x₀ (Theorem 3).
 
-    p_a in (0, 1); sigma, other_sigma: the levels at x₀ and x₁, > 0; distance a ≥ 0; dimension N ≥ 1; shapes broadcast. x₁
-    is certified where this is below ½. For looking at, not rounded to a side: the relative error is about 1e-11. NaN where
-    an argument is out of range.
+    p_a in (0, 1); sigma, other_sigma: the levels at x₀ and x₁, > 0; distance a ≥ 0; dimension N ≥ 1; shapes broadcast.
+    x₁ is certified where this is below ½. For looking at, not rounded to a side: the relative error is about 1e-11. NaN
+    where an argument is out of range.
     """
     given = np.broadcast_arrays(
         *(np.asarray(v, dtype=np.float64) for v in (p_a, sigma, other_sigma, distance, dimension))
@@ -70,9 +77,10 @@ def worst_case_probability(
 def envelope_radius(p_a: ArrayLike, *, sigma: ArrayLike, dimension: int, envelope: Envelope) -> FloatArray:
     """The largest R such that every x₁ closer than R is certified, whatever σ(x₁) the envelope allows (Theorem 7).
 
-    p_a: lower bounds on the probability (or mean score) of the class at x₀, in [0, 1); sigma: σ(x₀) > 0; shapes broadcast.
-    dimension: of an input, from 1 on. Cohen's σΦ⁻¹(p_a) where the envelope is constant, and never more than that. Rounded
-    down, by about 1e-10 σ; 0 where p_a ≤ ½, where the envelope has no room at all, or where an argument is out of range.
+    p_a: lower bounds on the probability (or mean score) of the class at x₀, in [0, 1); sigma: σ(x₀) > 0; shapes
+    broadcast. dimension: of an input, from 1 on. Cohen's σΦ⁻¹(p_a) where the envelope is constant, and never more than
+    that. Rounded down, by about 1e-10 σ; 0 where p_a ≤ ½, where σ may jump too far at once, or where an argument is out
+    of range.
     """
     return _radius(p_a, None, sigma=sigma, dimension=dimension, envelope=envelope)
 
@@ -82,11 +90,11 @@ def envelope_two_class_radius(
 ) -> FloatArray:
     """The same with a separate bound p_b on every other class: R = sup{a : ξ(a,σ₁;1-p_a) + ξ(a,σ₁;p_b) < 1 for all σ₁}.
 
-    p_a lower, p_b upper bounds that hold at once; p_b is replaced by 1 - p_a where that is smaller. ξ is not monotone in
-    σ₁ below ½, so the ends of the envelope do not suffice: each ξ, being the largest of functions of log σ₁ whose second
-    derivative is at least -(2N+1), lies below its chord plus a parabola on every interval, and that is what is shown to
-    stay below 1. Never below the radius for q = (1+p_a-p_b)/2 by Theorem 7, nor that for p_a alone. Cohen's two-class
-    radius where the envelope is constant. Rounded down; 0 where nothing is certified.
+    p_a lower, p_b upper bounds that hold at once; p_b is replaced by 1 - p_a where that is smaller. ξ is not monotone
+    in σ₁ below ½, so the ends of the envelope do not suffice: each ξ, being the largest of functions of log σ₁ whose
+    second derivative is at least -(2N+1), lies below its chord plus a parabola on every interval, and that is what is
+    shown to stay below 1. Never below the radius for q = (1+p_a-p_b)/2 by Theorem 7, nor that for p_a alone. Cohen's
+    two-class radius where the envelope is constant. Rounded down; 0 where nothing is certified.
     """
     return _radius(p_a, p_b, sigma=sigma, dimension=dimension, envelope=envelope)
 
@@ -124,7 +132,7 @@ def _varying(
     radius = np.zeros(p_a.size)
     some = np.flatnonzero(middle < 0.5)
     points = _Points(n[some], sigma[some], np.log(middle[some]))
-    radius[some] = _reach(_OneBound(points, envelope), np.minimum(most[some], _half_space(middle[some], sigma[some])))
+    radius[some] = _reach(_OneBound(points, envelope), np.minimum(most[some], _half_space_boundary(points)))
     two = np.flatnonzero(separate)
     if two.size:
         mine = _Points(n[two], sigma[two], np.log(implied[two]))
@@ -132,10 +140,6 @@ def _varying(
         radius[two] = np.maximum(radius[two], _reach(_TwoBounds(mine, theirs, envelope), most[two]))
     _check_envelope(envelope, sigma, radius)
     return radius
-
-
-def _half_space(tail: FloatArray, sigma: FloatArray) -> FloatArray:
-    return -special.ndtri(tail) * sigma * (1.0 + 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ class _Worst:
         """-Φ⁻¹(ξ): how far the point is from being lost, in standard deviations; linear in a for a half-space."""
         less = self.log_chance < _LOG_HALF
         tail = special.ndtri_exp(np.where(less, self.log_chance, self.log_rest))
-        return np.where(less, -tail, tail)
+        lead: FloatArray = np.where(less, -tail, tail)
+        return lead
 
 
 class _Shape(Protocol):
@@ -186,7 +191,8 @@ class _HalfSpace:
     """σ₁ = σ₀."""
 
     def holds(self, s0: FloatArray, s1: FloatArray) -> NDArray[np.bool_]:
-        return s1 == s0
+        same: NDArray[np.bool_] = s1 == s0
+        return same
 
     def worst(self, points: _Points, a: FloatArray, s1: FloatArray, start: FloatArray | None) -> _Worst:
         return self.at(points, a, s1, _half_space_boundary(points))
@@ -196,7 +202,8 @@ class _HalfSpace:
         return _Worst(b, special.log_ndtr(z), special.log_ndtr(-z))
 
     def chance_at_x0(self, points: _Points, a: FloatArray, s1: FloatArray, b: FloatArray) -> FloatArray:
-        return special.log_ndtr(-b / points.sigma)
+        chance: FloatArray = special.log_ndtr(-b / points.sigma)
+        return chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,52 +258,63 @@ def _worst(points: _Points, a: FloatArray, s1: FloatArray, start: FloatArray | N
     return _Worst(*found)
 
 
-def _chance_up(points: _Points, a: FloatArray, s1: FloatArray, start: FloatArray) -> FloatArray:
+def _chance_up(points: _Points, a: FloatArray, s1: FloatArray, near: FloatArray) -> FloatArray:
     """An upper bound on log ξ(a, σ₁): the chance at x₁ of a region that was seen to have more than p at x₀.
 
-    The region is grown (its boundary b lowered) until that is seen. NaN where something is out of range.
+    near: boundaries close to that of the worst region. They are lowered, which makes the region larger, until its
+    chance at x₀ is seen to suffice. NaN where something is out of range.
     """
-    roomy = _Points(points.n, points.sigma, points.log_tail + _ROOM)
-    near = _worst(roomy, a, s1, start).boundary
     out = np.full(a.size, np.nan)
     for side in _SIDES:
         at = np.flatnonzero(side.holds(points.sigma, s1) & np.isfinite(near))
-        if not at.size:
-            continue
-        some, distance, level = points.take(at), a[at], s1[at]
-
-        def enough(
-            b: FloatArray, side: _Shape = side, some: _Points = some, distance: FloatArray = distance, level: FloatArray = level
-        ) -> NDArray[np.bool_]:
-            return side.chance_at_x0(some, distance, level, b) >= some.log_tail + RELATIVE_ERROR
-
-        b = step_down_until(near[at], enough, floor=-np.inf, step=1e-16 * some.sigma)
-        out[at] = side.at(some, distance, level, b).log_chance + RELATIVE_ERROR
+        if at.size:
+            out[at] = _chance_of_larger(side, points.take(at), a[at], s1[at], near[at])
     return out
 
 
-class _OneBound:
-    """One bound p on all that is not the class: x₁ is certified where ξ < ½ at both ends of the envelope (Theorem 6)."""
+def _chance_of_larger(side: _Shape, points: _Points, a: FloatArray, s1: FloatArray, near: FloatArray) -> FloatArray:
+    needed = points.log_tail + RELATIVE_ERROR
 
-    def __init__(self, points: _Points, envelope: Envelope) -> None:
+    def suffices(b: FloatArray, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return side.chance_at_x0(points.take(at), a[at], s1[at], b) >= needed[at]
+
+    b = step_down_each_until(near, suffices, floor=-np.inf, step=_ROOM * points.sigma)
+    return side.at(points, a, s1, b).log_chance + RELATIVE_ERROR
+
+
+class _OneEnd:
+    """One bound p on all that is not the class, and one end of the envelope: x₁ is certified where ξ < ½."""
+
+    def __init__(self, points: _Points, end: Callable[[FloatArray, FloatArray], FloatArray]) -> None:
         self.sigma = points.sigma
         self._points = points
-        self._envelope = envelope
-        self._boundary = _half_space_boundary(points)[None, :].repeat(2, axis=0)
+        self._end = end
+        self._boundary = _half_space_boundary(points)
 
     def lead(self, a: FloatArray, at: NDArray[np.intp]) -> FloatArray:
         points = self._points.take(at)
-        leads = []
-        for row, s1 in enumerate(_ends(self._envelope, points.sigma, a)):
-            worst = _worst(points, a, s1, self._boundary[row, at])
-            self._boundary[row, at] = worst.boundary
-            leads.append(worst.lead)
-        return np.minimum(*leads)
+        worst = _worst(points, a, self._end(points.sigma, a), self._boundary[at])
+        self._boundary[at] = worst.boundary
+        return worst.lead
 
-    def proved(self, a: FloatArray) -> NDArray[np.bool_]:
-        ends = _ends(self._envelope, self.sigma, a)
-        chances = [_chance_up(self._points, a, s1, self._boundary[row]) for row, s1 in enumerate(ends)]
-        return np.maximum(*chances) < _LOG_HALF  # NaN proves nothing: the comparison fails
+    def proved(self, a: FloatArray, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        self.lead(a, at)  # the boundary moves with the distance
+        # NaN proves nothing: the comparison fails.
+        return _chance_up(self._points.take(at), a, self._end(self.sigma[at], a), self._boundary[at]) < _LOG_HALF
+
+
+class _OneBound:
+    """One bound p on all that is not the class: both ends of the envelope must be certified (Theorem 6)."""
+
+    def __init__(self, points: _Points, envelope: Envelope) -> None:
+        self.sigma = points.sigma
+        self.ends = [_OneEnd(points, end) for end in _ends(envelope)]
+
+    def lead(self, a: FloatArray, at: NDArray[np.intp]) -> FloatArray:
+        return np.minimum(*(end.lead(a, at) for end in self.ends))
+
+    def proved(self, a: FloatArray, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        return np.logical_and(*(end.proved(a, at) for end in self.ends))
 
 
 class _TwoBounds:
@@ -309,9 +327,9 @@ class _TwoBounds:
         self._boundary = np.stack([_half_space_boundary(points) for points in self._both])[:, None, :].repeat(3, axis=1)
 
     def lead(self, a: FloatArray, at: NDArray[np.intp]) -> FloatArray:
-        """At the ends of the envelope and at σ₀, where the largest sum is nearly always; `proved` looks between them."""
+        """At the ends of the envelope and at σ₀, where the largest sum nearly always is; `proved` looks between."""
         sigma = self.sigma[at]
-        low, high = _ends(self._envelope, sigma, a)
+        low, high = (end(sigma, a) for end in _ends(self._envelope))
         least = np.full(a.size, np.inf)
         for row, s1 in enumerate((low, sigma, high)):
             total = np.zeros(a.size)
@@ -322,22 +340,26 @@ class _TwoBounds:
             least = np.minimum(least, 0.5 * total)
         return least
 
-    def proved(self, a: FloatArray) -> NDArray[np.bool_]:
-        low, high = _ends(self._envelope, self.sigma, a)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            width = np.log(high / low) / _CELLS
-        sums = []
-        for cell in range(_CELLS + 1):
-            s1 = high if cell == _CELLS else low * np.exp(cell * width)
-            row = 0 if cell < _CELLS // 2 else 2
-            chances = [
-                np.exp(_chance_up(points, a, s1, self._boundary[which, row])) for which, points in enumerate(self._both)
-            ]
-            sums.append(chances[0] + chances[1])
+    def proved(self, a: FloatArray, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        low, high = (end(self.sigma[at], a) for end in _ends(self._envelope))
+        width = np.log(high / low) / _CELLS
+        levels = low * np.exp(np.arange(_CELLS + 1)[:, None] * width)
+        levels[-1] = high
+        sums = self._largest_sums(at, np.broadcast_to(a, levels.shape), levels)
         # Each ξ is bent down by at most 2N+1 in log σ₁; a little more covers the rounding of `width`.
-        bend = 2.0 * (2.0 * self._both[0].n + 1.0) * np.square(width * (1.0 + 1e-9))
-        peaks = [_peak(one, following, bend) for one, following in zip(sums, sums[1:], strict=False)]
-        return np.max(peaks, axis=0) < 1.0 - RELATIVE_ERROR
+        bend = 2.0 * (2.0 * self._both[0].n[at] + 1.0) * np.square(width * (1.0 + 1e-9))
+        proved: NDArray[np.bool_] = np.max(_peak(sums[:-1], sums[1:], bend), axis=0) < 1.0 - RELATIVE_ERROR
+        return proved
+
+    def _largest_sums(self, at: NDArray[np.intp], a: FloatArray, levels: FloatArray) -> FloatArray:
+        """Upper bounds on ξ(·; p) + ξ(·; p_b). at: (m,), a and levels: (rows, m)."""
+        everywhere = np.tile(at, len(levels))
+        total = np.zeros(levels.size)
+        for points in self._both:
+            several = points.take(everywhere)
+            near = _worst(several, a.ravel(), levels.ravel(), None).boundary
+            total += np.exp(_chance_up(several, a.ravel(), levels.ravel(), near))
+        return total.reshape(levels.shape)
 
 
 def _peak(left: FloatArray, right: FloatArray, bend: FloatArray) -> FloatArray:
@@ -352,15 +374,22 @@ def _peak(left: FloatArray, right: FloatArray, bend: FloatArray) -> FloatArray:
 
 
 def _half_space_boundary(points: _Points) -> FloatArray:
-    return -special.ndtri_exp(points.log_tail) * points.sigma
+    boundary: FloatArray = -special.ndtri_exp(points.log_tail) * points.sigma
+    return boundary
 
 
-def _ends(envelope: Envelope, sigma: FloatArray, a: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """σ at the two ends of the envelope; NaN, which certifies nothing, where it is not positive and finite."""
-    low = np.asarray(envelope.low(sigma, a), dtype=np.float64)
-    high = np.asarray(envelope.high(sigma, a), dtype=np.float64)
-    low = np.where((low > 0) & (low <= sigma), low, np.nan)
-    return low, np.where(np.isfinite(high) & (high >= sigma), high, np.nan)
+def _ends(envelope: Envelope) -> tuple[Callable[[FloatArray, FloatArray], FloatArray], ...]:
+    """The two ends of an envelope; NaN, which certifies nothing, where they are not positive and finite."""
+
+    def low(sigma: FloatArray, a: FloatArray) -> FloatArray:
+        level = np.asarray(envelope.low(sigma, a), dtype=np.float64)
+        return np.where((level >= _SMALLEST_RATIO * sigma) & (level <= sigma), level, np.nan)
+
+    def high(sigma: FloatArray, a: FloatArray) -> FloatArray:
+        level = np.asarray(envelope.high(sigma, a), dtype=np.float64)
+        return np.where((level >= sigma) & (level <= _LARGEST_RATIO * sigma), level, np.nan)
+
+    return low, high
 
 
 class _Problem(Protocol):
@@ -371,14 +400,14 @@ class _Problem(Protocol):
     def lead(self, a: FloatArray, at: NDArray[np.intp], /) -> FloatArray:
         """A decreasing function of the distance that is positive where it is certified, for the elements `at`."""
 
-    def proved(self, a: FloatArray, /) -> NDArray[np.bool_]:
-        """Whether the distance is certified, beyond doubt by the error of evaluation; for all elements."""
+    def proved(self, a: FloatArray, at: NDArray[np.intp], /) -> NDArray[np.bool_]:
+        """Whether the distance is certified, beyond doubt by the error of evaluation."""
 
 
 def _reach(problem: _Problem, most: FloatArray) -> FloatArray:
     """The largest distance up to `most` that is proved to be certified."""
     near = _root(problem, most)
-    return step_down_until(near, problem.proved, floor=0.0, step=_STEP_BACK * problem.sigma)
+    return step_down_each_until(near, problem.proved, floor=0.0, step=_STEP_BACK * problem.sigma)
 
 
 def _root(problem: _Problem, most: FloatArray) -> FloatArray:
@@ -402,8 +431,9 @@ def _root(problem: _Problem, most: FloatArray) -> FloatArray:
         x1, f1 = x, f
         root[at] = x
         width = np.abs(x2 - x1)
-        going = (f1 != 0) & (width > _CONVERGED * (np.abs(x) + problem.sigma[at]))
-        at, x1, f1, x2, f2, x3, f3, width = (v[going] for v in (at, x1, f1, x2, f2, x3, f3, width))
+        going = (np.abs(f1) > _NO_LEAD) & (width > _CONVERGED * (np.abs(x) + problem.sigma[at]))
+        at = at[going]
+        x1, f1, x2, f2, x3, f3, width = (v[going] for v in (x1, f1, x2, f2, x3, f3, width))
         fraction = _next_fraction(x1, f1, x2, f2, x3, f3, _CONVERGED * (np.abs(x1) + problem.sigma[at]) / width)
     return root
 
@@ -433,8 +463,8 @@ def _check_envelope(envelope: Envelope, sigma: FloatArray, radius: FloatArray) -
     monotone = (np.diff(low, axis=0) <= rounding).all() and (np.diff(high, axis=0) >= -rounding).all()
     if not monotone or not ((low <= sigma).all() and (high >= sigma).all()):
         raise InputError(
-            f"the envelope {dict(envelope.to_json())} is not one: its lower end must fall and its upper end must grow with "
-            "the distance, and both must enclose sigma"
+            f"the envelope {dict(envelope.to_json())} is not one: its lower end must fall and its upper end must grow "
+            "with the distance, and both must enclose sigma"
         )
 
 
@@ -465,4 +495,9 @@ _TWO = (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER)
 ENVELOPE = (
     EnvelopeCertificate("envelope", _TOP, (Proof.TOP,), envelope_radius),
     EnvelopeCertificate("envelope-two-class", _TWO, (Proof.TOP, Proof.RUNNER_UP), envelope_two_class_radius),
+    # The same for the mean score instead of the majority of votes.
+    EnvelopeCertificate("envelope-soft", _TOP, (Proof.SCORE_TOP,), envelope_radius),
+    EnvelopeCertificate(
+        "envelope-soft-two-class", _TWO, (Proof.SCORE_TOP, Proof.SCORE_OTHER), envelope_two_class_radius
+    ),
 )

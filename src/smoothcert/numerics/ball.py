@@ -1,10 +1,10 @@
 """Probability of a ball in N dimensions under an isotropic Gaussian, and its inverse.
 
 Everything is in units of the standard deviation. A ball is given by the distance κ ≥ 0 of its centre from the mean of
-the Gaussian, and by its boundary τ = κ - R: the signed distance from the mean to the nearest point of the ball, negative
-where the mean lies inside. As κ → ∞ the ball becomes the half-space beyond τ, and nothing here loses digits on the way.
-In the language of the noncentral chi-square law with N degrees of freedom and noncentrality κ², the ball is the event
-that the variable is at most x = (κ-τ)².
+the Gaussian, and by its boundary τ = κ - R: the signed distance from the mean to the nearest point of the ball,
+negative where the mean lies inside. As κ → ∞ the ball becomes the half-space beyond τ, and nothing here loses digits on
+the way. In the language of the noncentral chi-square law with N degrees of freedom and noncentrality κ², the ball is
+the event that the variable is at most x = (κ-τ)².
 
 Method. With the cumulant function K(s) = κ² s/(1-2s) - (N/2) log(1-2s), either tail is
 (1/2πi) ∫ exp(K(s) - s x) ds/|s| along a line through a point c < 0 (inside) or 0 < c < ½ (outside). The line is bent
@@ -33,16 +33,19 @@ from smoothcert.records import FloatArray
 RELATIVE_ERROR = 1e-11
 """More than the relative error of any tail from here, down to 1e-300."""
 
-_DECAY = 38.0
+_DECAY = 35.0
 """Natural logarithm of what is neglected, relative to the whole."""
 _POLE_DISTANCE = 1.0
 """How near the parabola may pass by the pole, in standard deviations of the integrand."""
-_CELLS = 1 << 18
+_CELLS = 1 << 14
 """Nodes of all elements worked on at once: what stays in a core's cache."""
 _MOST_STEPS = 200
-_CONVERGED = 4e-15
+_CONVERGED = 1e-7
+"""Newton's method squares the error: after a step this small the boundary is exact."""
 _RESOLUTION = 2.3e-16
 _LONGEST_STEP = 5.0
+_LEAST_SQUARE = 1e-250
+"""A ball whose squared radius is below this is taken for empty: its volume is nothing for every N."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +82,17 @@ def ball_tails(*, dimension: ArrayLike, centre: ArrayLike, boundary: ArrayLike) 
     """`ball_probability` in logarithms, with the density."""
     given = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (dimension, centre, boundary)))
     n, kappa, tau = given
-    return _tails(n, np.square(kappa), np.square(kappa - tau), tau * (2.0 * kappa - tau), where=tau <= kappa)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.square(kappa), np.square(kappa - tau), tau * (2.0 * kappa - tau)
+    return _tails(n, *squares, where=tau <= kappa)
 
 
 def boundary_of_inside(probability: ArrayLike, *, dimension: ArrayLike, centre: ArrayLike) -> FloatArray:
     """The boundary τ of the ball around κ that holds this probability, in (0, 1). Decreases with the probability.
 
     Shapes broadcast. Not rounded to a side; good to about 1e-14 of a standard deviation, or of the radius where that is
-    smaller, as far as a float next to κ can tell: a ball with a radius below 1e-16 κ has no boundary of its own. NaN out
-    of range.
+    smaller, as far as a float next to κ can tell: a ball with a radius below 1e-16 κ has no boundary of its own. NaN
+    out of range.
     """
     return _boundary(probability, dimension=dimension, centre=centre, inside=True)
 
@@ -104,12 +109,14 @@ def _tails(
     flat = [np.ravel(v) for v in np.broadcast_arrays(n, lam, x, gap)]
     valid = np.isfinite(flat[0]) & (flat[0] >= 1) & np.isfinite(flat[1]) & (flat[1] >= 0)
     valid &= np.isfinite(flat[2]) & np.isfinite(flat[3]) & np.ravel(np.broadcast_to(where, x.shape))
-    some = valid & (flat[2] > 0)
+    some = valid & (flat[2] > _LEAST_SQUARE)
     found = np.full((3, flat[0].size), np.nan)
     found[:, valid] = np.array([[-np.inf], [0.0], [-np.inf]])  # a ball without an inside
     places = np.flatnonzero(some)
     if places.size:
-        found[:, places] = _in_pieces(*(v[places] for v in flat))
+        # What overflows on the way comes out as NaN, and NaN proves nothing.
+        with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+            found[:, places] = _in_pieces(*(v[places] for v in flat))
     return BallTails(*(row.reshape(x.shape) for row in found))
 
 
@@ -155,7 +162,7 @@ class _Parabola:
     def through_saddle(
         cls, n: FloatArray, lam: FloatArray, x: FloatArray, gap: FloatArray, *, lower: NDArray[np.bool_]
     ) -> _Parabola:
-        """c solves K'(c) = x, in a form that neither cancels near c = 0 nor for small x; but keeps clear of the pole."""
+        """c solves K'(c) = x, in a form that cancels neither near c = 0 nor for small x; but it keeps off the pole."""
         root = np.sqrt(n * n + 4.0 * x * lam)
         saddle = (-gap - n) / (2.0 * x * (1.0 + 2.0 * lam / (n + root)))
         spread = np.sqrt(x + 3.0 * lam + n)
@@ -191,14 +198,18 @@ class _Parabola:
                 + pull * square * (3.0 + square) / np.square(1.0 + square)
             )
             reach = reach * np.sqrt(np.maximum(_DECAY / fallen, 1.0))
-        return step, np.ceil(1.02 * reach / step).astype(np.int64)
+        count = np.ceil(1.02 * reach / step)
+        fine = np.isfinite(count) & (count >= 1)
+        return np.where(fine, step, np.nan), np.where(fine, count, 1.0).astype(np.int64)
 
     def _growth(self, stiffness: FloatArray, pull: FloatArray, y: FloatArray) -> FloatArray:
         """By how much the exponent is larger at w = -iy than at w = 0."""
-        scaled = np.square(1.0 + y)
-        return 0.5 * (
-            pull * (1.0 / scaled - 1.0) + stiffness * (scaled - 1.0) - 2.0 * self.n * np.log1p(y)
+        u = y * (2.0 + y)
+        # stiffness - pull, without cancellation where c is small and both are large.
+        tilt = np.where(
+            np.abs(self.c) > 0.5, stiffness - pull, (-self.gap - 4.0 * self.c * (1.0 - self.c) * self.x) / self.g
         )
+        return 0.5 * (tilt * u + pull * u * u / (1.0 + u) - 2.0 * self.n * np.log1p(y))
 
     def integrate(self, step: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
         """log of the tail and log of the density, from the nodes w = 0, h, …, count·h; the other half is conjugate."""
@@ -247,9 +258,12 @@ def _boundary(probability: ArrayLike, *, dimension: ArrayLike, centre: ArrayLike
     p, n, kappa = (np.ravel(v) for v in given)
     valid = (p > 0) & (p < 1) & (n >= 1) & np.isfinite(n) & (kappa >= 0) & np.isfinite(kappa)
     out = np.full(p.size, np.nan)
-    places = np.flatnonzero(valid)
-    if places.size:
-        out[places] = solve_boundary(np.log(p[places]), n[places], kappa[places], inside=inside)
+    for wanted in (inside, not inside):
+        # The smaller of the two tails says more exactly where the boundary is.
+        at = np.flatnonzero(valid & ((p <= 0.5) == (wanted == inside)))
+        if at.size:
+            log_tail = np.log(p[at]) if wanted == inside else np.log1p(-p[at])
+            out[at] = solve_boundary(log_tail, n[at], kappa[at], inside=wanted)
     return out.reshape(given[0].shape)
 
 
@@ -277,30 +291,34 @@ def solve_boundary(
         log_tail = tails.log_inside if inside else tails.log_outside
         excess = log_tail - log_probability[active]
         # d log(tail)/dτ = ∓ 2(κ-τ) density/tail: the inside shrinks as τ grows, the outside grows.
-        slope = (-2.0 if inside else 2.0) * (k - t) * np.exp(tails.log_density - log_tail)
+        with np.errstate(over="ignore", invalid="ignore"):
+            slope = (-2.0 if inside else 2.0) * (k - t) * np.exp(tails.log_density - log_tail)
         too_low = (excess > 0) if inside else (excess < 0)
         low[active] = np.where(too_low, np.maximum(t, low[active]), low[active])
         high[active] = np.where(too_low, high[active], np.minimum(t, high[active]))
-        following = _kept_inside(_newton(t, k - t, excess, slope), t, low[active], high[active])
+        small = (k - t < 1.0) & inside
+        following = _kept_inside(_newton(t, k - t, excess, slope, small=small), t, low[active], high[active])
         moved = np.abs(following - t)
         tau[active] = following
         # Relative to the size of the ball where that is small, but never below what a boundary can tell apart.
-        size = np.minimum(1.0 + np.abs(following), k - following)
+        size = np.minimum(1.0, k - following)
         active = active[moved > np.maximum(_CONVERGED * size, _RESOLUTION * np.abs(following))]
         if not active.size:
             break
     return tau
 
 
-def _newton(tau: FloatArray, radius: FloatArray, excess: FloatArray, slope: FloatArray) -> FloatArray:
-    """One step, in the boundary, or in the logarithm of the radius where the ball is small and its chance a power of it.
+def _newton(
+    tau: FloatArray, radius: FloatArray, excess: FloatArray, slope: FloatArray, *, small: NDArray[np.bool_]
+) -> FloatArray:
+    """One step, in the boundary, or in the logarithm of the radius for the inside of a small ball, a power of it.
 
     The chance changes within a few units of τ whatever N and κ are, so a longer step comes from a flat spot.
     """
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         step = np.clip(excess / slope, -_LONGEST_STEP, _LONGEST_STEP)
-        growth = np.clip(excess / (radius * slope), -40.0, 40.0)
-        proposed = np.where(radius < 1.0, tau - radius * np.expm1(growth), tau - step)
+        growth = np.clip(excess / (radius * slope), -40.0, 2.0)
+        proposed = np.where(small, tau - radius * np.expm1(growth), tau - step)
     return np.where(np.isfinite(proposed), proposed, tau)
 
 
@@ -322,4 +340,5 @@ def _first_guess(log_probability: FloatArray, n: FloatArray, kappa: FloatArray, 
     x = mean * root**3
     # κ - sqrt(x) without cancellation: (κ² - x)/(κ + sqrt(x)), and κ² - x = -N - mean (root³ - 1).
     rise = (root - 1.0) * (root * root + root + 1.0)
-    return (-n - mean * rise) / (kappa + np.sqrt(x))
+    guess: FloatArray = (-n - mean * rise) / (kappa + np.sqrt(x))
+    return guess

@@ -66,3 +66,22 @@ def step_down_until(
         step = 2.0 * step
         lowered = np.where(settled, lowered, np.maximum(x - step, floor))
     return np.where(settled, lowered, floor)
+
+
+def step_down_each_until(
+    x: FloatArray, holds: Callable[[FloatArray, NDArray[np.intp]], NDArray[np.bool_]], *, floor: float, step: FloatArray
+) -> FloatArray:
+    """The same for a condition that is costly to look at: only those that have not settled are looked at again.
+
+    x, step: (m,). holds: (points, which of the m they are) → bools.
+    """
+    lowered = np.maximum(x - step, floor)
+    at = np.arange(x.size)
+    for _ in range(_MAX_DOUBLINGS):
+        at = at[~((lowered[at] <= floor) | holds(lowered[at], at))]
+        if not at.size:
+            return lowered
+        step = 2.0 * step
+        lowered[at] = np.maximum(x[at] - step[at], floor)
+    lowered[at] = floor
+    return lowered
