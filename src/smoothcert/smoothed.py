@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -17,15 +17,27 @@ from smoothcert.certification import (
     check_can_certify,
     check_can_predict,
     predict_votes,
+    smoothing_of,
 )
 from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
 from smoothcert.noise import check_sigma
-from smoothcert.records import AnyTally, CertifiedPoint, InputArray, Stage, StreamId, Tally, TallyKind
+from smoothcert.records import (
+    AnyTally,
+    CertifiedPoint,
+    ConstantSigma,
+    InputArray,
+    Smoothing,
+    Stage,
+    StreamId,
+    Tally,
+    TallyKind,
+)
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
+from smoothcert.sigma import SigmaRule, as_rule
 from smoothcert.statistics import plurality
 from smoothcert.tallies import SCORE_CELLS
 
@@ -38,7 +50,9 @@ class SmoothedClassifier:
 
     model: a torch module, the path of a checkpoint or .onnx file, a scikit-learn estimator, any callable on a batch, or
         a `BaseClassifier`. It is adapted when the first inputs show their shape, unless `input_shape` is given.
-    sigma: noise level in the units of the input; the model standardises afterwards, as its first layer.
+    sigma: noise level in the units of the input; the model standardises afterwards, as its first layer. A number, or a
+        rule that gives every input its own (`smoothcert.sigma`). A plain function of one input can predict, but has no
+        envelope, and nothing can be certified with it.
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
@@ -48,7 +62,7 @@ class SmoothedClassifier:
         self,
         model: Any,
         *,
-        sigma: float,
+        sigma: float | SigmaRule | Callable[[Any], float],
         num_classes: int | None = None,
         input_shape: tuple[int, ...] | None = None,
         seed: int | None = None,
@@ -57,14 +71,13 @@ class SmoothedClassifier:
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
-        check_sigma(sigma)
+        self.rule = as_rule(sigma)
         self._model = model
         self._num_classes = num_classes
         self._device = device
         self._classifier: BaseClassifier | None = None
         if input_shape is not None:
             self._adapt(input_shape)
-        self.sigma = float(sigma)
         self.seed = secrets.randbits(64) if seed is None else seed
         self.batch = batch
         self.workers = workers
@@ -73,7 +86,7 @@ class SmoothedClassifier:
 
     def __repr__(self) -> str:
         model = self._classifier.description if self._classifier is not None else type(self._model).__name__
-        return f"SmoothedClassifier({model}, sigma={self.sigma}, seed={self.seed}, batch={self.batch})"
+        return f"SmoothedClassifier({model}, sigma={self.rule.description}, seed={self.seed}, batch={self.batch})"
 
     def predict(
         self,
@@ -106,11 +119,12 @@ class SmoothedClassifier:
         """`predict`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over."""
         check_can_predict(n=n, alpha=alpha)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n)
+        sigmas = self.sigmas(inputs, indices)
         for rows in self._shards(range(len(inputs)), n):
             if all(indices[row] in done for row in rows):
                 continue
             began = time.perf_counter()
-            tallies = self._sample(inputs, rows, indices, Stage.PREDICTION, [(0, n)], progress)
+            tallies = self._sample(inputs, rows, indices, sigmas, Stage.PREDICTION, [(0, n)], progress)
             votes = {row: found[0].independent_votes() for row, found in tallies.items()}
             seconds = (time.perf_counter() - began) / len(rows)
             yield [
@@ -125,7 +139,7 @@ class SmoothedClassifier:
         n0: int = 100,
         n: int = 100_000,
         alpha: float = 0.001,
-        certificate: str | Certificate | Sequence[str | Certificate] = "gaussian",
+        certificate: str | Certificate | Sequence[str | Certificate] | None = None,
         best_of: bool = False,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
@@ -137,14 +151,15 @@ class SmoothedClassifier:
         probability at most alpha, per input. indices as in `predict`.
 
         certificate: the theorem, or several over the same samples; the first one is the point's own, the others are in
-        `point.further`, each at the whole alpha. best_of: share alpha among them instead, and take the largest radius.
+        `point.further`, each at the whole alpha. By default gaussian, or envelope where sigma varies. best_of: share
+        alpha among them instead, and take the largest radius.
         """
         shards = self.certify_shards(
             x,
             n0=n0,
             n=n,
             alpha=alpha,
-            certificate=get_portfolio(certificate, best_of=best_of),
+            certificate=get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of),
             labels=labels,
             indices=indices,
             progress=progress,
@@ -158,7 +173,7 @@ class SmoothedClassifier:
         n0: int,
         n: int,
         alpha: float,
-        certificate: str | Portfolio = "gaussian",
+        certificate: str | Portfolio,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         done: Set[int] = frozenset(),
@@ -173,16 +188,19 @@ class SmoothedClassifier:
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
         check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
-        most = self.inputs_at_once(portfolio, n=n, size=int(np.prod(inputs.shape[1:])))
+        size = int(np.prod(inputs.shape[1:]))
+        smoothing = self.smoothing(portfolio, size=size)
+        most = self.inputs_at_once(portfolio, n=n, size=size)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
-            selection = self._select(inputs, group, indices, n0, progress)
+            sigmas = self.sigmas(inputs, indices, rows=group)
+            selection = self._select(inputs, group, indices, sigmas, n0, progress)
             selecting = (time.perf_counter() - began) / len(group)
             for rows in self._shards(group, n, most=most):
                 if all(indices[row] in done for row in rows):
                     continue
                 began = time.perf_counter()
-                estimation = self._estimate(inputs, rows, indices, portfolio, selection, n, progress)
+                estimation = self._estimate(inputs, rows, indices, sigmas, portfolio, selection, n, progress)
                 estimating = (time.perf_counter() - began) / len(rows)
                 votes = [
                     Votes(
@@ -194,13 +212,44 @@ class SmoothedClassifier:
                     )
                     for row in rows
                 ]
-                yield certify_votes(votes, portfolio, alpha=alpha)
+                yield certify_votes(votes, portfolio, alpha=alpha, smoothing=smoothing)
+
+    @property
+    def usual_certificate(self) -> str:
+        """The theorem for this sigma where none is named."""
+        return "gaussian" if isinstance(self.rule.envelope, ConstantSigma) else "envelope"
+
+    def smoothing(self, portfolio: Portfolio, *, size: int) -> Smoothing:
+        """What the theorems must know; an InputError where they cannot hold: no envelope, or for constant σ only."""
+        found = smoothing_of(self.rule.envelope, dimension=size, num_classes=self.classifier.num_classes)
+        portfolio.check_suits(found)
+        return found
+
+    def sigmas(
+        self, inputs: InputArray, indices: Sequence[int], *, rows: Sequence[int] | None = None
+    ) -> dict[int, float]:
+        """The noise level of each row; what float32 noise cannot carry is refused."""
+        chosen = range(len(inputs)) if rows is None else rows
+        levels = self.rule.sigmas(inputs[chosen[0] : chosen[-1] + 1])
+        found = {row: float(level) for row, level in zip(chosen, levels, strict=True)}
+        for row, level in found.items():
+            try:
+                check_sigma(level)
+            except InputError as error:
+                raise InputError(f"input {indices[row]} cannot be smoothed: {error}") from error
+        return found
 
     def _select(
-        self, inputs: InputArray, rows: Sequence[int], indices: Sequence[int], n0: int, progress: Progress | None
+        self,
+        inputs: InputArray,
+        rows: Sequence[int],
+        indices: Sequence[int],
+        sigmas: Mapping[int, float],
+        n0: int,
+        progress: Progress | None,
     ) -> dict[int, Tally]:
         """The votes that choose the class of each row."""
-        tallies = self._sample(inputs, rows, indices, Stage.SELECTION, [(0, n0)], progress)
+        tallies = self._sample(inputs, rows, indices, sigmas, Stage.SELECTION, [(0, n0)], progress)
         return {row: found[0].independent_votes() for row, found in tallies.items()}
 
     def _estimate(
@@ -208,6 +257,7 @@ class SmoothedClassifier:
         inputs: InputArray,
         rows: Sequence[int],
         indices: Sequence[int],
+        sigmas: Mapping[int, float],
         portfolio: Portfolio,
         selection: Mapping[int, Tally],
         n: int,
@@ -225,6 +275,7 @@ class SmoothedClassifier:
             inputs,
             rows,
             indices,
+            sigmas,
             Stage.ESTIMATION,
             segments(n, kind),
             progress,
@@ -299,6 +350,7 @@ class SmoothedClassifier:
         inputs: InputArray,
         rows: Sequence[int],
         indices: Sequence[int],
+        sigmas: Mapping[int, float],
         stage: Stage,
         ranges: Sequence[tuple[int, int]],
         progress: Progress | None,
@@ -312,7 +364,7 @@ class SmoothedClassifier:
             Request(
                 row=row,
                 stream=StreamId(self.seed, indices[row], stage),
-                sigma=self.sigma,
+                sigma=sigmas[row],
                 start=start,
                 stop=stop,
                 kind=kind,

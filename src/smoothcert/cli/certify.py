@@ -14,6 +14,7 @@ def certify(
     model: o.Model = None,
     data: o.Data = None,
     sigma: o.Sigma = None,
+    sigma_rule: o.SigmaRule = None,
     out: o.Out = None,
     resume: o.Resume = None,
     certificate: o.Certificates = None,
@@ -40,8 +41,9 @@ def certify(
 
     The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
 
-    The default certificate is gaussian. Several --certificate over the same samples are stored side by side, each valid
-    alone at alpha. --best-of shares alpha among them, so that the largest radius of each input may be taken.
+    The default certificate is gaussian, or envelope with --sigma-rule. Several --certificate over the same samples are
+    stored side by side, each valid alone at alpha. --best-of shares alpha among them, so that the largest radius of
+    each input may be taken.
     """
     from smoothcert.cli.running import run_verb
 

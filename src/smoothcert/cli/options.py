@@ -20,7 +20,15 @@ Data = Annotated[
     str | None, typer.Option("--data", help="Needed for a new run: a dataset (see `data list`) or a file.")
 ]
 Sigma = Annotated[
-    float | None, typer.Option("--sigma", help="Needed for a new run: noise level, in the units of the input.")
+    float | None,
+    typer.Option("--sigma", help="Noise level, in the units of the input. A new run needs this or --sigma-rule."),
+]
+SigmaRule = Annotated[
+    str | None,
+    typer.Option(
+        "--sigma-rule",
+        help="A level for every input instead: a file by `sigma fit` or `sigma train`, or package.module:attribute.",
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
 Resume = Annotated[Path | None, typer.Option("--resume", help="Go on with this run; all settings come from it.")]
@@ -30,8 +38,10 @@ Certificates = Annotated[
     typer.Option(
         "--certificate",
         show_default=False,
-        help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class], or a baseline: "
-        "lecuyer, li [-two-class]. May be given several times.",
+        help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class]; with "
+        "--sigma-rule envelope[-two-class], lipschitz[-two-class]; for mean scores instead of votes "
+        "{gaussian,envelope}-soft[-two-class]; or a baseline: lecuyer, li, renyi [-two-class]. May be given several "
+        "times.",
     ),
 ]
 BestOf = Annotated[
@@ -77,15 +87,20 @@ def check_only_moved(context: typer.Context) -> None:
             raise InputError(f"--resume takes all settings from the run: leave --{option} out")
 
 
-def required(*, model: str | None, data: str | None, sigma: float | None) -> tuple[str, str, float]:
-    """The three settings a new run cannot do without."""
-    if model is None or data is None or sigma is None:
-        missing = [name for name, value in (("--model", model), ("--data", data), ("--sigma", sigma)) if value is None]
+def required(*, model: str | None, data: str | None, noise: float | str | None) -> tuple[str, str, float | str]:
+    """The three settings a new run cannot do without. noise: --sigma, or else --sigma-rule."""
+    if model is None or data is None or noise is None:
+        given = (("--model", model), ("--data", data), ("--sigma (or --sigma-rule)", noise))
+        missing = [name for name, value in given if value is None]
         raise InputError(f"a new run needs {', '.join(missing)}; to go on with an old one give --resume RUN")
-    return model, data, sigma
+    return model, data, noise
 
 
-def default_out(task: str, model: str, data: str, sigma: float) -> Path:
+def default_out(task: str, model: str, data: str, noise: float | str) -> Path:
     """A run directory named after what is in it."""
-    stem = Path(model.replace(":", "-")).name.split(".")[0] or "model"
-    return Path("runs") / f"{task}-{Path(data).stem}-{stem}-sigma-{sigma:g}"
+    level = f"{noise:g}" if isinstance(noise, float) else _stem(noise)
+    return Path("runs") / f"{task}-{Path(data).stem}-{_stem(model)}-sigma-{level}"
+
+
+def _stem(place: str) -> str:
+    return Path(place.replace(":", "-")).name.removesuffix(".safetensors").removesuffix(".onnx") or "model"

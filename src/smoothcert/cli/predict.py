@@ -14,6 +14,7 @@ def predict(
     model: o.Model = None,
     data: o.Data = None,
     sigma: o.Sigma = None,
+    sigma_rule: o.SigmaRule = None,
     out: o.Out = None,
     resume: o.Resume = None,
     n: Annotated[int, typer.Option("--n", help="Samples per input.")] = 100_000,

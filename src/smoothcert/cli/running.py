@@ -37,9 +37,11 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
         run_job(Job.of_run(resumed, task=task, **moved, device=device), resumed, as_json=given["as_json"])
         return
     if task == "certify":
-        settings["certificate"] = str(get_portfolio(given["certificate"] or "gaussian", best_of=given["best_of"]))
-    model, data, sigma = o.required(model=given["model"], data=given["data"], sigma=given["sigma"])
-    out = o.default_out(task, model, data, sigma) if given["out"] is None else Path(given["out"])
+        usual = "gaussian" if given["sigma_rule"] is None else "envelope"
+        settings["certificate"] = str(get_portfolio(given["certificate"] or usual, best_of=given["best_of"]))
+    noise = given["sigma"] if given["sigma"] is not None else given["sigma_rule"]
+    model, data, noise = o.required(model=given["model"], data=given["data"], noise=noise)
+    out = o.default_out(task, model, data, noise) if given["out"] is None else Path(given["out"])
     run_job(Job(task=task, **settings), out, as_json=given["as_json"])
 
 

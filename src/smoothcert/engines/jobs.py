@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
-from smoothcert.certificates import get_portfolio
+from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, check_can_predict
 from smoothcert.data import (
     Dataset,
@@ -25,11 +25,16 @@ from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
+from smoothcert.own_code import is_own_code
 from smoothcert.records import RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
+from smoothcert.sigma import SigmaRule, load_sigma
 from smoothcert.smoothed import SmoothedClassifier
+
+SIGMA_RULE = "sigma.safetensors"
+"""The copy of the rule for sigma in the directory of a run."""
 
 Task = Literal["certify", "predict"]
 Notice = Callable[[str], None]
@@ -37,16 +42,21 @@ Notice = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What to certify or predict, with what, and how. `seed` and `batch` may be left open until the run is made."""
+    """What to certify or predict, with what, and how. `seed` and `batch` may be left open until the run is made.
+
+    The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute. certificate:
+    by default gaussian, or envelope where sigma varies.
+    """
 
     task: Task
     model: str
     data: str
-    sigma: float
     n: int
     alpha: float
+    sigma: float | None = None
+    sigma_rule: str | None = None
     n0: int | None = None
-    certificate: str = "gaussian"
+    certificate: str | None = None
     split: str = "test"
     skip: int = 1
     max_inputs: int | None = None
@@ -63,7 +73,12 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
-        check_sigma(self.sigma)
+        if (self.sigma is None) == (self.sigma_rule is None):
+            raise InputError(
+                "give either --sigma, one level for all inputs, or --sigma-rule, which has its own for each"
+            )
+        if self.sigma is not None:
+            check_sigma(self.sigma)
         at_least_one = {"skip": self.skip, "max": self.max_inputs, "batch": self.batch, "workers": self.workers}
         for name, value in at_least_one.items():
             if value is not None and value < 1:
@@ -71,13 +86,24 @@ class Job:
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         if self.task == "certify":
-            check_can_certify(get_portfolio(self.certificate), n=self.n, alpha=self.alpha, n0=self.n0)
+            check_can_certify(self.portfolio, n=self.n, alpha=self.alpha, n0=self.n0)
         else:
             check_can_predict(n=self.n, alpha=self.alpha)
 
+    @property
+    def portfolio(self) -> Portfolio:
+        """The certificates asked for, or the usual one."""
+        usual = "gaussian" if self.sigma_rule is None else "envelope"
+        return get_portfolio(usual if self.certificate is None else self.certificate)
+
     def located(self) -> Self:
         """The same job with its files named from the root, so that it can be resumed from another folder."""
-        places = {"model": self.model, "data": self.data, "data_root": self.data_root}
+        places = {
+            "model": self.model,
+            "data": self.data,
+            "data_root": self.data_root,
+            "sigma_rule": self.sigma_rule,
+        }
         if self.data in {info.entry.name for info in list_datasets()}:
             del places["data"]  # a name, even where a folder of that name lies around
         found: dict[str, Any] = {
@@ -105,6 +131,8 @@ class Job:
             raise CorruptRunError(f"{path} does not say how it was made: {error}") from error
         changed: dict[str, Any] = {key: value for key, value in moved.items() if value is not None}
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
+        if (path / SIGMA_RULE).exists():
+            recorded["sigma_rule"] = str(path / SIGMA_RULE)
         return dataclasses.replace(job, **recorded, **changed)
 
 
@@ -128,7 +156,7 @@ def prepare(
     """
     job.check()
     if job.task == "certify":
-        job = dataclasses.replace(job, certificate=str(get_portfolio(job.certificate)))
+        job = dataclasses.replace(job, certificate=str(job.portfolio))
     exists = RunStore.exists(out)
     if exists:
         job = _with_recorded_choices(job, out)
@@ -146,16 +174,27 @@ def prepare(
     smoothed = _smoothed(job, dataset)
     _check_first_input(smoothed, dataset, job)
     if job.task == "certify":
-        portfolio = get_portfolio(job.certificate)
-        check_can_certify(portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
-        smoothed.inputs_at_once(portfolio, n=job.n, size=int(np.prod(dataset.input_shape)))
+        size = int(np.prod(dataset.input_shape))
+        check_can_certify(job.portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
+        smoothed.smoothing(job.portfolio, size=size)
+        smoothed.inputs_at_once(job.portfolio, n=job.n, size=size)
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
-    study = Study(smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate)
+    study = Study(
+        smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate or ""
+    )
     manifest = _manifest(job, study, inputs=len(indices))
-    with RunStore.resume(out, manifest) if exists else RunStore.create(out, manifest) as store:
+    begin = RunStore.resume if exists else RunStore.create
+    with begin(out, manifest, files=_files(job)) as store:
         yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
+
+
+def _files(job: Job) -> dict[str, Path]:
+    """What is kept with the run: the rule for sigma, if it is a file, so that the run can be gone on with."""
+    if job.sigma_rule is None or is_own_code(job.sigma_rule):
+        return {}
+    return {SIGMA_RULE: Path(job.sigma_rule)}
 
 
 def _with_recorded_choices(job: Job, out: Path) -> Job:
@@ -179,7 +218,7 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
     )
     return SmoothedClassifier(
         classifier,
-        sigma=job.sigma,
+        sigma=_sigma(job),
         seed=job.seed,
         batch=job.batch,
         workers=job.workers,
@@ -188,10 +227,17 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
     )
 
 
+def _sigma(job: Job) -> float | SigmaRule:
+    if job.sigma_rule is not None:
+        return load_sigma(job.sigma_rule)
+    assert job.sigma is not None  # `check` has seen to it
+    return job.sigma
+
+
 def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job) -> None:
     """The model must take the data's shape and know its classes, before hours are spent."""
     try:
-        smoothed.check_inputs(dataset.inputs([0]))
+        smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])
     except InputError as error:
         raise DataError(f"{job.data} does not fit {job.model}: {error}") from error
     largest = int(dataset.labels.max())
@@ -204,13 +250,13 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
 
 def _split(job: Job) -> dict[str, dict[str, float]]:
     """How α is spent, by what is bounded together. It follows from the parameters, and is there to be read."""
-    return {} if job.task == "predict" else alpha_split(get_portfolio(job.certificate), alpha=job.alpha)
+    return {} if job.task == "predict" else alpha_split(job.portfolio, alpha=job.alpha)
 
 
 def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
     classifier, dataset = study.smoothed.classifier, study.dataset
+    rule = study.smoothed.rule
     parameters: dict[str, Any] = {
-        "sigma": job.sigma,
         "n": job.n,
         "alpha": job.alpha,
         "skip": job.skip,
@@ -221,6 +267,11 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         "noise": "gaussian float32",
         "independent_noise": True,
     }
+    if job.sigma_rule is None:
+        parameters |= {"sigma": job.sigma}
+    else:
+        envelope = None if rule.envelope is None else dict(rule.envelope.to_json())
+        parameters |= {"sigma_rule": {**rule.to_json(), "digest": rule.digest}, "envelope": envelope}
     if job.task == "certify":
         parameters |= {"n0": job.n0, "certificate": job.certificate}
     return RunManifest(

@@ -23,7 +23,7 @@ class Study:
     n: int
     alpha: float
     n0: int | None = None
-    certificate: str = "gaussian"
+    certificate: str = ""
 
     @property
     def samples_per_input(self) -> int:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smoothcert.certificates import Portfolio, get_portfolio
-from smoothcert.certification import alpha_split, check_can_certify, recertify_points
+from smoothcert.certification import alpha_split, check_can_certify, recertify_points, smoothing_of
 from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.records import CertifiedPoint, GradientTally, RunManifest, Stage, TallyKind
+from smoothcert.records import (
+    CertifiedPoint,
+    ConstantSigma,
+    GradientTally,
+    RunManifest,
+    Smoothing,
+    Stage,
+    TallyKind,
+    envelope_from_json,
+)
 from smoothcert.runs.load import results_of_run
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.results import Results
@@ -86,7 +96,8 @@ def recertify_run(
     parameters["certificate"] = str(portfolio)
     parameters["n"] = parameters["n"] if n is None else n
     _check_kind(points, portfolio, path)
-    points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n)
+    smoothing = _smoothing(manifest, path)
+    points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n, smoothing=smoothing)
     halved = portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in estimation_kinds(points)
     check_can_certify(
         portfolio,
@@ -95,6 +106,15 @@ def recertify_run(
         num_classes=points[0].tallies[0].num_classes,
     )
     return Recertified(points=points, parameters=parameters, source=manifest)
+
+
+def _smoothing(manifest: RunManifest, path: Path) -> Smoothing:
+    """What the manifest says of the smoothed classifier."""
+    shape, num_classes = manifest.data.get("input_shape"), manifest.model.get("num_classes")
+    if not (isinstance(shape, list) and all(type(size) is int for size in shape) and type(num_classes) is int):
+        raise CorruptRunError(f"{path} does not say what shape its inputs have, or how many classes there are")
+    stated = manifest.parameters.get("envelope", ConstantSigma().to_json())
+    return smoothing_of(envelope_from_json(stated), dimension=math.prod(shape), num_classes=num_classes)
 
 
 def estimation_kinds(points: Sequence[CertifiedPoint]) -> set[TallyKind]:

@@ -6,20 +6,17 @@ package does not import torch, onnxruntime or scikit-learn.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from smoothcert.errors import InputError, ModelError, SmoothcertError
+from smoothcert.errors import InputError, ModelError
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.base import BaseClassifier, DeviceClassifier, ScoringClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
+from smoothcert.own_code import imported
 
 if TYPE_CHECKING:
     from smoothcert.models.checkpoints import CheckpointHeader
@@ -88,7 +85,7 @@ def load_classifier(
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
         return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
-        return as_classifier(_imported(text), num_classes=num_classes, input_shape=shape, device=device)
+        return as_classifier(imported(text), num_classes=num_classes, input_shape=shape, device=device)
     raise ModelError(
         f"{text!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
         "package.module:attribute for your own code"
@@ -191,47 +188,3 @@ def _told(header: CheckpointHeader) -> str:
         return "not standardised"
     mean, std = (",".join(f"{value:g}" for value in values) for values in header.standardise)
     return f"standardised by mean {mean}, std {std}"
-
-
-def _imported(spec: str) -> object:
-    """The object `package.module:attribute` names; a class, or a function without required arguments, is
-    called.
-    """
-    module_name, _, attribute = spec.partition(":")
-    with _working_directory_first():
-        try:
-            found: Any = importlib.import_module(module_name)
-            for name in attribute.split("."):
-                found = getattr(found, name)
-            return found() if _is_factory(found) else found
-        except ImportError as error:
-            raise ModelError(
-                f"{spec}: {module_name} cannot be imported ({error}); is its folder the current one?"
-            ) from error
-        except AttributeError as error:
-            raise ModelError(f"{spec}: {error}") from error
-        except SmoothcertError:
-            raise
-        except Exception as error:
-            raise ModelError(f"{spec} failed while it was imported: {type(error).__name__}: {error}") from error
-
-
-def _is_factory(found: Any) -> bool:
-    if inspect.isclass(found):
-        return True
-    if not inspect.isroutine(found):
-        return False
-    parameters = inspect.signature(found).parameters.values()
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(one.default is not inspect.Parameter.empty or one.kind in optional for one in parameters)
-
-
-@contextmanager
-def _working_directory_first() -> Iterator[None]:
-    """Python run as an installed command does not look in the current folder; `-m` and scripts do."""
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        yield
-    finally:
-        sys.path.remove(here)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -89,8 +89,8 @@ class RunStore:
         self._lock = lock
 
     @classmethod
-    def create(cls, path: Path, manifest: RunManifest) -> Self:
-        """A new run; refused if the directory already holds one, or anything else."""
+    def create(cls, path: Path, manifest: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
+        """A new run; refused if the directory already holds one, or anything else. files: copied into it, by name."""
         cls.check_can_create(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -106,6 +106,7 @@ class RunStore:
                 # The results file comes first: a directory with a manifest is always a complete run.
                 connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
+            _attach(path, files)
             return cls(path, manifest, _connect(path), lock)
         except BaseException:
             lock.release()
@@ -125,7 +126,7 @@ class RunStore:
             )
 
     @classmethod
-    def resume(cls, path: Path, wanted: RunManifest) -> Self:
+    def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
         """Go on with an existing run, if it was made with the same manifest; otherwise the difference is shown."""
         stored = read_manifest(path)
         differing = differences(stored, wanted)
@@ -136,6 +137,7 @@ class RunStore:
             )
         lock = _acquire(path)
         try:
+            _attach(path, files)
             return cls(path, stored, _connect(path), lock)
         except BaseException:
             lock.release()
@@ -224,6 +226,13 @@ class RunStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _attach(path: Path, files: Mapping[str, Path] | None) -> None:
+    """Copy files into the directory of a run, those that are not there yet."""
+    for name, source in (files or {}).items():
+        if not (path / name).exists():
+            write_atomically(path / name, source.read_bytes(), overwrite=False)
 
 
 def _is_leftover(file: Path) -> bool:
