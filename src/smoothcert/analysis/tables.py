@@ -65,7 +65,7 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ())
     columns: list[tuple[Column, Callable[[RunSummary], Cell]]] = [
         (Column("run", "run", Kind.NAME), lambda s: s.run),
         (Column("points", "points", Kind.COUNT), lambda s: s.points),
-        (Column("sigma", "sigma", Kind.SETTING), lambda s: s.sigma),
+        (Column("sigma", "sigma", Kind.SETTING), _sigma),
         (Column("acr", "ACR", Kind.LOWER, best=True), lambda s: s.acr),
         # Beside the ACR it would only confuse; without labels it is all there is to say about radii.
         (Column("mean_radius", "mean radius", Kind.LOWER), lambda s: s.mean_radius if s.acr is None else None),
@@ -82,6 +82,14 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ())
     needed = [(column, value) for column, value in columns if any(value(s) is not None for s in summaries)]
     rows = tuple(tuple(value(summary) for _, value in needed) for summary in summaries)
     return Table(columns=tuple(column for column, _ in needed), rows=rows, notes=tuple(notes))
+
+
+def _sigma(summary: RunSummary) -> Cell:
+    """The level, or its range where inputs differ in it."""
+    if summary.sigma is not None or summary.sigma_range is None:
+        return summary.sigma
+    least, most = summary.sigma_range
+    return f"{least:.3g}-{most:.3g}"
 
 
 def class_table(runs: Sequence[Results], *, radius: float = 0.0) -> Table:

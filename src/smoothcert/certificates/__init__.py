@@ -113,6 +113,8 @@ def radius_of_family(
         was = "were" if len(quantities) > 1 else "was"
         raise InputError(f"the {family} radius needs {wanted}; {given} {was} given")
     _check_values(quantities, sigma=sigma)
+    if smoothing is not None and smoothing.varying and not form.varying_sigma:
+        raise InputError(f"the {family} radius holds for a constant sigma only; for one that varies use envelope")
     values = {q: np.asarray(value) for q, value in quantities.items()}
     return float(form.radius(values, sigma=sigma, smoothing=smoothing or Smoothing()))
 

@@ -484,7 +484,9 @@ class EnvelopeCertificate:
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
         if smoothing.dimension is None:
-            raise InputError(f"{self.name} must know the dimension of an input, which these tallies do not tell")
+            raise InputError(
+                f"the {self.name} radius depends on the dimension of an input, which is not known; give it"
+            )
         values = (quantities[quantity] for quantity in self.needs)
         return self.formula(*values, sigma=sigma, dimension=smoothing.dimension, envelope=smoothing.envelope)
 

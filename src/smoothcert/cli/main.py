@@ -15,6 +15,7 @@ from smoothcert.cli.certify import certify
 from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
 from smoothcert.cli.export import export
+from smoothcert.cli.plan import plan
 from smoothcert.cli.plot import plot
 from smoothcert.cli.predict import predict
 from smoothcert.cli.radius import radius
@@ -62,6 +63,7 @@ app.command()(compare)
 app.command()(plot)
 app.command()(export)
 app.command()(radius)
+app.command()(plan)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from smoothcert.records import Smoothing
 
 
 def _known(name: str, meaning: str) -> Any:
@@ -16,7 +19,13 @@ Known = float | None
 
 
 def radius(
-    certificate: Annotated[str, typer.Argument(help="The theorem: gaussian, dipole, second-order, lecuyer, li.")],
+    certificate: Annotated[
+        str,
+        typer.Argument(
+            help="The theorem: gaussian, dipole, second-order; envelope or lipschitz for a sigma that varies; "
+            "lecuyer, li, renyi."
+        ),
+    ],
     sigma: Annotated[float, typer.Option("--sigma", help="Noise level, in the units of the input.")],
     p_a: Annotated[Known, _known("--p-a", "Lower bound on the probability of the class.")] = None,
     p_b: Annotated[Known, _known("--p-b", "Upper bound on the probability of every other class.")] = None,
@@ -37,6 +46,13 @@ def radius(
     other_gradient_norm: Annotated[
         Known, _known("--other-gradient-norm", "second-order: upper bound on the norm of c's gradient.")
     ] = None,
+    dim: Annotated[int | None, typer.Option("--dim", help="Dimension of an input, where sigma varies.")] = None,
+    rate: Annotated[
+        Known, _known("--rate", "Sigma changes by a factor of at most exp(rate x distance): a semi-elastic sigma.")
+    ] = None,
+    lipschitz: Annotated[Known, _known("--lipschitz", "Sigma changes by at most this times the distance …")] = None,
+    floor: Annotated[Known, _known("--floor", "… and is never below this.")] = None,
+    num_classes: Annotated[int | None, typer.Option("--num-classes", help="lipschitz: number of classes.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help='Print {"radius": …}.')] = False,
 ) -> None:
     """Print the certified radius, rounded down; 0 if nothing is certified.
@@ -58,10 +74,37 @@ def radius(
         Quantity.OTHER_UPPER: other_p,
         Quantity.OTHER_GRADIENT_NORM_UPPER: other_gradient_norm,
     }
-    value = radius_of_family(certificate, {q: v for q, v in given.items() if v is not None}, sigma=sigma)
+    quantities = {q: v for q, v in given.items() if v is not None}
+    smoothing = _smoothing(dim=dim, rate=rate, lipschitz=lipschitz, floor=floor, num_classes=num_classes)
+    value = radius_of_family(certificate, quantities, sigma=sigma, smoothing=smoothing)
     if as_json:
         typer.echo(json.dumps({"radius": value}))
     else:
         from smoothcert.numerics.rounding import format_down
 
         typer.echo(format_down(value, decimals=6))
+
+
+def _smoothing(
+    *, dim: int | None, rate: Known, lipschitz: Known, floor: Known, num_classes: int | None
+) -> Smoothing | None:
+    """What the options say of how sigma varies; None where they say nothing."""
+    from smoothcert.errors import InputError
+    from smoothcert.records import ConstantSigma, Envelope, LipschitzSigma, SemiElastic, Smoothing
+
+    if rate is not None and (lipschitz is not None or floor is not None):
+        raise InputError("give either --rate, or --lipschitz with --floor: a sigma is bounded in one way")
+    if (lipschitz is None) != (floor is None):
+        raise InputError("--lipschitz and --floor belong together: how fast sigma changes, and its smallest value")
+    envelope: Envelope = ConstantSigma()
+    if rate is not None:
+        envelope = SemiElastic(rate=rate)
+    elif lipschitz is not None and floor is not None:
+        envelope = LipschitzSigma(constant=lipschitz, floor=floor)
+    if dim is None and num_classes is None and isinstance(envelope, ConstantSigma):
+        return None
+    if dim is None:
+        raise InputError("--dim is missing: where sigma varies, the radius depends on the dimension of an input")
+    if dim < 1:
+        raise InputError(f"--dim {dim} must be at least 1: it is the number of coordinates of an input")
+    return Smoothing(envelope=envelope, dimension=dim, num_classes=num_classes)

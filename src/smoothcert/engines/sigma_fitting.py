@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from smoothcert.certificates.envelope import envelope_radius
+from smoothcert.certificates import gaussian_radius
 from smoothcert.data.base import Dataset
-from smoothcert.envelopes import ConstantSigma, Envelope, SemiElastic
+from smoothcert.engines.planning import fastest_rate
 from smoothcert.errors import InputError
 from smoothcert.records import InputArray
 from smoothcert.sigma.knn import KnnSigma
@@ -28,11 +26,6 @@ from smoothcert.sigma.proposal import (
 
 MOST_PROVABLE = 0.001 ** (1 / 100000)
 """The lower bound that 100000 votes out of 100000 give at alpha 0.001."""
-_SLOWEST_RATE, _FASTEST_RATE = 1e-5, 1e3
-"""Between which the proposed rate is looked for, in units of 1/σ."""
-_BISECTIONS = 12
-"""Halvings of an interval whose ends differ by a factor of 4: more than two digits."""
-
 Done = Callable[[int, int], None]
 
 
@@ -101,26 +94,8 @@ def proposed_rate(*, sigma: float, dimension: int, loss: float, p_a: float = MOS
     The radius is that of the envelope certificate for a rate-semi-elastic σ, against that of a constant σ: what the
     certificate can lose at most, whatever the rule makes of the rate.
     """
-    wanted = (1.0 - loss) * _radius(sigma, dimension, ConstantSigma(), p_a)
-
-    def bearable(rate: float) -> bool:
-        return _radius(sigma, dimension, SemiElastic(rate=rate), p_a) >= wanted
-
-    # From below: rates far beyond the bearable are never tried.
-    low, high = 0.0, _SLOWEST_RATE / sigma
-    while bearable(high) and high < _FASTEST_RATE / sigma:
-        low, high = high, 4.0 * high
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if bearable(middle) else (low, middle)
-    # `high` is beyond what is bearable, but by so little that its two digits, rounded down, may be within.
-    rounded = _two_digits_down(high)
-    return rounded if rounded <= low or bearable(rounded) else _two_digits_down(low)
-
-
-def _radius(sigma: float, dimension: int, envelope: Envelope, p_a: float) -> float:
-    radii = envelope_radius(np.array([p_a]), sigma=np.array([sigma]), dimension=dimension, envelope=envelope)
-    return float(np.ravel(radii)[0])
+    wanted = (1.0 - loss) * float(gaussian_radius(p_a, sigma=sigma))
+    return _two_digits_down(fastest_rate(dimension=dimension, sigma=sigma, p_a=p_a, radius=wanted))
 
 
 def _two_digits_down(value: float) -> float:

@@ -1,0 +1,90 @@
+"""`smoothcert plan`: how fast sigma may vary with the input before a promised radius is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smoothcert.cli import options as o
+
+if TYPE_CHECKING:
+    from smoothcert.engines.planning import Plan
+
+_ROWS = 9
+
+
+def plan(
+    dim: Annotated[int, typer.Option("--dim", help="Dimension of an input: 784 for MNIST, 3072 for CIFAR-10.")],
+    sigma: Annotated[float, typer.Option("--sigma", help="Noise level at the input, in the units of the input.")],
+    p_a: Annotated[float, typer.Option("--p-a", help="Lower bound on the probability of the class there.")],
+    radius: Annotated[
+        float | None,
+        typer.Option("--radius", help="The radius to promise (default: 95 % of what a constant sigma certifies)."),
+    ] = None,
+    floor: Annotated[
+        float | None, typer.Option("--floor", help="Smallest value of a Lipschitz sigma (default: none to speak of).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curves into this .png, .svg or .pdf.")] = None,
+    as_json: o.Json = False,
+) -> None:
+    """Print the fastest change of sigma that still gives the radius, and the radius at other speeds.
+
+    Two ways to bound the change between points at distance a: a semi-elastic sigma changes by a factor of at most
+    exp(rate x a), a Lipschitz sigma by at most the constant x a.
+    """
+    from smoothcert.engines.planning import plan as make_plan
+
+    found = make_plan(dimension=dim, sigma=sigma, p_a=p_a, radius=radius, floor=floor)
+    if plot is not None:
+        from smoothcert.analysis.plan_plot import draw_plan
+
+        draw_plan(
+            {"semi-elastic rate": found.rate_curve, "Lipschitz constant": found.lipschitz_curve},
+            {"semi-elastic rate": found.rate, "Lipschitz constant": found.lipschitz},
+            plot,
+            constant_radius=found.constant_radius,
+            radius=found.radius,
+            title=f"dimension {dim}, sigma {sigma:g}, p_a {p_a:g}",
+        )
+    typer.echo(json.dumps(found.to_json()) if as_json else _told(found))
+    if plot is not None and not as_json:
+        typer.echo(f"drawn into {plot}", err=True)
+
+
+def _told(found: Plan) -> str:
+    from smoothcert.numerics.rounding import format_down
+
+    share = found.radius / found.constant_radius
+    smallest, largest = found.ratios
+    lines = [
+        f"A constant sigma certifies {format_down(found.constant_radius, decimals=6)}.",
+        f"To certify {format_down(found.radius, decimals=6)} ({share:.0%} of that) sigma may change",
+        f"  by a factor of exp({_four_digits_down(found.rate)} x distance)   (semi-elastic rate), or",
+        f"  by {_four_digits_down(found.lipschitz)} x distance   (Lipschitz constant, floor {found.floor:.4g}).",
+        f"A point whose sigma is not between {smallest:.4f} and {largest:.4f} times this one is never certified, "
+        "however near.",
+        "",
+        "      rate  radius    Lipschitz  radius",
+    ]
+    step = (len(found.rate_curve[0]) - 1) // (_ROWS - 1)
+    for k in range(0, len(found.rate_curve[0]), step):
+        (rate, by_rate), (constant, by_constant) = (
+            (curve[0][k], format_down(float(curve[1][k]), decimals=4))
+            for curve in (found.rate_curve, found.lipschitz_curve)
+        )
+        lines.append(f"{rate:10.4g}  {by_rate}  {constant:11.4g}  {by_constant}")
+    return "\n".join(lines)
+
+
+def _four_digits_down(value: float) -> str:
+    """The decimal with four significant digits just below, so that what is printed is still bearable."""
+    from math import floor, log10
+
+    if value <= 0:
+        return "0"
+    from smoothcert.numerics.rounding import format_down
+
+    return format_down(value, decimals=max(0, 3 - floor(log10(value))))

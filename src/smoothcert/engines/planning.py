@@ -1,0 +1,150 @@
+"""How fast σ may vary before a promised radius is lost: what to know before a σ-function is designed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from smoothcert.analysis.thresholds import practical_largest_ratio, practical_smallest_ratio
+from smoothcert.certificates import envelope_radius, gaussian_radius
+from smoothcert.errors import InputError
+from smoothcert.noise import check_sigma
+from smoothcert.records import Envelope, FloatArray, LipschitzSigma, SemiElastic
+
+USUAL_SHARE = 0.95
+_LITTLE_FLOOR = 1e-3
+"""A floor, in units of σ, that nothing ever reaches."""
+_STRIDE = 4.0
+_STRIDES = 40
+_BISECTIONS = 18
+_CURVE_POINTS = 25
+_CURVE_SPAN = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The fastest change of σ that still promises `radius` at an input with these σ and p_a.
+
+    rate: of log σ (semi-elastic). lipschitz: of σ, with `floor`. Both are rounded down: at them the radius was computed
+    and is there. ratios: σ₁/σ₀ outside of which no point is ever certified, however near. curves: radius against rate
+    and against Lipschitz constant.
+    """
+
+    dimension: int
+    sigma: float
+    p_a: float
+    radius: float
+    floor: float
+    constant_radius: float
+    rate: float
+    lipschitz: float
+    ratios: tuple[float, float]
+    rate_curve: tuple[FloatArray, FloatArray]
+    lipschitz_curve: tuple[FloatArray, FloatArray]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dimension": self.dimension,
+            "sigma": self.sigma,
+            "p_a": self.p_a,
+            "radius": self.radius,
+            "constant_radius": self.constant_radius,
+            "rate": self.rate,
+            "lipschitz": self.lipschitz,
+            "floor": self.floor,
+            "smallest_ratio": self.ratios[0],
+            "largest_ratio": self.ratios[1] if np.isfinite(self.ratios[1]) else None,
+            "rate_curve": [list(pair) for pair in zip(*(v.tolist() for v in self.rate_curve), strict=True)],
+            "lipschitz_curve": [list(pair) for pair in zip(*(v.tolist() for v in self.lipschitz_curve), strict=True)],
+        }
+
+
+def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = None, floor: float | None = None) -> Plan:
+    """See `Plan`. radius: by default 95 % of what a constant σ promises. floor: of a Lipschitz σ; by default none."""
+    check_sigma(sigma)
+    if dimension < 1:
+        raise InputError(f"--dim {dimension} must be at least 1: the number of coordinates of an input")
+    if not 0.5 < p_a < 1.0:
+        raise InputError(f"--p-a {p_a} must lie between 0.5 and 1: at most half of the votes certify nothing")
+    constant = float(gaussian_radius(p_a, sigma=sigma))
+    wanted = USUAL_SHARE * constant if radius is None else radius
+    if not 0.0 < wanted <= constant:
+        raise InputError(
+            f"--radius {wanted:g} cannot be had: at sigma {sigma:g} and p_a {p_a:g} even a constant sigma certifies "
+            f"only {constant:.6g}; take a larger sigma or a better base classifier"
+        )
+    least = _LITTLE_FLOOR * sigma if floor is None else floor
+    if not 0.0 < least <= sigma:
+        raise InputError(f"--floor {least:g} must be positive and at most sigma {sigma:g}")
+
+    def by_lipschitz(constant: float) -> Envelope:
+        return LipschitzSigma(constant=constant, floor=least)
+
+    point = _Point(dimension=dimension, sigma=sigma, p_a=p_a)
+    rate = point.fastest(SemiElastic, radius=wanted)
+    lipschitz = point.fastest(by_lipschitz, radius=wanted)
+    return Plan(
+        dimension=dimension,
+        sigma=sigma,
+        p_a=p_a,
+        radius=wanted,
+        floor=least,
+        constant_radius=constant,
+        rate=rate,
+        lipschitz=lipschitz,
+        ratios=(float(practical_smallest_ratio(p_a, dimension)), float(practical_largest_ratio(p_a, dimension))),
+        rate_curve=point.curve(SemiElastic, around=rate),
+        lipschitz_curve=point.curve(by_lipschitz, around=lipschitz),
+    )
+
+
+def fastest_rate(*, dimension: int, sigma: float, p_a: float, radius: float) -> float:
+    """The largest semi-elastic rate at which the radius is still certified; 0 if only a constant σ does it."""
+    return _Point(dimension=dimension, sigma=sigma, p_a=p_a).fastest(SemiElastic, radius=radius)
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """An input about which a radius is to be promised."""
+
+    dimension: int
+    sigma: float
+    p_a: float
+
+    def radius(self, envelope: Envelope) -> float:
+        return float(envelope_radius(self.p_a, sigma=self.sigma, dimension=self.dimension, envelope=envelope))
+
+    def fastest(self, envelope: Callable[[float], Envelope], *, radius: float) -> float:
+        """The largest slope, to six digits, at which the radius was seen to be certified; 0 if there is none."""
+
+        def bearable(slope: float) -> bool:
+            return self.radius(envelope(slope)) >= radius
+
+        # Near this the certificate of a typical input begins to fall.
+        low = high = 1.0 / (self.sigma * math.sqrt(self.dimension))
+        if bearable(low):
+            high = next((high for high in self._strides(low, _STRIDE) if not bearable(high)), math.inf)
+            if math.isinf(high):
+                return low * _STRIDE**_STRIDES
+            low = high / _STRIDE
+        else:
+            low = next((low for low in self._strides(high, 1.0 / _STRIDE) if bearable(low)), 0.0)
+            high = low * _STRIDE
+        for _ in range(_BISECTIONS if low else 0):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if bearable(middle) else (low, middle)
+        return low
+
+    @staticmethod
+    def _strides(start: float, factor: float) -> list[float]:
+        return [start * factor**k for k in range(1, _STRIDES + 1)]
+
+    def curve(self, envelope: Callable[[float], Envelope], *, around: float) -> tuple[FloatArray, FloatArray]:
+        """Slopes on a logarithmic scale around the one that was found, and the radius at each."""
+        centre = around if around > 0 else 1e-3 / self.sigma
+        slopes = centre * np.logspace(-np.log10(_CURVE_SPAN), np.log10(_CURVE_SPAN), _CURVE_POINTS)
+        return slopes, np.array([self.radius(envelope(float(slope))) for slope in slopes])
