@@ -1,6 +1,6 @@
 """Figures 3, 11, 12 and 13 of Súkeník, Kuvshinov and Günnemann (2022), drawn from this package.
 
-python docs/figures/varying_sigma.py [-o docs/figures]
+python docs/figures/varying_sigma.py [-o docs/images]
 
 Figure 3: how small σ₁/σ₀ may be before nothing is certified, by Theorem 4 and in truth. Figure 11: the Rényi radius
 against the dimension, beside the tight one. Figure 12: the worst-case probability ξ against the distance, beside that
@@ -140,7 +140,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent, help="folder for the images")
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parents[1] / "images", help="folder for the images")
     folder = parser.parse_args().output
     for name, draw in FIGURES.items():
         figure = draw()
