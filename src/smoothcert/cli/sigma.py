@@ -12,7 +12,6 @@ from smoothcert.cli import options as o
 from smoothcert.cli.sigma_train import train_sigma
 
 if TYPE_CHECKING:
-    from smoothcert.data import Dataset
     from smoothcert.engines.sigma_fitting import FittedSigma
     from smoothcert.records import FloatArray
     from smoothcert.sigma.base import SigmaRule
@@ -61,24 +60,21 @@ def fit_command(
     """
     from smoothcert.analysis.figures import check_figure_path
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.cli.progress import fetch_progress
-    from smoothcert.data import load_dataset, parse_input_range
+    from smoothcert.cli.fitting import both_splits, check_new_rule
     from smoothcert.engines.sigma_fitting import KnnSettings, fit_knn
     from smoothcert.sigma.files import save_rule
     from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
 
-    _check_out(out)
+    check_new_rule(out)
     if plot is not None:
         check_figure_path(plot)
     settings = KnnSettings(
         base_sigma=sigma, k=k, rate=rate, offset=_offset(offset), most=most, loss=loss, most_points=max_points
     )
-    wanted = parse_input_range(input_range)
-    with fetch_progress() as fetching:
-        dataset = load_dataset(data, split="train", root=data_root, input_range=wanted, progress=fetching)
+    dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
     with inputs_progress("distances") as progress:
         fitted = fit_knn(dataset, settings, progress=progress)
-    shown = _held_out(data, dataset, root=data_root, input_range=wanted)
+    shown = dataset if held_out is None else held_out
     with inputs_progress("sigma") as progress:
         chosen = evenly_spread(len(shown), most=_SHOWN)
         sigmas = dataset_sigmas(fitted.rule, shown, chosen, progress=progress)
@@ -115,17 +111,6 @@ def show_command(
     typer.echo(f"digest: {stored.rule.digest}")
 
 
-def _check_out(out: Path) -> None:
-    from smoothcert.errors import InputError
-
-    if out.suffix != ".safetensors":
-        raise InputError(f"--out {out} must end in .safetensors: that is the format rules are written in")
-    if out.exists():
-        raise InputError(f"{out} exists and is never overwritten; choose another --out or move it away")
-    if not out.absolute().parent.is_dir():
-        raise InputError(f"the folder of --out {out} does not exist; make it first")
-
-
 def _offset(text: str) -> float | OffsetChoice:
     from smoothcert.errors import InputError
     from smoothcert.sigma.proposal import OffsetChoice
@@ -138,17 +123,6 @@ def _offset(text: str) -> float | OffsetChoice:
         return float(text)
     except ValueError:
         raise InputError(f"--offset {text!r} cannot be read: expected lowest, mean, or a number") from None
-
-
-def _held_out(data: str, train: Dataset, *, root: Path | None, input_range: Any) -> Dataset:
-    """The test split; the training split where a file of the user's has no other."""
-    from smoothcert.data import load_dataset
-    from smoothcert.errors import DataError
-
-    try:
-        return load_dataset(data, split="test", root=root, input_range=input_range)
-    except DataError:
-        return train
 
 
 def _summary(sigmas: FloatArray) -> dict[str, Any]:

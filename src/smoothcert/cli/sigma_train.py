@@ -74,9 +74,8 @@ def train_sigma(
     """
     import secrets
 
-    from smoothcert.cli.progress import fetch_progress, stop_on_interrupt
-    from smoothcert.data import load_dataset, parse_input_range
-    from smoothcert.errors import DataError
+    from smoothcert.cli.fitting import both_splits, check_new_rule
+    from smoothcert.cli.progress import stop_on_interrupt
     from smoothcert.models.devices import import_torch
     from smoothcert.sigma.files import save_rule
 
@@ -84,14 +83,8 @@ def train_sigma(
     from smoothcert.models.checkpoints import load_any
     from smoothcert.training.sigma_network import SigmaObjective, SigmaTrainingConfig, train_sigma_network
 
-    _check_output(out)
-    wanted = parse_input_range(input_range)
-    with fetch_progress() as fetching:
-        dataset = load_dataset(data, split="train", root=data_root, input_range=wanted, progress=fetching)
-    try:
-        held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)
-    except DataError:  # a file of the user's may hold training data only; then sigma is shown on that
-        held_out = dataset
+    check_new_rule(out)
+    dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
     loaded = load_any(model, arch=arch, input_shape=tuple(dataset.input_shape))
     config = SigmaTrainingConfig(
         floor=sigma_min, lipschitz=lipschitz, seed=secrets.randbits(63) if seed is None else seed,
@@ -103,22 +96,16 @@ def train_sigma(
         trained = train_sigma_network(
             config, loaded.module, dataset, device=device, threads=threads, progress=progress, stop=stop
         )
-    facts = _facts(config, trained.rule, held_out, history=trained.history, seconds=trained.seconds)
+    facts = _facts(
+        config,
+        trained.rule,
+        dataset if held_out is None else held_out,
+        history=trained.history,
+        seconds=trained.seconds,
+    )
     facts |= {"model": loaded.file_digest, "dataset": dataset.name, "data": dataset.digest}
     save_rule(out, trained.rule, facts=facts)
     _print_result(out, trained.rule, facts, as_json=as_json)
-
-
-def _check_output(out: Path) -> None:
-    """Before the work, not after it."""
-    from smoothcert.errors import InputError
-
-    if out.suffix != ".safetensors":
-        raise InputError(f"--out {out} must end in .safetensors: that is the format rules for sigma are written in")
-    if out.exists():
-        raise InputError(f"{out} exists and is never overwritten; choose another --out or move it away")
-    if not out.parent.is_dir():
-        raise InputError(f"the folder of --out {out} does not exist; make it first")
 
 
 def _widths(text: str) -> tuple[int, ...]:

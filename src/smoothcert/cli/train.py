@@ -50,9 +50,9 @@ def train(
 
     Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on.
     """
-    from smoothcert.cli.progress import fetch_progress, stop_on_interrupt
-    from smoothcert.data import load_dataset, parse_input_range
-    from smoothcert.errors import DataError, InputError
+    from smoothcert.cli.fitting import both_splits
+    from smoothcert.cli.progress import stop_on_interrupt
+    from smoothcert.errors import InputError
     from smoothcert.models.devices import import_torch
 
     import_torch("training")
@@ -66,13 +66,7 @@ def train(
         arch=arch, objective=objective, seed=_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
         peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
     )  # fmt: skip
-    wanted = parse_input_range(input_range)
-    with fetch_progress() as fetching:
-        dataset = load_dataset(data, split="train", root=data_root, input_range=wanted, progress=fetching)
-    try:
-        held_out = load_dataset(data, split="test", root=data_root, input_range=wanted)
-    except DataError:  # a file of the user's may hold training data only; then accuracy is measured on that
-        held_out = None
+    dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
     with stop_on_interrupt("batch") as stop, _shown_progress() as (preparing, progress):
         trained = run_training(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
