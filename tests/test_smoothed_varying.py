@@ -217,6 +217,23 @@ class TestWhatIsRefused:
         with pytest.raises(InputError, match="its lower end must fall and its upper end must grow"):
             smooth(CallableRule(by_mean, envelope=bent)).certify(INPUTS, n0=20, n=1000)
 
+    @pytest.mark.xfail(strict=True, reason="levels that contradict the envelope are not noticed")
+    def test_levels_that_differ_are_not_constant(self) -> None:
+        """Said to be constant, seen not to be: the votes at hand disprove the envelope."""
+        rule = CallableRule(by_mean, envelope=ConstantSigma())
+        with pytest.raises(InputError, match="envelope"):
+            smooth(rule).certify(INPUTS, n0=20, n=300)
+
+    @pytest.mark.xfail(strict=True, reason="a ValueError or TypeError with a traceback")
+    @pytest.mark.parametrize("shape", [(), (3,), (9, 1)], ids=str)
+    def test_a_rule_that_gives_another_number_of_levels(self, shape: tuple[int, ...]) -> None:
+        class Odd(ConstantRule):
+            def sigmas(self, inputs: np.ndarray, /) -> np.ndarray:
+                return np.full(shape, 0.2)
+
+        with pytest.raises(InputError, match=r"levels|sigma"):
+            smooth(Odd(0.2)).predict(INPUTS, n=100)
+
     def test_a_rule_for_another_size(self) -> None:
         for rule in (knn(np.zeros((4, 3))), random_network(3, lipschitz=0.1, floor=0.2)):
             with pytest.raises(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -206,21 +207,41 @@ class TestRecertify:
         again = recertify_run(tmp_path / "run", certificate="envelope").points
         assert [point.radius for point in again] == [point.radius for point in points]
 
-    def test_an_envelope_that_makes_no_sense_is_a_damaged_run(self, whole: Path, tmp_path: Path) -> None:
-        import shutil
+    @pytest.mark.parametrize("nonsense", [{"kind": "semi-elastic"}, {"kind": "elastic", "rate": 1}, {"kind": 3}])
+    def test_an_envelope_that_makes_no_sense(self, whole: Path, tmp_path: Path, nonsense: object) -> None:
+        with_envelope(whole, tmp_path / "run", nonsense)
+        with pytest.raises((InputError, CorruptRunError), match="is not the description of an envelope"):
+            recertify_run(tmp_path / "run")
 
-        shutil.copytree(whole, tmp_path / "run")
-        file = tmp_path / "run" / "manifest.json"
-        document = json.loads(file.read_text())
-        for nonsense in (
-            {"kind": "semi-elastic"},
-            {"kind": "elastic", "rate": 1},
-            {"kind": "semi-elastic", "rate": -1},
-        ):
-            document["parameters"]["envelope"] = nonsense
-            file.write_text(json.dumps(document))
-            with pytest.raises((InputError, CorruptRunError), match=r"envelope|rate"):
-                recertify_run(tmp_path / "run")
+    @pytest.mark.xfail(strict=True, reason="a traceback, or taken for a constant level")
+    @pytest.mark.parametrize(
+        "nonsense",
+        [
+            None,
+            [1],
+            {"kind": "semi-elastic", "rate": "x"},
+            {"kind": "semi-elastic", "rate": None},
+            {"kind": "widened", "slack": 2, "inner": {"kind": "constant"}},
+            "missing",
+        ],
+        ids=str,
+    )
+    def test_a_damaged_envelope_is_a_damaged_run(self, whole: Path, tmp_path: Path, nonsense: object) -> None:
+        """The last one matters most: a run by a rule that says nothing of its envelope is not one with constant σ."""
+        with_envelope(whole, tmp_path / "run", nonsense)
+        with pytest.raises(CorruptRunError):
+            recertify_run(tmp_path / "run")
+
+
+def with_envelope(whole: Path, run: Path, envelope: object) -> None:
+    """A copy of the run with another envelope in its manifest; "missing" takes it out."""
+    shutil.copytree(whole, run)
+    file = run / "manifest.json"
+    document = json.loads(file.read_text())
+    document["parameters"]["envelope"] = envelope
+    if envelope == "missing":
+        del document["parameters"]["envelope"]
+    file.write_text(json.dumps(document))
 
 
 class TestOwnCode:
@@ -267,10 +288,30 @@ class TestWhatIsRefused:
         assert "8, 8" in str(caught.value)
         assert not (tmp_path / "run").exists()
 
+    def test_an_input_without_a_level(self, tmp_path: Path) -> None:
+        """An outlier so far away that σ is beyond all numbers: it is named; what was stored before stays."""
+        inputs = np.random.default_rng(0).random((30, 1, 8, 8), dtype=np.float32)
+        inputs[17] = 5e4
+        np.save(tmp_path / "x.npy", inputs)
+        rule = KnnSigma(points=inputs[:9], base_sigma=0.2, rate=0.05, k=3, offset=1.5)
+        mine = job(saved(tmp_path / "knn.safetensors", rule), data=str(tmp_path / "x.npy"), input_range="any")
+        with pytest.raises(InputError, match="input 17 cannot be smoothed"):
+            finished(mine, tmp_path / "run")
+        capped = dataclasses.replace(rule, most=0.5)
+        mine = dataclasses.replace(mine, sigma_rule=str(saved(tmp_path / "capped.safetensors", capped)))
+        assert finished(mine, tmp_path / "other")[17].sigma == 0.5
+
     @pytest.mark.parametrize("certificate", ["gaussian", "dipole", "second-order", "envelope,gaussian"])
     def test_a_theorem_for_a_constant_level(self, rule_file: Path, tmp_path: Path, certificate: str) -> None:
         with pytest.raises(InputError, match="is proved for a constant sigma"):
             finished(job(rule_file, certificate=certificate), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    @pytest.mark.xfail(strict=True, reason="refused only after the first inputs were sampled; the run is left behind")
+    def test_the_lipschitz_theorem_for_a_semi_elastic_level(self, rule_file: Path, tmp_path: Path) -> None:
+        mine = job(rule_file, model="sample_models:logistic_digits", num_classes=None, certificate="lipschitz")
+        with pytest.raises(InputError, match="needs a sigma with a Lipschitz constant"):
+            finished(mine, tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
     def test_a_file_that_is_no_rule(self, tmp_path: Path) -> None:
