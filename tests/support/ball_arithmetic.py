@@ -81,9 +81,10 @@ def least_at_x1(p: Number, *, sigma: Number, other_sigma: Number, distance: Numb
 
 def _compared(p: Number, sigma: Number, other_sigma: Number, distance: Number, dimension: int, *, larger: bool) -> arb:
     """The chance at x₁ of a region a little larger or smaller than the worst one. Where to look for it is a hint."""
-    hint = _crossing(float(p), float(sigma), float(other_sigma), float(distance), dimension)
+    with ctx.workprec(_BITS):
+        hint = _crossing(arb(p), arb(sigma), arb(other_sigma), arb(distance), dimension)
     sign, scale = -1.0 if larger else 1.0, max(abs(hint), float(sigma))
-    for step in (2e-14, 1e-12, 1e-10, 1e-8, 1e-6):
+    for step in (5e-14, 1e-12, 1e-10, 1e-8, 1e-6):
         crossing = hint + sign * step * scale
         at_x0, at_x1 = region_chances(
             sigma=sigma, other_sigma=other_sigma, distance=distance, dimension=dimension, crossing=crossing
@@ -93,12 +94,13 @@ def _compared(p: Number, sigma: Number, other_sigma: Number, distance: Number, d
     raise ArithmeticError("the hint is no boundary of the worst region")
 
 
-def _crossing(p: float, s0: float, s1: float, a: float, dimension: int) -> float:
+def _crossing(p: arb, s0: arb, s1: arb, a: arb, dimension: int) -> float:
+    if s1 == s0:
+        return float(s0 * arb(2).sqrt() * (1 - 2 * p).erfinv())
+    centre = float(s0 * a / abs((s0 - s1) * (s0 + s1)))
     if s1 < s0:
-        return float(s0 * boundary_of_inside(p, dimension=dimension, centre=s0 * a / ((s0 - s1) * (s0 + s1))))
-    if s1 > s0:
-        return float(-s0 * boundary_of_outside(p, dimension=dimension, centre=s0 * a / ((s1 - s0) * (s0 + s1))))
-    return float(s0 * float((arb(2).sqrt() * (1 - 2 * arb(p)).erfinv()).mid()))
+        return float(s0) * float(boundary_of_inside(float(p), dimension=dimension, centre=centre))
+    return -float(s0) * float(boundary_of_outside(float(p), dimension=dimension, centre=centre))
 
 
 def _enclosed(dimension: int, centre: Number, boundary: Number, method: Callable[[int, arb, arb, arb], arb]) -> arb:
