@@ -118,3 +118,9 @@ def test_slopes_must_be_finite_and_not_negative(slope: float) -> None:
 def test_floors_must_be_positive(floor: float) -> None:
     with pytest.raises(InputError, match="floor"):
         LipschitzSigma(constant=0.1, floor=floor)
+
+
+@pytest.mark.parametrize("slack", [-1e-9, 1.0, float("nan"), float("inf")])
+def test_slack_is_a_relative_error(slack: float) -> None:
+    with pytest.raises(InputError, match="slack"):
+        Widened(ConstantSigma(), slack=slack)

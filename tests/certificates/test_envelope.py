@@ -290,7 +290,12 @@ def envelopes(slope: float, sigma: float, slack: float) -> list[Envelope]:
 
 @settings(max_examples=40)
 @given(
-    EXTREME_PROBABILITY, EXTREME_PROBABILITY, EXTREME_SIGMA, SLOPE, DIMENSION, st.sampled_from([0, 1e-16, 1e-6, 0.5, 1])
+    EXTREME_PROBABILITY,
+    EXTREME_PROBABILITY,
+    EXTREME_SIGMA,
+    SLOPE,
+    DIMENSION,
+    st.sampled_from([0, 1e-16, 1e-6, 0.5, 0.999]),
 )
 def test_extreme_arguments(p_a: float, p_b: float, sigma: float, slope: float, dimension: int, slack: float) -> None:
     """Never NaN, never negative, never more than Cohen, never a warning; 0 where nothing is certified."""
@@ -338,7 +343,7 @@ def test_two_classes_and_constant_sigma(pair: tuple[float, float], sigma: float,
     common = {"sigma": sigma, "dimension": dimension}
     assert float(envelope_two_class_radius(*pair, envelope=ConstantSigma(), **common)) == cohen
     slow = float(envelope_two_class_radius(*pair, envelope=SemiElastic(1e-14 / sigma), **common))
-    assert slow == pytest.approx(cohen, abs=2e-9 * sigma)
+    assert slow == pytest.approx(cohen, abs=1e-7 * sigma)  # it may step back several times
 
 
 @settings(max_examples=15)
