@@ -132,6 +132,6 @@ def test_mistakes_get_a_sentence(arguments: list[object], message: str) -> None:
 def test_nothing_is_certified_by_a_floor_above_sigma() -> None:
     """σ(x) is at least the floor at every input, this one included: what was said cannot be true."""
     untrue = (*KNOWN, "--lipschitz", 0.1, "--floor", 0.5)
-    with pytest.raises(InputError, match=r"'floor': 0\.5.* is not one"):
+    with pytest.raises(InputError, match=r"sigma 0\.25 .*'floor': 0\.5"):
         invoke(app, "envelope", *untrue)
     assert value("lipschitz", "--num-classes", 10, *untrue) == 0
