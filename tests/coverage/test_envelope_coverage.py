@@ -134,9 +134,8 @@ def test_control_spending_more_than_is_said(one_sided: list[Votes], name: str) -
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_control_the_radius_for_a_constant_level(name: str) -> None:
     """Cohen's radius from the same bound at α = 0.001 is larger than the truth most of the time at larger n."""
-    points = certify_votes(
-        drawn([0.9, 0.1, 0.0], n=3000, seed=2), get_portfolio("gaussian"), alpha=0.001, smoothing=Smoothing()
-    )
+    votes = drawn([0.9, 0.1, 0.0], n=3000, seed=2)
+    points = certify_votes(votes, get_portfolio("gaussian"), alpha=0.001, smoothing=Smoothing())
     assert too_many(sum(point.radius > true_radius(name, 0.9) for point in points), 0.05)
     fair = radii(votes, name, "envelope", alpha=0.001)
     assert not too_many((fair > true_radius(name, 0.9)).sum(), 0.001)
