@@ -80,7 +80,7 @@ def main() -> None:
         sigma = np.full(INPUTS, 0.25)
         votes = [Votes(i, 0, chosen[i], (sampled[i],), 0.0) for i in range(INPUTS)]
         theorem = best(lambda: certificate.radius(values, sigma=sigma, smoothing=Smoothing()))  # noqa: B023
-        whole = best(lambda: certify_votes(votes, portfolio, alpha=0.001))  # noqa: B023
+        whole = best(lambda: certify_votes(votes, portfolio, alpha=0.001, smoothing=Smoothing()))  # noqa: B023
         yardstick = yardstick or whole
         print(f"{name:24}  {theorem:7.3f}s  {whole:7.3f}s  {whole / yardstick:5.1f}")
 

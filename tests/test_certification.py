@@ -6,7 +6,7 @@ import pytest
 from smoothcert.certificates import get_portfolio
 from smoothcert.certification import Votes, certify_votes, check_can_certify, check_can_predict, recertify_points
 from smoothcert.errors import InputError
-from smoothcert.records import Guarantee, Norm, Outcome, Quantity, Stage, StreamId, Tally
+from smoothcert.records import Guarantee, Norm, Outcome, Quantity, Smoothing, Stage, StreamId, Tally
 from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper
 
 
@@ -24,7 +24,7 @@ def votes(selection: list[int], estimation: list[int], *, invalid_selection: int
 
 
 def certify(item: Votes, name: str = "gaussian", alpha: float = 0.001):  # type: ignore[no-untyped-def]
-    return certify_votes([item], get_portfolio(name), alpha=alpha)[0]
+    return certify_votes([item], get_portfolio(name), alpha=alpha, smoothing=Smoothing())[0]
 
 
 def test_the_class_comes_from_the_selection_votes_alone() -> None:
@@ -79,8 +79,8 @@ def test_the_sentence_never_claims_certainty() -> None:
 
 def test_smaller_alpha_smaller_radius() -> None:
     (first,) = [certify(votes([100, 0], [9000, 1000]))]
-    (second,) = recertify_points([first], get_portfolio("gaussian"), alpha=1e-6)
-    (third,) = recertify_points([first], get_portfolio("gaussian"), alpha=0.001)
+    (second,) = recertify_points([first], get_portfolio("gaussian"), alpha=1e-6, smoothing=Smoothing())
+    (third,) = recertify_points([first], get_portfolio("gaussian"), alpha=0.001, smoothing=Smoothing())
     assert second.radius < first.radius
     assert third == first
 

@@ -16,7 +16,7 @@ from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.certificates import get_portfolio
 from smoothcert.certification import recertify_points
 from smoothcert.errors import InputError
-from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Proof, Quantity, Tally, Verdict
+from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Proof, Quantity, Smoothing, Tally, Verdict
 
 PAIRED = ("dipole", "dipole-separate", "dipole-multi-class")
 GRADIENT = ("second-order", "second-order-pairs", "second-order-multi-class")
@@ -250,7 +250,7 @@ def test_the_best_is_paid_for(names: list[str], proofs: set[Proof]) -> None:
         radii = [verdict.radius for verdict in (point.verdict, *point.further)]
         assert radii == sorted(radii, reverse=True)
         # Each is what it would be alone at its shares of α, so never above what it is at the whole of it.
-        alone = recertify_points([point], get_portfolio(names), alpha=alpha)[0]
+        alone = recertify_points([point], get_portfolio(names), alpha=alpha, smoothing=Smoothing())[0]
         for name, verdict in all_of_them.items():
             assert verdict.bounds is not None
             assert set(verdict.bounds.spent) == proofs
@@ -379,6 +379,8 @@ def test_a_radius_does_not_depend_on_the_company(certificate: str) -> None:
     """Inputs are certified many at once; whoever recomputes one alone must find the same bits."""
     points = digits(sigma=0.15).certify(np.concatenate([DIGITS] * 8), n=400, alpha=0.05, certificate=certificate)
     portfolio = get_portfolio(certificate)
-    together = [point.verdict for point in recertify_points(points, portfolio, alpha=0.05)]
+    together = [point.verdict for point in recertify_points(points, portfolio, alpha=0.05, smoothing=Smoothing())]
     assert sum(verdict.radius > 0 for verdict in together) > 5
-    assert [recertify_points([point], portfolio, alpha=0.05)[0].verdict for point in points] == together
+    assert [
+        recertify_points([point], portfolio, alpha=0.05, smoothing=Smoothing())[0].verdict for point in points
+    ] == together

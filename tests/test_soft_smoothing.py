@@ -12,7 +12,7 @@ from sample_models import logistic_digits
 from smoothcert.certificates import get_portfolio
 from smoothcert.certification import Votes, certify_votes, check_can_certify
 from smoothcert.errors import InputError, ModelError
-from smoothcert.records import Outcome, Quantity, ScoreTally, Stage, StreamId, Tally
+from smoothcert.records import Outcome, Quantity, ScoreTally, Smoothing, Stage, StreamId, Tally
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.statistics import betting_lower, clopper_pearson_lower
 from smoothcert.tallies import SCORE_CELLS, score_cell
@@ -166,7 +166,7 @@ def test_enough_samples_even_and_odd() -> None:
     for n in (13, 14, 101):
         check_can_certify(get_portfolio("gaussian-soft"), n=n, alpha=0.001)
     check_can_certify(get_portfolio("gaussian-soft-bernstein"), n=37, alpha=0.001)
-    with pytest.raises(InputError, match="use gaussian-soft-bernstein"):
+    with pytest.raises(InputError, match="use the -bernstein form"):
         check_can_certify(get_portfolio("gaussian-soft"), n=10**9, alpha=0.001)
     check_can_certify(get_portfolio("gaussian-soft-bernstein"), n=10**9, alpha=0.001)
 
@@ -178,7 +178,7 @@ def test_the_class_of_the_tally_must_be_the_class_that_was_chosen() -> None:
     chosen = Tally(StreamId(0, 0, Stage.SELECTION), 1.0, np.array([0, 10]), 0, ((0, 10),))
     votes = Votes(index=0, label=None, selection=chosen, estimation=(scores,), seconds=0.0)
     with pytest.raises(InputError, match="scores of class 0"):
-        certify_votes([votes], get_portfolio("gaussian-soft"), alpha=0.001)
+        certify_votes([votes], get_portfolio("gaussian-soft"), alpha=0.001, smoothing=Smoothing())
 
 
 def test_always_certain_gives_the_betting_bound_on_ones() -> None:

@@ -140,7 +140,9 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parents[1] / "images", help="folder for the images")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path(__file__).parents[1] / "images", help="folder for the images"
+    )
     folder = parser.parse_args().output
     for name, draw in FIGURES.items():
         figure = draw()

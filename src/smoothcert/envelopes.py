@@ -6,6 +6,7 @@ Around an input with σ(x) = σ₀, an envelope says between which values σ may
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from smoothcert.errors import InputError
+from smoothcert.own_code import source_text
 from smoothcert.tallies import FloatArray
 
 _OUTWARD = 1e-15
 """Relative rounding error of the formulas below, allowed for on the safe side."""
+_MONOTONE_POINTS = 33
 
 
 class Envelope(Protocol):
@@ -59,11 +62,13 @@ class SemiElastic:
         _check_slope("rate", self.rate)
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
-        return sigma * np.exp(-self.rate * distance) * (1.0 - _OUTWARD)
+        exponent = self.rate * distance
+        return sigma * np.exp(-exponent) * (1.0 - _OUTWARD * (1.0 + np.minimum(exponent, 1e3)))
 
     def high(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
         with np.errstate(over="ignore"):
-            return sigma * np.exp(self.rate * distance) * (1.0 + _OUTWARD)
+            exponent = self.rate * distance
+            return sigma * np.exp(exponent) * (1.0 + _OUTWARD * (1.0 + exponent))
 
     def to_json(self) -> Mapping[str, Any]:
         return {"kind": "semi-elastic", "rate": self.rate}
@@ -95,8 +100,9 @@ class LipschitzSigma:
 class MonotoneEnvelope:
     """An envelope of one's own: two functions (σ₀, a) → σ, vectorised, the lower falling and the upper growing with a.
 
-    That they are true of the σ-function is for their author to prove. That they are monotone and enclose σ₀ is checked
-    wherever they are used, and no radius is given where they are not.
+    That they are true of the σ-function, and monotone, is for their author to prove. Wherever they are used, 33
+    distances up to the radius are looked at, and an envelope that is not monotone there or does not enclose σ₀ is
+    refused.
     """
 
     name: str
@@ -110,7 +116,8 @@ class MonotoneEnvelope:
         return np.asarray(self.upper(sigma, distance), dtype=np.float64) * (1.0 + _OUTWARD)
 
     def to_json(self) -> Mapping[str, Any]:
-        return {"kind": "user", "name": self.name}
+        text = "\0".join(source_text(function) for function in (self.lower, self.upper))
+        return {"kind": "user", "name": self.name, "source": hashlib.sha256(text.encode()).hexdigest()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,10 @@ class Widened:
 
     inner: Envelope
     slack: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.slack < 1.0:
+            raise InputError(f"slack {self.slack} must lie in [0, 1): a relative error of sigma")
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
         return self.inner.low(sigma, distance) * (1.0 - self.slack)
@@ -131,7 +142,7 @@ class Widened:
 
 
 def envelope_from_json(document: Mapping[str, Any]) -> Envelope:
-    """The envelope a manifest describes; one of the user's own is known by name only and cannot be read back."""
+    """The envelope a manifest describes; one of the user's own, a function, cannot be read back."""
     match document:
         case {"kind": "constant"}:
             return ConstantSigma()
@@ -141,9 +152,28 @@ def envelope_from_json(document: Mapping[str, Any]) -> Envelope:
             return LipschitzSigma(constant=float(constant), floor=float(floor))
         case {"kind": "widened", "slack": slack, "inner": inner}:
             return Widened(envelope_from_json(inner), slack=float(slack))
-        case {"kind": "user", "name": name}:
-            raise InputError(f"the envelope {name!r} is a function that was not stored: give it again")
-    raise InputError(f"{dict(document)} is not the description of an envelope")
+    raise InputError(f"{document!r} is not the description of an envelope")
+
+
+def check_encloses(envelope: Envelope, sigma: FloatArray, radius: FloatArray) -> None:
+    """Refuse an envelope that is not one, at some distances up to the radius that relied on it. sigma, radius: (m,)."""
+    distances = np.linspace(0.0, 1.0, _MONOTONE_POINTS)[:, None] * radius
+    levels = np.broadcast_to(sigma, distances.shape)
+    low = np.asarray(envelope.low(levels, distances), dtype=np.float64)
+    high = np.asarray(envelope.high(levels, distances), dtype=np.float64)
+    outside = ~((low <= sigma) & (high >= sigma)).all(axis=0)
+    if outside.any():
+        at = int(np.flatnonzero(outside)[0])
+        raise InputError(
+            f"sigma {float(sigma[at]):g} lies outside its own envelope {dict(envelope.to_json())}, which starts with "
+            f"{float(low[0, at]):g} … {float(high[0, at]):g}: is it below the floor?"
+        )
+    rounding = 1e-13 * sigma
+    if not ((low[1:] <= low[:-1] + rounding).all() and (high[1:] >= high[:-1] - rounding).all()):
+        raise InputError(
+            f"the envelope {dict(envelope.to_json())} is not one: its lower end must fall and its upper end must grow "
+            "with the distance"
+        )
 
 
 def _check_slope(name: str, value: float) -> None:

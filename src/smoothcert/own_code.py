@@ -41,6 +41,16 @@ def imported(spec: str) -> object:
             raise ModelError(f"{spec} failed while it was imported: {type(error).__name__}: {error}") from error
 
 
+def source_text(function: object) -> str:
+    """The source of a function, or of the class of an object, as far as it can be read; else nothing."""
+    for thing in (function, type(function)):
+        try:
+            return inspect.getsource(thing)  # type: ignore[arg-type]
+        except (OSError, TypeError):
+            continue
+    return ""
+
+
 def _is_factory(found: Any) -> bool:
     if inspect.isclass(found):
         return True

@@ -72,6 +72,7 @@ class SmoothedClassifier:
         input_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
         self.rule = as_rule(sigma)
+        self._levels: set[float] = set()
         self._model = model
         self._num_classes = num_classes
         self._device = device
@@ -230,14 +231,29 @@ class SmoothedClassifier:
     ) -> dict[int, float]:
         """The noise level of each row; what float32 noise cannot carry is refused."""
         chosen = range(len(inputs)) if rows is None else rows
-        levels = self.rule.sigmas(inputs[chosen[0] : chosen[-1] + 1])
+        levels = np.asarray(self.rule.sigmas(inputs[chosen[0] : chosen[-1] + 1]), dtype=np.float64)
+        if levels.shape != (len(chosen),):
+            raise InputError(
+                f"{self.rule.description} gave levels of shape {levels.shape} for {len(chosen)} inputs; one sigma each "
+                "was expected"
+            )
         found = {row: float(level) for row, level in zip(chosen, levels, strict=True)}
         for row, level in found.items():
             try:
                 check_sigma(level)
             except InputError as error:
                 raise InputError(f"input {indices[row]} cannot be smoothed: {error}") from error
+        self._check_constant(set(found.values()))
         return found
+
+    def _check_constant(self, levels: Set[float]) -> None:
+        """Refuse a rule that claims to be constant and is not, over all inputs it was ever asked for."""
+        self._levels |= levels if isinstance(self.rule.envelope, ConstantSigma) else set()
+        if len(self._levels) > 1:
+            raise InputError(
+                f"{self.rule.description} states that sigma is constant, but gave {min(self._levels):g} and "
+                f"{max(self._levels):g}: state the envelope by which it varies"
+            )
 
     def _select(
         self,

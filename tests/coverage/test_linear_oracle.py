@@ -10,7 +10,7 @@ from scipy import stats
 from sample_models import at_distance
 from smoothcert.certificates import get_portfolio
 from smoothcert.certification import recertify_points
-from smoothcert.records import CertifiedPoint, Outcome, Quantity, Stage, merge
+from smoothcert.records import CertifiedPoint, Outcome, Quantity, Smoothing, Stage, merge
 from smoothcert.smoothed import SmoothedClassifier
 
 TRIALS = 1000
@@ -35,7 +35,9 @@ def too_many(failures: int, rate: float) -> bool:
 @pytest.mark.parametrize("name", ["gaussian", "gaussian-two-class"])
 @pytest.mark.parametrize("alpha", [0.001, 0.05, 0.2])
 def test_radii_exceed_the_truth_no_more_often_than_alpha(points: list[CertifiedPoint], name: str, alpha: float) -> None:
-    radii = [point.radius for point in recertify_points(points, get_portfolio(name), alpha=alpha)]
+    radii = [
+        point.radius for point in recertify_points(points, get_portfolio(name), alpha=alpha, smoothing=Smoothing())
+    ]
     failures = sum(radius > DISTANCE for radius in radii)
     assert not too_many(failures, alpha)
 
@@ -43,7 +45,7 @@ def test_radii_exceed_the_truth_no_more_often_than_alpha(points: list[CertifiedP
 @pytest.mark.parametrize("alpha", [0.001, 0.05, 0.2])
 def test_each_bound_fails_no_more_often_than_its_share(points: list[CertifiedPoint], alpha: float) -> None:
     truth = stats.norm.cdf(DISTANCE / SIGMA)
-    again = recertify_points(points, get_portfolio("gaussian-two-class"), alpha=alpha)
+    again = recertify_points(points, get_portfolio("gaussian-two-class"), alpha=alpha, smoothing=Smoothing())
     found = [point.bounds.quantities for point in again if point.bounds is not None]
     assert len(found) == TRIALS
     assert all(bounds[q].alpha == alpha / 2 for bounds in found for q in bounds)
@@ -65,7 +67,9 @@ def test_control_the_plain_estimate_fails(points: list[CertifiedPoint]) -> None:
 
 def test_control_spending_more_than_is_said_fails(points: list[CertifiedPoint]) -> None:
     """Bounds made at α = 0.2 and sold as α = 0.05 are caught."""
-    radii = [point.radius for point in recertify_points(points, get_portfolio("gaussian"), alpha=0.2)]
+    radii = [
+        point.radius for point in recertify_points(points, get_portfolio("gaussian"), alpha=0.2, smoothing=Smoothing())
+    ]
     assert too_many(sum(radius > DISTANCE for radius in radii), 0.05)
 
 

@@ -119,7 +119,6 @@ def test_all_of_the_radius_leaves_no_speed() -> None:
         assert (radii < whole).all()
 
 
-@pytest.mark.xfail(strict=True, reason="the largest radius is named rounded up, and giving that is refused again")
 def test_the_largest_radius_that_is_named_can_be_had() -> None:
     with pytest.raises(InputError) as caught:
         plan(dimension=2, sigma=0.25, p_a=0.99, radius=1.0)

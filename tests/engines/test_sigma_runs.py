@@ -213,7 +213,6 @@ class TestRecertify:
         with pytest.raises((InputError, CorruptRunError), match="is not the description of an envelope"):
             recertify_run(tmp_path / "run")
 
-    @pytest.mark.xfail(strict=True, reason="a traceback, or taken for a constant level")
     @pytest.mark.parametrize(
         "nonsense",
         [
@@ -307,7 +306,6 @@ class TestWhatIsRefused:
             finished(job(rule_file, certificate=certificate), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
-    @pytest.mark.xfail(strict=True, reason="refused only after the first inputs were sampled; the run is left behind")
     def test_the_lipschitz_theorem_for_a_semi_elastic_level(self, rule_file: Path, tmp_path: Path) -> None:
         mine = job(rule_file, model="sample_models:logistic_digits", num_classes=None, certificate="lipschitz")
         with pytest.raises(InputError, match="needs a sigma with a Lipschitz constant"):

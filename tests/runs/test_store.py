@@ -21,7 +21,7 @@ from smoothcert.errors import (
     RunError,
     SmoothcertError,
 )
-from smoothcert.records import CertifiedPoint, RunManifest, Stage, StreamId, Tally
+from smoothcert.records import CertifiedPoint, RunManifest, Smoothing, Stage, StreamId, Tally
 from smoothcert.runs.store import RunStore
 
 SEED = 12
@@ -54,7 +54,7 @@ def point(index: int, *, votes: int = 900, label: int | None = 1, invalid: int =
         ),
         seconds=0.5,
     )
-    return certify_votes([item], get_portfolio("gaussian-two-class"), alpha=0.001)[0]
+    return certify_votes([item], get_portfolio("gaussian-two-class"), alpha=0.001, smoothing=Smoothing())[0]
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from numpy.typing import ArrayLike
 
+from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, Norm, Proof, Quantity, Smoothing
 
 
@@ -18,7 +19,7 @@ class Certificate(Protocol):
         one theorem share it and differ in `needs`.
     needs: the quantities the formula takes. proofs: how they are to be bounded; this decides what is sampled and how α
         is split.
-    varying_sigma: whether the theorem holds for a σ that differs from input to input; most hold for a constant σ only.
+    varying_sigma: whether the theorem can hold for a σ that differs from input to input; most hold for a constant one.
     """
 
     @property
@@ -39,6 +40,9 @@ class Certificate(Protocol):
     @property
     def varying_sigma(self) -> bool: ...
 
+    def check_suits(self, smoothing: Smoothing, /) -> None:
+        """Refuse a smoothing the theorem says nothing about, before anything is sampled."""
+
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
@@ -47,6 +51,22 @@ class Certificate(Protocol):
         quantities: one array per entry of `needs`, shapes that broadcast with sigma. Never NaN, never infinite. Where
         an array has one row for each of several alternatives, so has the result, and the smallest radius is certified.
         """
+
+
+def check_constant(name: str, smoothing: Smoothing) -> None:
+    """For theorems about a constant σ."""
+    if smoothing.varying:
+        raise InputError(
+            f"{name} is proved for a constant sigma and says nothing where sigma differs from input to input; use the "
+            "certificate envelope"
+        )
+
+
+def known_dimension(name: str, smoothing: Smoothing) -> int:
+    """For theorems that depend on it."""
+    if smoothing.dimension is None:
+        raise InputError(f"the {name} radius depends on the dimension of an input, and that is not known")
+    return smoothing.dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +80,9 @@ class FormulaCertificate:
     formula: Callable[..., FloatArray]
     norm: Norm = Norm.L2
     varying_sigma: bool = False
+
+    def check_suits(self, smoothing: Smoothing, /) -> None:
+        check_constant(self.name, smoothing)
 
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing

@@ -25,8 +25,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from smoothcert.certificates.base import known_dimension
 from smoothcert.certificates.gaussian import gaussian_radius, gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
+from smoothcert.envelopes import check_encloses
 from smoothcert.errors import InputError
 from smoothcert.numerics.ball import RELATIVE_ERROR, ball_tails, solve_boundary
 from smoothcert.numerics.normal import one_minus_up
@@ -41,9 +43,10 @@ _MOST_STEPS = 60
 _CONVERGED = 1e-13
 _NO_LEAD = 1e-11
 """A lead, in standard deviations, that is as good as 0: the room for errors is larger."""
-_CELLS = 16
-"""Into how many intervals an envelope is cut where its inside has to be looked at."""
-_MONOTONE_POINTS = 33
+_CELLS = (16, 128)
+"""Into how many intervals an envelope is cut where its inside has to be looked at; more where fewer prove nothing."""
+_SIGMAS = (1e-100, 1e100)
+"""Between which squares of σ neither overflow nor lose digits."""
 _SMALLEST_RATIO = 1e-100
 """σ₁/σ₀ below which we do not look."""
 _LARGEST_RATIO = 1e8
@@ -56,16 +59,17 @@ def worst_case_probability(
 ) -> FloatArray:
     """ξ(a, σ₁): the largest probability that any class but A can have at x₁, given P₀(A) = p_a at x₀ (Theorem 3).
 
-    p_a in (0, 1); sigma, other_sigma: the levels at x₀ and x₁, > 0; distance a ≥ 0; dimension N ≥ 1; shapes broadcast.
-    x₁ is certified where this is below ½. For looking at, not rounded to a side: the relative error is about 1e-11. NaN
-    where an argument is out of range.
+    p_a in (0, 1); sigma, other_sigma: the levels at x₀ and x₁, 1e-100 … 1e100; distance a ≥ 0; dimension N ≥ 1; shapes
+    broadcast. x₁ is certified where this is below ½. For looking at, not rounded to a side: the relative error is about
+    1e-11. NaN where an argument is out of range.
     """
     given = np.broadcast_arrays(
         *(np.asarray(v, dtype=np.float64) for v in (p_a, sigma, other_sigma, distance, dimension))
     )
     p, s0, s1, a, n = (np.ravel(v) for v in given)
-    valid = (p > 0) & (p < 1) & (s0 > 0) & (s1 > 0) & (a >= 0) & (n >= 1)
-    valid &= np.isfinite(s0) & np.isfinite(s1) & np.isfinite(a) & np.isfinite(n)
+    valid = (p > 0) & (p < 1) & (a >= 0) & (n >= 1) & np.isfinite(a) & np.isfinite(n)
+    for level in (s0, s1):
+        valid &= (level >= _SIGMAS[0]) & (level <= _SIGMAS[1])
     out = np.full(p.size, np.nan)
     for side in _SIDES:
         at = np.flatnonzero(valid & side.holds(s0, s1))
@@ -77,10 +81,10 @@ def worst_case_probability(
 def envelope_radius(p_a: ArrayLike, *, sigma: ArrayLike, dimension: int, envelope: Envelope) -> FloatArray:
     """The largest R such that every x₁ closer than R is certified, whatever σ(x₁) the envelope allows (Theorem 7).
 
-    p_a: lower bounds on the probability (or mean score) of the class at x₀, in [0, 1); sigma: σ(x₀) > 0; shapes
-    broadcast. dimension: of an input, from 1 on. Cohen's σΦ⁻¹(p_a) where the envelope is constant, and never more than
-    that. Rounded down, by about 1e-10 σ; 0 where p_a ≤ ½, where σ may jump too far at once, or where an argument is out
-    of range.
+    p_a: lower bounds on the probability (or mean score) of the class at x₀, in [0, 1); sigma: σ(x₀), 1e-100 … 1e100;
+    shapes broadcast. dimension: of an input, from 1 on. Cohen's σΦ⁻¹(p_a) where the envelope is constant, and never
+    more than that. Rounded down, by about 1e-10 σ; 0 where p_a ≤ ½, where σ may jump too far at once, or where an
+    argument is out of range.
     """
     return _radius(p_a, None, sigma=sigma, dimension=dimension, envelope=envelope)
 
@@ -93,7 +97,8 @@ def envelope_two_class_radius(
     p_a lower, p_b upper bounds that hold at once; p_b is replaced by 1 - p_a where that is smaller. ξ is not monotone
     in σ₁ below ½, so the ends of the envelope do not suffice: each ξ, being the largest of functions of log σ₁ whose
     second derivative is at least -(2N+1), lies below its chord plus a parabola on every interval, and that is what is
-    shown to stay below 1. Never below the radius for q = (1+p_a-p_b)/2 by Theorem 7, nor that for p_a alone. Cohen's
+    shown to stay below 1. What cannot be shown on 128 intervals is given away: nothing to speak of for p_b above 1e-5.
+    Never below the radius for q = (1+p_a-p_b)/2 by Theorem 7, nor that for p_a alone. Cohen's
     two-class radius where the envelope is constant. Rounded down; 0 where nothing is certified.
     """
     return _radius(p_a, p_b, sigma=sigma, dimension=dimension, envelope=envelope)
@@ -114,7 +119,7 @@ def _radius(
         return constant
     flat = np.ravel(constant)
     out = np.zeros(flat.size)
-    at = np.flatnonzero(flat > 0)
+    at = np.flatnonzero((flat > 0) & (np.ravel(scale) >= _SIGMAS[0]) & (np.ravel(scale) <= _SIGMAS[1]))
     if at.size:
         out[at] = _varying(np.ravel(top)[at], np.ravel(other)[at], np.ravel(scale)[at], flat[at], dimension, envelope)
     return only_positive(np.minimum(out, flat)).reshape(constant.shape)
@@ -138,7 +143,7 @@ def _varying(
         mine = _Points(n[two], sigma[two], np.log(implied[two]))
         theirs = _Points(n[two], sigma[two], np.log(np.minimum(p_b[two], implied[two])))
         radius[two] = np.maximum(radius[two], _reach(_TwoBounds(mine, theirs, envelope), most[two]))
-    _check_envelope(envelope, sigma, radius)
+    check_encloses(envelope, sigma, radius)
     return radius
 
 
@@ -341,15 +346,24 @@ class _TwoBounds:
         return least
 
     def proved(self, a: FloatArray, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        proved = np.zeros(at.size, dtype=np.bool_)
+        for cells in _CELLS:
+            left = np.flatnonzero(~proved)
+            if left.size:
+                proved[left] = self._below_one(a[left], at[left], cells)
+        return proved
+
+    def _below_one(self, a: FloatArray, at: NDArray[np.intp], cells: int) -> NDArray[np.bool_]:
+        """Whether the sum is seen to stay below 1 on the whole envelope, cut into that many intervals of log σ₁."""
         low, high = (end(self.sigma[at], a) for end in _ends(self._envelope))
-        width = np.log(high / low) / _CELLS
-        levels = low * np.exp(np.arange(_CELLS + 1)[:, None] * width)
+        width = np.log(high / low) / cells
+        levels = low * np.exp(np.arange(cells + 1)[:, None] * width)
         levels[-1] = high
         sums = self._largest_sums(at, np.broadcast_to(a, levels.shape), levels)
         # Each ξ is bent down by at most 2N+1 in log σ₁; a little more covers the rounding of `width`.
         bend = 2.0 * (2.0 * self._both[0].n[at] + 1.0) * np.square(width * (1.0 + 1e-9))
-        proved: NDArray[np.bool_] = np.max(_peak(sums[:-1], sums[1:], bend), axis=0) < 1.0 - RELATIVE_ERROR
-        return proved
+        below: NDArray[np.bool_] = np.max(_peak(sums[:-1], sums[1:], bend), axis=0) < 1.0 - RELATIVE_ERROR
+        return below
 
     def _largest_sums(self, at: NDArray[np.intp], a: FloatArray, levels: FloatArray) -> FloatArray:
         """Upper bounds on ξ(·; p) + ξ(·; p_b). at: (m,), a and levels: (rows, m)."""
@@ -453,21 +467,6 @@ def _finite(lead: FloatArray) -> FloatArray:
     return np.clip(np.where(np.isnan(lead), -1e8, lead), -1e8, 1e8)
 
 
-def _check_envelope(envelope: Envelope, sigma: FloatArray, radius: FloatArray) -> None:
-    """Refuse an envelope that is not monotone, or does not enclose σ₀, within the radius that relied on it."""
-    distances = np.linspace(0.0, 1.0, _MONOTONE_POINTS)[:, None] * radius
-    levels = np.broadcast_to(sigma, distances.shape)
-    low = np.asarray(envelope.low(levels, distances), dtype=np.float64)
-    high = np.asarray(envelope.high(levels, distances), dtype=np.float64)
-    rounding = 1e-13 * sigma
-    monotone = (np.diff(low, axis=0) <= rounding).all() and (np.diff(high, axis=0) >= -rounding).all()
-    if not monotone or not ((low <= sigma).all() and (high >= sigma).all()):
-        raise InputError(
-            f"the envelope {dict(envelope.to_json())} is not one: its lower end must fall and its upper end must grow "
-            "with the distance, and both must enclose sigma"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class EnvelopeCertificate:
     """Theorem 7 for the envelope and the dimension of the smoothing at hand."""
@@ -480,15 +479,15 @@ class EnvelopeCertificate:
     norm: Norm = Norm.L2
     varying_sigma: bool = True
 
+    def check_suits(self, smoothing: Smoothing, /) -> None:
+        known_dimension(self.name, smoothing)
+
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
-        if smoothing.dimension is None:
-            raise InputError(
-                f"the {self.name} radius depends on the dimension of an input, which is not known; give it"
-            )
+        dimension = known_dimension(self.name, smoothing)
         values = (quantities[quantity] for quantity in self.needs)
-        return self.formula(*values, sigma=sigma, dimension=smoothing.dimension, envelope=smoothing.envelope)
+        return self.formula(*values, sigma=sigma, dimension=dimension, envelope=smoothing.envelope)
 
 
 _TOP = (Quantity.TOP_LOWER,)
@@ -501,5 +500,12 @@ ENVELOPE = (
     EnvelopeCertificate("envelope-soft", _TOP, (Proof.SCORE_TOP,), envelope_radius),
     EnvelopeCertificate(
         "envelope-soft-two-class", _TWO, (Proof.SCORE_TOP, Proof.SCORE_OTHER), envelope_two_class_radius
+    ),
+    EnvelopeCertificate("envelope-soft-bernstein", _TOP, (Proof.SCORE_TOP_BERNSTEIN,), envelope_radius),
+    EnvelopeCertificate(
+        "envelope-soft-two-class-bernstein",
+        _TWO,
+        (Proof.SCORE_TOP_BERNSTEIN, Proof.SCORE_OTHER_BERNSTEIN),
+        envelope_two_class_radius,
     ),
 )

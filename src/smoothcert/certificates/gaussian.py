@@ -73,4 +73,11 @@ GAUSSIAN_SOFT = (
     FormulaCertificate(
         "gaussian-soft-bernstein", "gaussian", (Quantity.TOP_LOWER,), (Proof.SCORE_TOP_BERNSTEIN,), gaussian_radius
     ),
+    FormulaCertificate(
+        "gaussian-soft-two-class-bernstein",
+        "gaussian",
+        (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
+        (Proof.SCORE_TOP_BERNSTEIN, Proof.SCORE_OTHER_BERNSTEIN),
+        gaussian_two_class_radius,
+    ),
 )

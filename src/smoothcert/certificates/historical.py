@@ -15,9 +15,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from smoothcert.certificates.base import check_constant, known_dimension
 from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
-from smoothcert.errors import InputError
+from smoothcert.envelopes import check_encloses
 from smoothcert.numerics.logarithm import log1p_minus
 from smoothcert.numerics.normal import one_minus_up
 from smoothcert.records import Envelope, FloatArray, Norm, Proof, Quantity, Smoothing
@@ -84,9 +85,9 @@ def renyi_radius(
     """Distance within which every point that uses `other_sigma` is certified from one that uses `sigma`.
 
     Súkeník et al. (2022), Theorem 14, derived again because it is printed with errors. With σ₀ = sigma, σ₁ =
-    other_sigma, N = dimension and σ_a² = (1-a)σ₁² + aσ₀², the Rényi divergence of order a from N(x₀, σ₀²) to
-    N(x₁, σ₁²) is a‖x₀-x₁‖²/(2σ_a²) + T_a, T_a = N/(1-a) log(σ_a / (σ₁^{1-a} σ₀^a)). The class stays on top where that
-    is at most Li's threshold, so R² = sup over orders a with σ_a² > 0 of (2σ_a²/a)(threshold_a - T_a). With ρ =
+    other_sigma, N = dimension and σ_a² = (1-a)σ₁² + aσ₀², the Rényi divergence of order a of N(x₁, σ₁²)
+    from N(x₀, σ₀²) is a‖x₀-x₁‖²/(2σ_a²) + T_a, T_a = N/(1-a) log(σ_a / (σ₁^{1-a} σ₀^a)). The class stays on top where
+    that is at most Li's threshold, so R² = sup over orders a with σ_a² > 0 of (2σ_a²/a)(threshold_a - T_a). With ρ =
     σ₁²/σ₀² - 1 and g(u) = log(1+u) - u, T_a = N/2 (g((1-a)ρ)/(1-a) - g(ρ)), smooth through a = 1 and σ₁ = σ₀, where
     the radius is that of `li_radius`.
 
@@ -138,7 +139,9 @@ def renyi_envelope_radius(
         )
         for edge in (envelope.low, envelope.high)
     ]
-    return only_positive(np.minimum(*reaches), where=valid)
+    radius = only_positive(np.minimum(*reaches), where=valid)
+    check_encloses(envelope, scale[radius > 0], radius[radius > 0])
+    return radius
 
 
 def _reach(
@@ -270,6 +273,9 @@ class HistoricalCertificate:
     norm: Norm = Norm.L2
     varying_sigma: bool = False
 
+    def check_suits(self, smoothing: Smoothing, /) -> None:
+        check_constant(self.name, smoothing)
+
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
@@ -287,18 +293,18 @@ class RenyiCertificate:
     norm: Norm = Norm.L2
     varying_sigma: bool = True
 
+    def check_suits(self, smoothing: Smoothing, /) -> None:
+        if smoothing.varying:
+            known_dimension(self.name, smoothing)
+
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
         p_a, p_b = _both_probabilities(quantities)
         if not smoothing.varying:
             return li_radius(p_a, p_b, sigma=sigma)
-        if smoothing.dimension is None:
-            raise InputError(
-                f"the {self.family} radius for a sigma that varies depends on the dimension of an input, which was not "
-                "given; give it (784 for MNIST)"
-            )
-        return renyi_envelope_radius(p_a, p_b, sigma=sigma, dimension=smoothing.dimension, envelope=smoothing.envelope)
+        dimension = known_dimension(self.name, smoothing)
+        return renyi_envelope_radius(p_a, p_b, sigma=sigma, dimension=dimension, envelope=smoothing.envelope)
 
 
 def _both_probabilities(quantities: Mapping[Quantity, FloatArray]) -> tuple[FloatArray, FloatArray]:

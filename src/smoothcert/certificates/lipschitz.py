@@ -43,6 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
+from smoothcert.certificates.base import known_dimension
 from smoothcert.certificates.positive import only_positive
 from smoothcert.errors import InputError
 from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up
@@ -168,35 +169,41 @@ class LipschitzCertificate:
     norm: Norm = Norm.L2
     varying_sigma: bool = True
 
+    def check_suits(self, smoothing: Smoothing, /) -> None:
+        self._known(smoothing)
+
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
-        if smoothing.dimension is None or smoothing.num_classes is None:
-            raise InputError(
-                "the lipschitz radius depends on the dimension of the inputs and on the number of classes; give both"
-            )
-        envelope, slack = _without_slack(smoothing.envelope)
+        dimension, num_classes, envelope, slack = self._known(smoothing)
         scale = np.asarray(sigma, dtype=np.float64)
-        if isinstance(envelope, ConstantSigma):
-            lipschitz, floor = 0.0, scale
-        elif isinstance(envelope, LipschitzSigma):
+        lipschitz, floor = 0.0, scale
+        if isinstance(envelope, LipschitzSigma):
             # A σ below the floor contradicts the envelope: no floor is left to certify with.
             kept = np.isfinite(scale) & (scale >= envelope.floor * (1.0 - slack))
             lipschitz, floor = envelope.constant, np.where(kept, envelope.floor, np.nan)
-        else:
-            raise InputError(
-                f"the lipschitz radius needs a sigma with a Lipschitz constant and a floor, or a constant one; of this "
-                f"one {dict(smoothing.envelope.to_json())} is known: use the envelope certificate, which takes any"
-            )
         return lipschitz_radius(
             *(quantities[quantity] for quantity in self.needs),
             sigma_min=floor,
             lipschitz=lipschitz,
-            dimension=smoothing.dimension,
-            num_classes=smoothing.num_classes,
+            dimension=dimension,
+            num_classes=num_classes,
             p_min=self.p_min,
             slack=slack,
         )
+
+    def _known(self, smoothing: Smoothing) -> tuple[int, int, ConstantSigma | LipschitzSigma, float]:
+        """Dimension, number of classes, envelope and its slack; an InputError where the theorem cannot be applied."""
+        dimension = known_dimension(self.name, smoothing)
+        if smoothing.num_classes is None:
+            raise InputError(f"the {self.name} radius depends on the number of classes, and that is not known")
+        envelope, slack = _without_slack(smoothing.envelope)
+        if not isinstance(envelope, ConstantSigma | LipschitzSigma):
+            raise InputError(
+                f"the {self.name} radius needs a sigma with a Lipschitz constant and a floor, or a constant one; of "
+                f"this one {dict(envelope.to_json())} is known: use the envelope certificate, which takes any"
+            )
+        return dimension, smoothing.num_classes, envelope, slack
 
 
 def _without_slack(envelope: Envelope) -> tuple[Envelope, float]:

@@ -77,15 +77,9 @@ class Portfolio:
         return Proof.GRADIENTS_OF_EVERY_CLASS in self.proofs
 
     def check_suits(self, smoothing: Smoothing) -> None:
-        """Refuse a theorem for constant σ where σ varies."""
-        if not smoothing.varying:
-            return
-        wrong = ", ".join(one.name for one in self.certificates if not one.varying_sigma)
-        if wrong:
-            raise InputError(
-                f"{wrong} is proved for a constant sigma and says nothing where sigma differs from input to input; use "
-                "the certificate envelope"
-            )
+        """Refuse theorems that say nothing about such a smoothing."""
+        for certificate in self.certificates:
+            certificate.check_suits(smoothing)
 
     def alternatives(self) -> tuple[Self, ...]:
         """The choices that are bounded together: all of it for the best of several, else each certificate alone."""

@@ -35,8 +35,11 @@ def plan(
     Two ways to bound the change between points at distance a: a semi-elastic sigma changes by a factor of at most
     exp(rate x a), a Lipschitz sigma by at most the constant x a.
     """
+    from smoothcert.analysis.figures import check_figure_path
     from smoothcert.engines.planning import plan as make_plan
 
+    if plot is not None:
+        check_figure_path(plot)
     found = make_plan(dimension=dim, sigma=sigma, p_a=p_a, radius=radius, floor=floor)
     if plot is not None:
         from smoothcert.analysis.plan_plot import draw_plan

@@ -135,10 +135,10 @@ def _score_lipschitz(
 def _facts(
     config: SigmaTrainingConfig, rule: SigmaNetwork, held_out: Dataset, *, history: tuple[float, ...], seconds: float
 ) -> dict[str, Any]:
-    import numpy as np
+    from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
 
-    indices = np.linspace(0, len(held_out) - 1, min(_HELD_OUT, len(held_out))).astype(np.int64)
-    sigmas = rule.sigmas(held_out.inputs(indices))
+    indices = evenly_spread(len(held_out), most=_HELD_OUT)
+    sigmas = dataset_sigmas(rule, held_out, indices)
     return {
         "training": config.to_json(),
         "history": list(history),

@@ -237,9 +237,13 @@ def _sigma(job: Job) -> float | SigmaRule:
 def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job) -> None:
     """The model must take the data's shape and know its classes, before hours are spent."""
     try:
-        smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])
+        first = smoothed.check_inputs(dataset.inputs([0]))
     except InputError as error:
         raise DataError(f"{job.data} does not fit {job.model}: {error}") from error
+    try:
+        smoothed.sigmas(first, [0])
+    except InputError as error:
+        raise DataError(f"{job.data} does not fit {job.sigma_rule or job.sigma}: {error}") from error
     largest = int(dataset.labels.max())
     if largest >= smoothed.classifier.num_classes:
         raise DataError(

@@ -13,6 +13,7 @@ from smoothcert.analysis.thresholds import practical_largest_ratio, practical_sm
 from smoothcert.certificates import envelope_radius, gaussian_radius
 from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma
+from smoothcert.numerics.rounding import format_down
 from smoothcert.records import Envelope, FloatArray, LipschitzSigma, SemiElastic
 
 USUAL_SHARE = 0.95
@@ -30,8 +31,8 @@ class Plan:
     """The fastest change of σ that still promises `radius` at an input with these σ and p_a.
 
     rate: of log σ (semi-elastic). lipschitz: of σ, with `floor`. Both are rounded down: at them the radius was computed
-    and is there. ratios: σ₁/σ₀ outside of which no point is ever certified, however near. curves: radius against rate
-    and against Lipschitz constant.
+    and is there, but for the little room that `certify` leaves for the error of σ itself. ratios: σ₁/σ₀ outside of
+    which no point is ever certified, however near. curves: radius against rate and against Lipschitz constant.
     """
 
     dimension: int
@@ -75,7 +76,7 @@ def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = Non
     if not 0.0 < wanted <= constant:
         raise InputError(
             f"--radius {wanted:g} cannot be had: at sigma {sigma:g} and p_a {p_a:g} even a constant sigma certifies "
-            f"only {constant:.6g}; take a larger sigma or a better base classifier"
+            f"only {format_down(constant, decimals=6)}; take a larger sigma or a better base classifier"
         )
     least = _LITTLE_FLOOR * sigma if floor is None else floor
     if not 0.0 < least <= sigma:
@@ -119,7 +120,7 @@ class _Point:
         return float(envelope_radius(self.p_a, sigma=self.sigma, dimension=self.dimension, envelope=envelope))
 
     def fastest(self, envelope: Callable[[float], Envelope], *, radius: float) -> float:
-        """The largest slope, to six digits, at which the radius was seen to be certified; 0 if there is none."""
+        """The largest slope, to five digits, at which the radius was seen to be certified; 0 if there is none."""
 
         def bearable(slope: float) -> bool:
             return self.radius(envelope(slope)) >= radius

@@ -11,10 +11,11 @@ from typing import Any
 
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, recertify_points, smoothing_of
-from smoothcert.errors import CorruptRunError, RunError
+from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.records import (
     CertifiedPoint,
     ConstantSigma,
+    Envelope,
     GradientTally,
     RunManifest,
     Smoothing,
@@ -113,8 +114,22 @@ def _smoothing(manifest: RunManifest, path: Path) -> Smoothing:
     shape, num_classes = manifest.data.get("input_shape"), manifest.model.get("num_classes")
     if not (isinstance(shape, list) and all(type(size) is int for size in shape) and type(num_classes) is int):
         raise CorruptRunError(f"{path} does not say what shape its inputs have, or how many classes there are")
-    stated = manifest.parameters.get("envelope", ConstantSigma().to_json())
-    return smoothing_of(envelope_from_json(stated), dimension=math.prod(shape), num_classes=num_classes)
+    envelope: Envelope = ConstantSigma()
+    if "sigma_rule" in manifest.parameters or "envelope" in manifest.parameters:
+        envelope = _stated_envelope(manifest.parameters.get("envelope"), path)
+    return smoothing_of(envelope, dimension=math.prod(shape), num_classes=num_classes)
+
+
+def _stated_envelope(document: Any, path: Path) -> Envelope:
+    if isinstance(document, dict) and document.get("kind") == "user":
+        raise RunError(
+            f"{path} was certified with an envelope of the user's own, {document.get('name')!r}: a function, which no "
+            "run can hold; so its votes cannot be certified again from the run alone"
+        )
+    try:
+        return envelope_from_json(document)
+    except (InputError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptRunError(f"{path} does not say by what envelope its sigma varies: {error}") from error
 
 
 def estimation_kinds(points: Sequence[CertifiedPoint]) -> set[TallyKind]:

@@ -91,8 +91,8 @@ def fit_knn(dataset: Dataset, settings: KnnSettings, *, progress: Done | None = 
 def proposed_rate(*, sigma: float, dimension: int, loss: float, p_a: float = MOST_PROVABLE) -> float:
     """The largest rate, to two digits rounded down, that costs at most this share of the radius at p_a.
 
-    The radius is that of the envelope certificate for a rate-semi-elastic σ, against that of a constant σ: what the
-    certificate can lose at most, whatever the rule makes of the rate.
+    The radius is that of the envelope certificate for a rate-semi-elastic σ, against that of a constant σ, at an input
+    with this σ. An input with a larger one loses more.
     """
     wanted = (1.0 - loss) * float(gaussian_radius(p_a, sigma=sigma))
     return _two_digits_down(fastest_rate(dimension=dimension, sigma=sigma, p_a=p_a, radius=wanted))

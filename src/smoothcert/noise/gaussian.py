@@ -33,7 +33,7 @@ def check_sigma(sigma: float) -> None:
 
 
 def scale_normals(normals: InputArray, *, sigma: float, out: InputArray | None = None) -> InputArray:
-    """sigma · normals, rounded once to float32. normals: any shape, float32; out: the same, and may be `normals`.
+    """sigma · normals in float64, then as float32. normals: any shape, float32; out: the same, and may be `normals`.
 
     The product is taken in float64, so sigma is not rounded to float32 first: two sigmas that differ by less than
     float32 can tell apart still make noise of two levels. Where sigma is a float32 this is the float32 product.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import InputError
+from smoothcert.own_code import source_text
 from smoothcert.records import Envelope, FloatArray, InputArray
 
 
@@ -31,7 +31,7 @@ class CallableRule:
         self._function = function
         self._name = _qualified_name(function)
         self._envelope = envelope
-        parts = ("callable", self._name, _source(function), str(self._envelope_json()), digest or "")
+        parts = ("callable", self._name, source_text(function), str(self._envelope_json()), digest or "")
         self._digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
@@ -71,13 +71,3 @@ class CallableRule:
 def _qualified_name(function: object) -> str:
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', '?')}.{getattr(named, '__qualname__', '?')}"
-
-
-def _source(function: object) -> str:
-    """Its source text, or its class's, or nothing."""
-    for thing in (function, type(function)):
-        try:
-            return inspect.getsource(thing)  # type: ignore[arg-type]
-        except (OSError, TypeError):
-            continue
-    return ""

@@ -4,6 +4,7 @@ from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, c
 from smoothcert.statistics.budget import equal_share, split_alpha
 from smoothcert.statistics.gradient import pair_product_margin
 from smoothcert.statistics.means import (
+    MOST_BETS,
     betting_lower,
     betting_upper,
     empirical_bernstein_lower,
@@ -17,6 +18,7 @@ from smoothcert.statistics.thinning import first_samples
 from smoothcert.statistics.votes import plurality, significant_plurality
 
 __all__ = [
+    "MOST_BETS",
     "Proven",
     "betting_lower",
     "betting_upper",

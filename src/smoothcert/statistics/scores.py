@@ -94,7 +94,7 @@ def _in_random_order(tally: ScoreTally, values: FloatArray, hits: IntArray) -> F
     if tally.n > MOST_BETS:
         raise InputError(
             f"n={tally.n} is too many for the betting bound, which takes up to {MOST_BETS} scores; use "
-            "gaussian-soft-bernstein"
+            "the -bernstein form of the certificate"
         )
     stream = tally.stream
     purpose = (int(stream.stage) << 8) | int(Stage.ORDERING)

@@ -29,6 +29,7 @@ from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelE
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.sigma.network import SigmaNetwork, shrunk
+from smoothcert.sigma.over_data import evenly_spread
 from smoothcert.training.batches import seeded_generator
 from smoothcert.training.schedule import one_cycle
 
@@ -308,8 +309,7 @@ class _Chosen:
     """The inputs that are trained on, in an order that is a pure function of (seed, epoch)."""
 
     def __init__(self, dataset: Dataset, config: SigmaTrainingConfig, device: torch.device) -> None:
-        count = len(dataset) if config.most_inputs is None else min(config.most_inputs, len(dataset))
-        indices = np.linspace(0, len(dataset) - 1, count).astype(np.int64)
+        indices = evenly_spread(len(dataset), most=config.most_inputs)
         self._indices = indices[dataset.labels[indices] >= 0]
         if len(self._indices) == 0:
             raise DataError(f"{dataset.name} has no labelled inputs in split {dataset.split}; training needs some")
