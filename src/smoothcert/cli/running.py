@@ -18,7 +18,7 @@ from smoothcert.cli.printing import terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
 from smoothcert.engines.jobs import Job, Task, prepare
 from smoothcert.engines.local import run_study
-from smoothcert.errors import InterruptedRunError
+from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.records import Outcome
 from smoothcert.runs.load import load_all
 
@@ -37,8 +37,10 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
         run_job(Job.of_run(resumed, task=task, **moved, device=device), resumed, as_json=given["as_json"])
         return
     if task == "certify":
-        usual = "gaussian" if given["sigma_rule"] is None else "envelope"
-        settings["certificate"] = str(get_portfolio(given["certificate"] or usual, best_of=given["best_of"]))
+        named = given["certificate"]
+        if given["best_of"] and not named:
+            raise InputError("--best-of chooses among several certificates: name them by --certificate")
+        settings["certificate"] = str(get_portfolio(named, best_of=given["best_of"])) if named else None
     noise = given["sigma"] if given["sigma"] is not None else given["sigma_rule"]
     model, data, noise = o.required(model=given["model"], data=given["data"], noise=noise)
     out = o.default_out(task, model, data, noise) if given["out"] is None else Path(given["out"])
