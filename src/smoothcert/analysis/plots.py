@@ -24,7 +24,7 @@ DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
 _MOST_CLASS_BARS = 120
 _P_A_BINS = 40
 
-Corner = Literal["upper left", "upper right"]
+Corner = Literal["upper left", "best"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def _finish_accuracy(axes: Axes, runs: Sequence[Results]) -> None:
     axes.set_ylim(0.0, 1.0)
     axes.set_xlabel(f"radius ({'ℓ₂' if norms == {Norm.L2} else 'ℓ₁'})")
     axes.set_ylabel("certified accuracy")
-    _add_legend(axes, len(axes.lines), location="upper right")
+    _add_legend(axes, len(axes.lines), location="best")
 
 
 def _add_legend(axes: Axes, entries: int, *, location: Corner) -> None:
