@@ -384,7 +384,7 @@ BAD = [
     (("certify", *MODEL, "--certificate", "zzz"), 2, "known: gaussian, gaussian-two-class, dipole"),
     (("certify", *MODEL, "--certificate", "dipole", "--certificate", "dipole"), 2, "named twice"),
     (("certify", *MODEL, "--certificate", "dipole", "--best-of"), 2, "name another beside dipole"),
-    (("certify", *MODEL, "--best-of"), 2, "name another beside gaussian"),
+    (("certify", *MODEL, "--best-of"), 2, "name them by --certificate"),
     (("certify", *MODEL, "--certificate", "dipole", "--n", 1001), 2, "use n=1002"),
     (("certify", *MODEL, "--certificate", "second-order", "--n", 1001), 2, "use n=1002"),
     (("certify", *MODEL, "--certificate", "dipole-separate", "--n", 20), 2, "use n ≥ 22"),

@@ -179,7 +179,7 @@ def test_too_many_samples_to_bet_on() -> None:
         ranges=((0, n),),
     )
     for bound in (top_score_lower, other_score_upper):
-        with pytest.raises(InputError, match="use gaussian-soft-bernstein"):
+        with pytest.raises(InputError, match="use the -bernstein form"):
             bound([tally], [0], 0.001)
     assert top_score_lower_by_bernstein([tally], [0], 0.001)[0] > 1 - 2e-8
 
