@@ -103,4 +103,8 @@ def default_out(task: str, model: str, data: str, noise: float | str) -> Path:
 
 
 def _stem(place: str) -> str:
-    return Path(place.replace(":", "-")).name.removesuffix(".safetensors").removesuffix(".onnx") or "model"
+    """The name without the endings of its format; what follows a point in a number, as in lenet-0.12, is none."""
+    name = Path(place.replace(":", "-")).name
+    while (suffix := Path(name).suffix) and not suffix[1:].isdigit():
+        name = name.removesuffix(suffix)
+    return name or "model"
