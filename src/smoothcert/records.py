@@ -29,6 +29,7 @@ from smoothcert.tallies import (
     GradientTally,
     InputArray,
     IntArray,
+    Noise,
     PairTally,
     ScoreTally,
     Stage,
@@ -54,14 +55,17 @@ __all__ = [
     "IntArray",
     "LipschitzSigma",
     "MonotoneEnvelope",
+    "Noise",
     "Norm",
     "Outcome",
     "PairTally",
+    "Promise",
     "Proof",
     "Quantity",
     "RunManifest",
     "ScoreTally",
     "SemiElastic",
+    "Settlement",
     "Side",
     "Smoothing",
     "Stage",
@@ -225,6 +229,39 @@ class Guarantee:
             f"Except with probability at most {self.alpha!r} over the sampling, the smoothed classifier answers class "
             f"{self.label} at every point closer than {self.radius!r} in {self.norm} distance."
         )
+
+
+class Settlement(enum.Enum):
+    """What a memory of promised regions made of a claim; the value is the sentence a person reads."""
+
+    WHOLE = "the claimed region meets no region of another class and is promised whole"
+    CUT = "the claimed region was cut, so that it touches no region of another class"
+    OVERRULED = "the input lies in a region of another class: that class is the answer, in a region cut to stay inside"
+    INHERITED = "the votes settled on no class, but the input lies in a promised region, whose class is the answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What a memory answers for one input: `label` at every point within `radius` of it, for as long as it lives.
+
+    position: of the claim in the memory's log, from 1; for an INHERITED answer, which claims nothing, that of the
+    region the input lies in. asked_label, asked_radius: what was claimed; None and 0 where nothing was.
+    memory: the digest of the key under which the memory keeps its regions.
+    """
+
+    label: int
+    radius: float
+    position: int
+    settlement: Settlement
+    asked_label: int | None
+    asked_radius: float
+    memory: str
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.radius) and self.radius >= 0):
+            raise InputError(f"a promised radius of {self.radius} is not a finite non-negative number")
+        if (self.asked_label is None) != (self.settlement is Settlement.INHERITED):
+            raise InputError(f"a promise cannot be {self.settlement.name} with a claim for class {self.asked_label}")
 
 
 @dataclass(frozen=True, slots=True)

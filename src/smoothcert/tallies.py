@@ -34,6 +34,18 @@ class Stage(enum.IntEnum):
     PREDICTION = 2
     THINNING = 3
     ORDERING = 4
+    SEARCH = 5
+
+
+class Noise(enum.StrEnum):
+    """What is added to an input before the base classifier sees it; the value is the word on the command line.
+
+    Its level, called sigma throughout, is the standard deviation σ of each coordinate of Gaussian noise N(0, σ²I), and
+    the half-width λ of uniform noise on [-λ, λ]^d.
+    """
+
+    GAUSSIAN = "gaussian"
+    UNIFORM = "uniform"
 
 
 @dataclass(frozen=True, slots=True)
