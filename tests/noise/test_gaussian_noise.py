@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from smoothcert.errors import InputError
-from smoothcert.noise import COUNTER_LIMIT, add_gaussian, scale_normals, standard_normals, with_numpy
-from smoothcert.noise import gaussian as host
-from smoothcert.records import Stage, StreamId
+from smoothcert.noise import COUNTER_LIMIT, add_noise, host, scale_noise, unit_noise, with_numpy
+from smoothcert.records import Noise, Stage, StreamId
 
 SIZES = (1, 2, 3, 4, 5, 49, 784, 3072)
 STARTS = (0, 1, 2**32 - 5, 2**40 + 3)
@@ -41,10 +40,12 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     from smoothcert.noise import with_torch
 
     stream = StreamId(seed=2**63 + 12345, index=77, stage=Stage.ESTIMATION)
-    compiled = standard_normals(stream, start=start, count=9, size=size)
+    compiled = unit_noise(Noise.GAUSSIAN, stream, start=start, count=9, size=size)
     place = {"index": 77, "stage": 1, "start": start, "count": 9, "size": size}
-    plain = with_numpy.standard_normals(key=host.split_seed(stream.seed), **place)
-    on_device = with_torch.standard_normals(key=host.split_seed(stream.seed), device=torch.device("cpu"), **place)
+    plain = with_numpy.unit_noise(Noise.GAUSSIAN, key=host.split_seed(stream.seed), **place)
+    on_device = with_torch.unit_noise(
+        Noise.GAUSSIAN, key=host.split_seed(stream.seed), device=torch.device("cpu"), **place
+    )
     np.testing.assert_array_equal(compiled, plain)
     np.testing.assert_array_equal(compiled, on_device.numpy())
 
@@ -53,9 +54,9 @@ def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch)
     stream = StreamId(seed=5, index=1, stage=Stage.SELECTION)
     x = np.linspace(0, 1, 300, dtype=np.float32)
     with_numba, without = np.empty((2500, 300), np.float32), np.empty((2500, 300), np.float32)
-    add_gaussian(with_numba, x, stream, sigma=0.3, start=11)
-    monkeypatch.setattr(host, "_compiled", lambda: None)
-    add_gaussian(without, x, stream, sigma=0.3, start=11)
+    add_noise(Noise.GAUSSIAN, with_numba, x, stream, sigma=0.3, start=11)
+    monkeypatch.setattr(host, "_compiled", lambda noise: None)
+    add_noise(Noise.GAUSSIAN, without, x, stream, sigma=0.3, start=11)
     np.testing.assert_array_equal(with_numba, without)
 
 
@@ -68,29 +69,29 @@ def test_compiled_numpy_and_torch_scale_by_the_same_sigma(sigma: float, monkeypa
 
     stream = StreamId(seed=2**63 + 12345, index=77, stage=Stage.ESTIMATION)
     x = np.linspace(-1, 1, 301, dtype=np.float32)
-    z = standard_normals(stream, start=5, count=40, size=301)
+    z = unit_noise(Noise.GAUSSIAN, stream, start=5, count=40, size=301)
     noise = (z.astype(np.float64) * sigma).astype(np.float32)
-    np.testing.assert_array_equal(scale_normals(z, sigma=sigma), noise)
-    np.testing.assert_array_equal(with_torch.scale_normals(torch.from_numpy(z), sigma=sigma).numpy(), noise)
+    np.testing.assert_array_equal(scale_noise(z, sigma=sigma), noise)
+    np.testing.assert_array_equal(with_torch.scale_noise(torch.from_numpy(z), sigma=sigma).numpy(), noise)
     made = np.empty_like(z)
-    add_gaussian(made, x, stream, sigma=sigma, start=5)
+    add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda: None)
-    add_gaussian(made, x, stream, sigma=sigma, start=5)
+    monkeypatch.setattr(host, "_compiled", lambda noise: None)
+    add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.floats(2**-19, 2**19, width=32))
 def test_a_float32_sigma_gives_the_float32_product(sigma: float) -> None:
-    z = standard_normals(StreamId(3, 1, Stage.SELECTION), start=0, count=4, size=100)
-    np.testing.assert_array_equal(scale_normals(z, sigma=sigma), np.float32(sigma) * z)
+    z = unit_noise(Noise.GAUSSIAN, StreamId(3, 1, Stage.SELECTION), start=0, count=4, size=100)
+    np.testing.assert_array_equal(scale_noise(z, sigma=sigma), np.float32(sigma) * z)
 
 
 def test_normals_may_be_scaled_in_place() -> None:
-    z = standard_normals(StreamId(3, 1, Stage.SELECTION), start=0, count=40, size=1000)
-    expected = scale_normals(z, sigma=0.3)
-    assert scale_normals(z, sigma=0.3, out=z) is z
+    z = unit_noise(Noise.GAUSSIAN, StreamId(3, 1, Stage.SELECTION), start=0, count=40, size=1000)
+    expected = scale_noise(z, sigma=0.3)
+    assert scale_noise(z, sigma=0.3, out=z) is z
     np.testing.assert_array_equal(z, expected)
 
 
@@ -103,13 +104,13 @@ def test_sigma_is_not_rounded_to_float32(base: float, ulps: float) -> None:
     """
     nearest = np.float32(base)
     sigma = float(nearest) + ulps * float(np.spacing(nearest))
-    z = standard_normals(StreamId(7, 3, Stage.ESTIMATION), start=0, count=10_000, size=100)
+    z = unit_noise(Noise.GAUSSIAN, StreamId(7, 3, Stage.ESTIMATION), start=0, count=10_000, size=100)
     wide = z.astype(np.float64)
 
     def error_of_the_level(noise: np.ndarray) -> float:
         return abs(float((wide * noise.astype(np.float64)).sum() / (wide**2).sum()) / sigma - 1)
 
-    assert error_of_the_level(scale_normals(z, sigma=sigma)) < 5e-10
+    assert error_of_the_level(scale_noise(z, sigma=sigma)) < 5e-10
     if abs(ulps) >= 0.1:  # the negative control: what a rounded sigma would do is seen
         assert error_of_the_level(nearest * z) > 4e-9
 
@@ -120,9 +121,11 @@ def test_sigma_is_not_rounded_to_float32(base: float, ulps: float) -> None:
 )
 def test_a_sample_depends_on_its_place_alone(seed: int, index: int, start: int, count: int, size: int) -> None:
     stream = StreamId(seed=seed, index=index, stage=Stage.ESTIMATION)
-    together = standard_normals(stream, start=start, count=count, size=size)
+    together = unit_noise(Noise.GAUSSIAN, stream, start=start, count=count, size=size)
     for i in (0, count // 2, count - 1):
-        np.testing.assert_array_equal(together[i], standard_normals(stream, start=start + i, count=1, size=size)[0])
+        np.testing.assert_array_equal(
+            together[i], unit_noise(Noise.GAUSSIAN, stream, start=start + i, count=1, size=size)[0]
+        )
 
 
 def test_streams_differ_in_every_part_of_their_name() -> None:
@@ -133,16 +136,16 @@ def test_streams_differ_in_every_part_of_their_name() -> None:
         StreamId(seed=1, index=2, stage=Stage.SELECTION),
         StreamId(seed=1, index=1, stage=Stage.ESTIMATION),
     ]
-    draw = standard_normals(base, start=0, count=4, size=64)
+    draw = unit_noise(Noise.GAUSSIAN, base, start=0, count=4, size=64)
     for other in others:
-        assert not np.any(draw == standard_normals(other, start=0, count=4, size=64))
+        assert not np.any(draw == unit_noise(Noise.GAUSSIAN, other, start=0, count=4, size=64))
     # Samples 2^32 apart differ too: the counter does not wrap at 32 bits.
-    assert not np.any(draw == standard_normals(base, start=2**32, count=4, size=64))
+    assert not np.any(draw == unit_noise(Noise.GAUSSIAN, base, start=2**32, count=4, size=64))
 
 
 def test_the_law_is_standard_normal() -> None:
     """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so this cannot flicker."""
-    z = standard_normals(StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100).astype(np.float64)
+    z = unit_noise(Noise.GAUSSIAN, StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100).astype(np.float64)
     flat = z.ravel()
     n = flat.size
     assert abs(flat.mean()) < 5 / np.sqrt(n)
@@ -160,7 +163,9 @@ def test_the_law_is_standard_normal() -> None:
 
 def test_negative_control_the_law_test_can_fail() -> None:
     """A generator wrong by one part in two hundred is caught by the same test."""
-    z = 1.005 * standard_normals(StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100).astype(np.float64)
+    z = 1.005 * unit_noise(Noise.GAUSSIAN, StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100).astype(
+        np.float64
+    )
     assert abs(z.var() - 1) > 5 * np.sqrt(2 / z.size)
     assert stats.kstest(z.ravel(), "norm").pvalue < 1e-4
 
@@ -187,4 +192,4 @@ def test_accuracy_of_the_polynomials() -> None:
 
 def test_the_end_of_a_stream_is_refused() -> None:
     with pytest.raises(InputError, match="beyond the end"):
-        standard_normals(StreamId(0, 0, Stage.SELECTION), start=COUNTER_LIMIT - 1, count=2, size=4)
+        unit_noise(Noise.GAUSSIAN, StreamId(0, 0, Stage.SELECTION), start=COUNTER_LIMIT - 1, count=2, size=4)

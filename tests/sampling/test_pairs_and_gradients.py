@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError, ModelError
-from smoothcert.noise import standard_normals
-from smoothcert.records import AnyTally, GradientTally, PairTally, Stage, StreamId, Tally, TallyKind, merge
+from smoothcert.noise import unit_noise
+from smoothcert.records import AnyTally, GradientTally, Noise, PairTally, Stage, StreamId, Tally, TallyKind, merge
 from smoothcert.sampling import Request, Sampler, segments
 from smoothcert.tallies import GRADIENT_UNIT
 
@@ -89,7 +89,7 @@ def one_vote(noisy: np.ndarray) -> int:
 def drawn(wanted: Request) -> list[np.ndarray]:
     """The standard normals of a request, one draw at a time."""
     return [
-        standard_normals(wanted.stream, start=counter, count=1, size=SIZE)[0]
+        unit_noise(Noise.GAUSSIAN, wanted.stream, start=counter, count=1, size=SIZE)[0]
         for counter in range(wanted.start, wanted.stop)
     ]
 
@@ -239,7 +239,7 @@ def test_answers_that_are_none_are_a_class_of_their_own() -> None:
     assert pairs.first_only[-1] > 0
     assert pairs.second_only[-1] > 0
     # Nothing of the noise is lost: over all groups it adds up to that of all samples.
-    normals = standard_normals(gradients.stream, start=0, count=4000, size=SIZE).astype(np.float64)
+    normals = unit_noise(Noise.GAUSSIAN, gradients.stream, start=0, count=4000, size=SIZE).astype(np.float64)
     units = np.rint(normals / GRADIENT_UNIT).astype(np.int64)
     np.testing.assert_array_equal(gradients.sums.sum(axis=1), [units[0::2].sum(axis=0), units[1::2].sum(axis=0)])
     assert np.abs(gradients.sums[:, CLASSES]).sum() > 0

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models import as_classifier
-from smoothcert.noise import standard_normals
-from smoothcert.records import Stage, StreamId, merge
+from smoothcert.noise import unit_noise
+from smoothcert.records import Noise, Stage, StreamId, merge
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.plan import batch_slices
 
@@ -69,7 +69,7 @@ def test_counts_are_those_of_the_definition() -> None:
     x = inputs(3)
     tallies = Sampler(Probe(), batch=16).tally(x, requests(3, 100))
     for i, tally in enumerate(tallies):
-        noise = standard_normals(StreamId(3, 10 * i, Stage.ESTIMATION), start=0, count=100, size=6)
+        noise = unit_noise(Noise.GAUSSIAN, StreamId(3, 10 * i, Stage.ESTIMATION), start=0, count=100, size=6)
         noisy = x[i].reshape(-1) + np.float32(0.5) * noise
         expected = np.bincount(logits(noisy.reshape(-1, *SHAPE)).argmax(axis=1), minlength=CLASSES)
         np.testing.assert_array_equal(tally.counts, expected)

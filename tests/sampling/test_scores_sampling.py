@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from smoothcert.errors import ModelError
 from smoothcert.models import as_classifier
-from smoothcert.noise import add_gaussian
-from smoothcert.records import AnyTally, ScoreTally, Stage, StreamId, TallyKind, merge
+from smoothcert.noise import add_noise
+from smoothcert.records import AnyTally, Noise, ScoreTally, Stage, StreamId, TallyKind, merge
 from smoothcert.sampling import Request, Sampler, segments
 from smoothcert.tallies import SCORE_CELLS, score_cell
 
@@ -92,7 +92,7 @@ def by_hand(x: np.ndarray, wanted: Request) -> ScoreTally:
     filled: dict[int, int] = {}
     for counter in range(wanted.start, wanted.stop):
         noisy = np.empty((1, SIZE), dtype=np.float32)
-        add_gaussian(noisy, x.ravel(), wanted.stream, sigma=wanted.sigma, start=counter)
+        add_noise(Noise.GAUSSIAN, noisy, x.ravel(), wanted.stream, sigma=wanted.sigma, start=counter)
         (logits,) = logits_of(noisy.reshape(1, *SHAPE))
         if np.isnan(logits).any():
             counts[-1] += 1

@@ -1,12 +1,18 @@
 """Random noise as a pure function of where it is used.
 
 Sample number `counter` of a stream (seed, input index, stage) has its noise made by Philox4x32-10 (Salmon et al.
-2011) from exactly those numbers, then by Box–Muller with our own polynomials. Only additions, multiplications and
-square roots of float32 are used, each rounded on its own, and one product with sigma in float64, so the compiled, the
-plain numpy and the torch version give the same bits on any IEEE machine: batch size, number of workers, order and
-interruption change nothing, and an auditor can draw any sample again.
+2011) from exactly those numbers: Gaussian noise by Box–Muller with our own polynomials, uniform noise from the upper
+bits of each word. Only additions, multiplications and square roots of float32 are used, each rounded on its own, and
+one product with sigma in float64, so the compiled, the plain numpy and the torch version give the same bits on any IEEE
+machine: batch size, number of workers, order and interruption change nothing, and an auditor can draw any sample again.
+
+Noise in float32 is not the noise of the theorems, which speak of real numbers. Gaussian noise ends at 6.66 σ. Uniform
+noise takes 2²⁴ equally likely values in each coordinate, λ·(2k+1-2²⁴)·2⁻²⁴: the midpoints of 2²⁴ equal cells of
+[-λ, λ], so it is exactly uniform noise moved by at most 2⁻²⁴·λ. Both are then rounded to float32, and so is their sum
+with the input. Certificates take the float noise for the ideal one, as is usual; a base classifier made to look at
+low-order bits can break what they promise.
 """
 
-from smoothcert.noise.gaussian import COUNTER_LIMIT, add_gaussian, check_sigma, scale_normals, standard_normals
+from smoothcert.noise.host import COUNTER_LIMIT, add_noise, check_sigma, scale_noise, unit_noise
 
-__all__ = ["COUNTER_LIMIT", "add_gaussian", "check_sigma", "scale_normals", "standard_normals"]
+__all__ = ["COUNTER_LIMIT", "add_noise", "check_sigma", "scale_noise", "unit_noise"]

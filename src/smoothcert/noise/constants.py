@@ -36,7 +36,9 @@ LOG_2 = math.log(2.0)
 SQRT_HALF_BITS = 0x3F3504F3
 """float32 bits of √½: subtracting them splits a float into a power of two and a mantissa in [√½, √2)."""
 MANTISSA_BITS = 23
-UNIFORM_BITS = 31
+RADIUS_BITS = 31
 """A radius uses 31 random bits: u = (k + ½) / 2³¹, so no draw is beyond sqrt(2·32·log 2) = 6.66 standard deviations."""
 TURN = 2.0 * math.pi / 2.0**32
 """One step of the 32-bit angle, in radians."""
+UNIFORM_BITS = 24
+"""Uniform noise uses the upper 24 bits k of a word: (2k + 1 - 2²⁴) / 2²⁴, which float32 holds exactly."""

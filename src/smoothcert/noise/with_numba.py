@@ -8,6 +8,7 @@ compiler all shuffling.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -16,6 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from smoothcert.noise import constants as c
+from smoothcert.records import Noise
 
 _F = np.float32
 _U4 = np.uint32
@@ -35,7 +37,10 @@ _LOG_2 = _F(c.LOG_2)
 _TURN = _F(c.TURN)
 _SQRT_HALF_BITS = _I4(c.SQRT_HALF_BITS)
 _MANTISSA_BITS = _I4(c.MANTISSA_BITS)
-_UNIFORM_BITS = _I4(c.UNIFORM_BITS)
+_RADIUS_BITS = _I4(c.RADIUS_BITS)
+_DROPPED_BITS = _U4(32 - c.UNIFORM_BITS)
+_LEAST_ODD = _I4(1 - (1 << c.UNIFORM_BITS))
+_UNIFORM_STEP = _F(2.0**-c.UNIFORM_BITS)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -85,7 +90,7 @@ def _radius(word: Any) -> Any:
     y = y * t + _L7
     y = y * t + _L8
     y = y * t * square - _F(0.5) * square
-    log_u = t + y + _F(_I4(exponent - _UNIFORM_BITS)) * _LOG_2
+    log_u = t + y + _F(_I4(exponent - _RADIUS_BITS)) * _LOG_2
     return _F(math.sqrt(max(_F(-2.0) * log_u, _F(0.0))))
 
 
@@ -105,7 +110,24 @@ def _sine_cosine(word: Any) -> Any:
     return sine, cosine
 
 
-def _add_noise(
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _centred(word: Any) -> Any:
+    return _F(_I4((_I4(word >> _DROPPED_BITS) << _I4(1)) + _LEAST_ODD)) * _UNIFORM_STEP
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _fill_words(words: Any, key0: Any, key1: Any, index: Any, stage: Any, counter: Any) -> None:
+    low = counter & _WORD
+    high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
+    for j in range(words.shape[1]):
+        a, b, d, e = _philox(_U8(j), low, _U8(index), high, key0, key1)
+        words[0, j] = a
+        words[1, j] = b
+        words[2, j] = d
+        words[3, j] = e
+
+
+def _add_gaussian(
     out: Any,
     x: Any,
     sigma: Any,
@@ -115,47 +137,65 @@ def _add_noise(
     stage: Any,
     start: Any,
     words: Any,
-    normals: Any,
+    unit: Any,
 ) -> None:
     """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; sigma float64; the
     rest is scratch space.
 
-    words: (4, blocks) uint32, normals: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
+    words: (4, blocks) uint32, unit: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
     """
     count, size = out.shape
     blocks = words.shape[1]
-    flat = normals.reshape(4 * blocks)
+    flat = unit.reshape(4 * blocks)
     for i in range(count):
-        counter = _U8(start) + _U8(i)
-        low = counter & _WORD
-        high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
-        for j in range(blocks):
-            a, b, d, e = _philox(_U8(j), low, _U8(index), high, key0, key1)
-            words[0, j] = a
-            words[1, j] = b
-            words[2, j] = d
-            words[3, j] = e
+        _fill_words(words, key0, key1, index, stage, _U8(start) + _U8(i))
         for j in range(blocks):
             r = _radius(words[0, j])
             s, k = _sine_cosine(words[1, j])
-            normals[0, j] = r * k
-            normals[1, j] = r * s
+            unit[0, j] = r * k
+            unit[1, j] = r * s
         for j in range(blocks):
             r = _radius(words[2, j])
             s, k = _sine_cosine(words[3, j])
-            normals[2, j] = r * k
-            normals[3, j] = r * s
+            unit[2, j] = r * k
+            unit[3, j] = r * s
         row = out[i]
         for j in range(size):
             row[j] = x[j] + _F(sigma * flat[j])
 
 
-def _compile() -> Any:
+def _add_uniform(
+    out: Any,
+    x: Any,
+    sigma: Any,
+    key0: Any,
+    key1: Any,
+    index: Any,
+    stage: Any,
+    start: Any,
+    words: Any,
+    unit: Any,
+) -> None:
+    """The same for uniform noise."""
+    count, size = out.shape
+    blocks = words.shape[1]
+    flat = unit.reshape(4 * blocks)
+    for i in range(count):
+        _fill_words(words, key0, key1, index, stage, _U8(start) + _U8(i))
+        for lane in range(4):
+            for j in range(blocks):
+                unit[lane, j] = _centred(words[lane, j])
+        row = out[i]
+        for j in range(size):
+            row[j] = x[j] + _F(sigma * flat[j])
+
+
+def _compile(generator: Callable[..., None]) -> Any:
     """Compiled when first called; the machine code is kept on disk where there is a place for it."""
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(_add_noise)
+        return numba.njit(nogil=True, error_model="numpy", cache=True)(generator)
     except RuntimeError:  # an installation without a writable cache folder
-        return numba.njit(nogil=True, error_model="numpy")(_add_noise)
+        return numba.njit(nogil=True, error_model="numpy")(generator)
 
 
-add_noise = _compile()
+ADD_NOISE = {Noise.GAUSSIAN: _compile(_add_gaussian), Noise.UNIFORM: _compile(_add_uniform)}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.noise import constants as c
-from smoothcert.records import InputArray
+from smoothcert.records import InputArray, Noise
 
 _F = np.float32
 Words = NDArray[np.uint64]
+Lanes = tuple[InputArray, InputArray, InputArray, InputArray]
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, Words, Words, Words]:
@@ -32,8 +35,13 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> 
     return c0, c1, c2, c3
 
 
-def standard_normals(*, key: tuple[int, int], index: int, stage: int, start: int, count: int, size: int) -> InputArray:
-    """Samples start … start+count-1 of a stream. Returns (count, size) float32."""
+def unit_noise(
+    noise: Noise, *, key: tuple[int, int], index: int, stage: int, start: int, count: int, size: int
+) -> InputArray:
+    """Samples start … start+count-1 of a stream, at level 1. Returns (count, size) float32.
+
+    A sample is made of ceil(size/4) blocks of four values; the first values of all blocks come first, then the second.
+    """
     blocks = -(-size // 4)
     counter = start + np.arange(count, dtype=np.uint64)[:, None]
     block = np.arange(blocks, dtype=np.uint64)[None, :]
@@ -48,9 +56,28 @@ def standard_normals(*, key: tuple[int, int], index: int, stage: int, start: int
         ),
         key,
     )
-    first = _box_muller(words[0], words[1])
-    second = _box_muller(words[2], words[3])
-    return np.concatenate((*first, *second), axis=1)[:, :size]
+    return np.concatenate(_LANES[noise](*words), axis=1)[:, :size]
+
+
+def _normals(w0: Words, w1: Words, w2: Words, w3: Words) -> Lanes:
+    return *_box_muller(w0, w1), *_box_muller(w2, w3)
+
+
+def _uniform(w0: Words, w1: Words, w2: Words, w3: Words) -> Lanes:
+    return _centred(w0), _centred(w1), _centred(w2), _centred(w3)
+
+
+_LANES: dict[Noise, Callable[[Words, Words, Words, Words], Lanes]] = {
+    Noise.GAUSSIAN: _normals,
+    Noise.UNIFORM: _uniform,
+}
+
+
+def _centred(word: Words) -> InputArray:
+    """(2k + 1 - 2²⁴)/2²⁴ with k the upper 24 bits: an odd multiple of 2⁻²⁴ in (-1, 1), with no rounding."""
+    k = (word >> np.uint64(32 - c.UNIFORM_BITS)).astype(np.int32)
+    odd = np.int32(2) * k + np.int32(1 - (1 << c.UNIFORM_BITS))
+    return odd.astype(_F) * _F(2.0**-c.UNIFORM_BITS)
 
 
 def _box_muller(for_radius: Words, for_angle: Words) -> tuple[InputArray, InputArray]:
@@ -67,7 +94,7 @@ def _radius(word: Words) -> InputArray:
     t = (bits - (exponent << np.int32(c.MANTISSA_BITS))).view(_F) - _F(1.0)
     square = t * t
     y = _horner(c.LOG_POLYNOMIAL, t) * t * square - _F(0.5) * square
-    log_u = t + y + (exponent - np.int32(c.UNIFORM_BITS)).astype(_F) * _F(c.LOG_2)
+    log_u = t + y + (exponent - np.int32(c.RADIUS_BITS)).astype(_F) * _F(c.LOG_2)
     return np.sqrt(np.maximum(_F(-2.0) * log_u, _F(0.0)))
 
 

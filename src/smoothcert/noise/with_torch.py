@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from smoothcert.noise import constants as c
+from smoothcert.records import Noise
+
+Lanes = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def _word(value: torch.Tensor) -> torch.Tensor:
@@ -26,24 +31,49 @@ def philox(
     return c0, c1, c2, c3
 
 
-def standard_normals(
-    *, key: tuple[int, int], index: int, stage: int, start: int, count: int, size: int, device: torch.device
+def unit_noise(
+    noise: Noise,
+    *,
+    key: tuple[int, int],
+    index: int,
+    stage: int,
+    start: int,
+    count: int,
+    size: int,
+    device: torch.device,
 ) -> torch.Tensor:
-    """Samples start … start+count-1 of a stream. Returns (count, size) float32 on `device`."""
+    """Samples start … start+count-1 of a stream, at level 1. Returns (count, size) float32 on `device`."""
     blocks = -(-size // 4)
     counter = torch.arange(start, start + count, dtype=torch.int64, device=device)[:, None].expand(count, blocks)
     block = torch.arange(blocks, dtype=torch.int64, device=device)[None, :].expand(count, blocks)
     high = (_word(counter >> 32) << 8) | stage
     words = philox((block, _word(counter), torch.full_like(counter, index), high), key)
-    first = _box_muller(words[0], words[1])
-    second = _box_muller(words[2], words[3])
-    return torch.cat((*first, *second), dim=1)[:, :size]
+    return torch.cat(_LANES[noise](*words), dim=1)[:, :size]
 
 
-def scale_normals(normals: torch.Tensor, *, sigma: float) -> torch.Tensor:
-    """sigma · normals in float64, rounded once to float32. MPS has no float64: there the CPU multiplies."""
-    wide = (normals.cpu() if normals.device.type == "mps" else normals).double()
-    return (wide * sigma).float().to(normals.device)
+def scale_noise(unit: torch.Tensor, *, sigma: float) -> torch.Tensor:
+    """sigma · unit in float64, rounded once to float32. MPS has no float64: there the CPU multiplies."""
+    wide = (unit.cpu() if unit.device.type == "mps" else unit).double()
+    return (wide * sigma).float().to(unit.device)
+
+
+def _normals(w0: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor) -> Lanes:
+    return *_box_muller(w0, w1), *_box_muller(w2, w3)
+
+
+def _uniform(w0: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor) -> Lanes:
+    return _centred(w0), _centred(w1), _centred(w2), _centred(w3)
+
+
+_LANES: dict[Noise, Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], Lanes]] = {
+    Noise.GAUSSIAN: _normals,
+    Noise.UNIFORM: _uniform,
+}
+
+
+def _centred(word: torch.Tensor) -> torch.Tensor:
+    odd = 2 * (word >> (32 - c.UNIFORM_BITS)) + (1 - (1 << c.UNIFORM_BITS))
+    return odd.to(torch.int32).to(torch.float32) * 2.0**-c.UNIFORM_BITS
 
 
 def _box_muller(for_radius: torch.Tensor, for_angle: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,7 +89,7 @@ def _radius(word: torch.Tensor) -> torch.Tensor:
     t = (bits - (exponent << c.MANTISSA_BITS)).view(torch.float32) - 1.0
     square = t * t
     y = _horner(c.LOG_POLYNOMIAL, t) * t * square - 0.5 * square
-    log_u = t + y + (exponent - c.UNIFORM_BITS).to(torch.float32) * c.LOG_2
+    log_u = t + y + (exponent - c.RADIUS_BITS).to(torch.float32) * c.LOG_2
     return _rounded_sqrt(torch.clamp(-2.0 * log_u, min=0.0))
 
 

@@ -14,13 +14,14 @@ import numpy as np
 from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
-from smoothcert.noise import add_gaussian, scale_normals
+from smoothcert.noise import add_noise, scale_noise
 from smoothcert.records import (
     AnyTally,
     FloatArray,
     GradientTally,
     InputArray,
     IntArray,
+    Noise,
     PairTally,
     Tally,
     TallyKind,
@@ -135,7 +136,8 @@ class _Bench:
         """A noisy copy for every draw of a batch, in the first rows of the buffer. Returns how many."""
         for piece in slices:
             request = self.requests[piece.request]
-            add_gaussian(
+            add_noise(
+                request.noise,
                 self.flat_noisy[_rows(piece)],
                 self.input(piece),
                 request.stream,
@@ -149,7 +151,7 @@ class _Bench:
         origin = np.zeros(self.size, dtype=np.float32)
         for piece in slices:
             stream = self.requests[piece.request].stream
-            add_gaussian(out[_rows(piece)], origin, stream, sigma=1.0, start=piece.counter)
+            add_noise(Noise.GAUSSIAN, out[_rows(piece)], origin, stream, sigma=1.0, start=piece.counter)
 
     def votes(self, rows: int) -> IntArray:
         """Votes for the first rows of the buffer, if they are what a base classifier must return."""
@@ -219,7 +221,7 @@ class _HostPairs:
         bench.fill_normals(self._normals, slices)
         for piece in slices:
             x, noise = bench.input(piece), self._normals[_rows(piece)]
-            scale_normals(noise, sigma=bench.requests[piece.request].sigma, out=noise)
+            scale_noise(noise, sigma=bench.requests[piece.request].sigma, out=noise)
             np.add(x, noise, out=bench.flat_noisy[:draws][_rows(piece)])
             np.subtract(x, noise, out=bench.flat_noisy[draws:][_rows(piece)])
         votes = bench.votes(2 * draws)
@@ -254,7 +256,7 @@ class _HostGradients:
         bench.fill_normals(self._normals, slices)
         for piece in slices:
             noisy, sigma = bench.flat_noisy[_rows(piece)], bench.requests[piece.request].sigma
-            scale_normals(self._normals[_rows(piece)], sigma=sigma, out=noisy)
+            scale_noise(self._normals[_rows(piece)], sigma=sigma, out=noisy)
             noisy += bench.input(piece)
         votes = bench.votes(slices[-1].last_row)
         for piece in slices:

@@ -11,8 +11,8 @@ from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64
 from smoothcert.models.scores import scoring
-from smoothcert.noise.gaussian import split_seed
-from smoothcert.noise.with_torch import scale_normals, standard_normals
+from smoothcert.noise.host import split_seed
+from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, TallyKind
 from smoothcert.sampling.counters import Counter, checked_votes
 from smoothcert.sampling.plan import Request, Slice
@@ -51,10 +51,12 @@ class _Bench:
     def zeros(self, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=torch.int64, device=self.device)
 
-    def normals(self, piece: Slice) -> torch.Tensor:
-        """(rows, size) standard normals of one slice."""
-        stream = self.requests[piece.request].stream
-        return standard_normals(
+    def unit_noise(self, piece: Slice) -> torch.Tensor:
+        """(rows, size) noise of level 1 of one slice."""
+        request = self.requests[piece.request]
+        stream = request.stream
+        return unit_noise(
+            request.noise,
             key=split_seed(stream.seed),
             index=stream.index,
             stage=int(stream.stage),
@@ -64,8 +66,8 @@ class _Bench:
             device=self.device,
         )
 
-    def noise(self, piece: Slice, normals: torch.Tensor) -> torch.Tensor:
-        return scale_normals(normals, sigma=self.requests[piece.request].sigma)
+    def noise(self, piece: Slice, unit: torch.Tensor) -> torch.Tensor:
+        return scale_noise(unit, sigma=self.requests[piece.request].sigma)
 
     def input(self, piece: Slice) -> torch.Tensor:
         return self._inputs[self.requests[piece.request].row]
@@ -116,7 +118,7 @@ class _DeviceVotes:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            votes = bench.votes([bench.input(p) + bench.noise(p, bench.normals(p)) for p in slices])
+            votes = bench.votes([bench.input(p) + bench.noise(p, bench.unit_noise(p)) for p in slices])
             _count(self._votes, bench.request_of_row(slices), votes)
 
     def sums(self) -> tuple[IntArray, ...]:
@@ -132,7 +134,7 @@ class _DevicePairs:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            noise = [bench.noise(piece, bench.normals(piece)) for piece in slices]
+            noise = [bench.noise(piece, bench.unit_noise(piece)) for piece in slices]
             plus = [bench.input(piece) + one for piece, one in zip(slices, noise, strict=True)]
             minus = [bench.input(piece) - one for piece, one in zip(slices, noise, strict=True)]
             first, second = bench.votes(plus + minus).chunk(2)
@@ -158,7 +160,7 @@ class _DeviceGradients:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            normals = [bench.normals(piece) for piece in slices]
+            normals = [bench.unit_noise(piece) for piece in slices]
             noisy = [bench.input(p) + bench.noise(p, z) for p, z in zip(slices, normals, strict=True)]
             votes = bench.votes(noisy)
             _count(self._votes, bench.request_of_row(slices), votes)
@@ -189,7 +191,7 @@ class _DeviceScores:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            noisy = [bench.input(p) + bench.noise(p, bench.normals(p)) for p in slices]
+            noisy = [bench.input(p) + bench.noise(p, bench.unit_noise(p)) for p in slices]
             self._scores.add(slices, *bench.votes_and_scores(noisy))
 
     def sums(self) -> tuple[IntArray, ...]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from smoothcert.errors import InputError
-from smoothcert.records import StreamId, TallyKind
+from smoothcert.records import Noise, StreamId, TallyKind
 
 _SHARD_BATCHES = 16
 _MAX_SHARD_INPUTS = 64
+_WITH_UNIFORM_NOISE = (TallyKind.VOTES, TallyKind.SCORES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Request:
 
     kind: what is counted. With PAIRS every draw ε is used twice, at x+ε and x-ε. With GRADIENTS start and stop are
     even, and `group` says for each class, and last for samples without a finite answer, with which others it is
-    counted together. With SCORES `label` is the class whose scores are counted.
+    counted together. With SCORES `label` is the class whose scores are counted. noise: its kind, of which sigma is the
+    level; what PAIRS and GRADIENTS count says something of Gaussian noise only.
     """
 
     row: int
@@ -30,12 +32,18 @@ class Request:
     kind: TallyKind = TallyKind.VOTES
     group: tuple[int, ...] = ()
     label: int = 0
+    noise: Noise = Noise.GAUSSIAN
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
             raise InputError(f"a request for samples {self.start} … {self.stop} is empty or negative")
         if self.kind is TallyKind.GRADIENTS and (self.start % 2 or self.stop % 2):
             raise InputError(f"a request for samples {self.start} … {self.stop} cuts a pair in two")
+        if self.noise is not Noise.GAUSSIAN and self.kind not in _WITH_UNIFORM_NOISE:
+            raise InputError(
+                f"{self.kind} cannot be counted under {self.noise} noise: their certificates hold for Gaussian noise "
+                "only. Count votes or scores"
+            )
 
     @property
     def samples(self) -> int:

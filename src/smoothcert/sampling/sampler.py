@@ -42,7 +42,7 @@ class Sampler:
     def tally(
         self, inputs: InputArray, requests: Sequence[Request], *, progress: Progress | None = None
     ) -> list[AnyTally]:
-        """One tally per request, in order; all requests ask for the same kind.
+        """One tally per request, in order; all requests ask for the same kind, under the same kind of noise.
 
         inputs: (m, *input_shape) float32; a request names a row of it.
         """
@@ -51,6 +51,8 @@ class Sampler:
         kind = requests[0].kind
         if any(request.kind is not kind for request in requests):
             raise InputError("requests for different kinds of tallies cannot share their batches")
+        if any(request.noise is not requests[0].noise for request in requests):
+            raise InputError("requests for different kinds of noise cannot share their batches")
         draws = self._draws_per_batch(kind)
         inputs = np.ascontiguousarray(inputs, dtype=np.float32)
         total = sum(request.stop - request.start for request in requests)

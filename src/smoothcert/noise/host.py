@@ -1,4 +1,4 @@
-"""Gaussian noise for host memory: compiled where numba is installed, plain numpy otherwise; the bits are the same."""
+"""Noise for host memory: compiled where numba is installed, plain numpy otherwise; the bits are the same."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.noise import with_numpy
-from smoothcert.records import InputArray, StreamId
+from smoothcert.records import InputArray, Noise, StreamId
 
 COUNTER_LIMIT = 2**56
 """A stream has this many samples: 32 bits of the counter in one Philox word, 24 beside the stage in another."""
@@ -32,15 +32,16 @@ def check_sigma(sigma: float) -> None:
         raise InputError(f"sigma={sigma} is outside {_LEAST_SIGMA:g} … {_MOST_SIGMA:g}, what float32 noise can carry")
 
 
-def scale_normals(normals: InputArray, *, sigma: float, out: InputArray | None = None) -> InputArray:
-    """sigma · normals in float64, then as float32. normals: any shape, float32; out: the same, and may be `normals`.
+def scale_noise(unit: InputArray, *, sigma: float, out: InputArray | None = None) -> InputArray:
+    """sigma · unit in float64, then as float32. unit: noise of level 1, any shape; out: the same, and may be `unit`.
 
     The product is taken in float64, so sigma is not rounded to float32 first: two sigmas that differ by less than
-    float32 can tell apart still make noise of two levels. Where sigma is a float32 this is the float32 product.
+    float32 can tell apart still make noise of two levels. Where sigma is a float32 this is the float32 product. Uniform
+    noise stays strictly between -sigma and sigma: its outermost value lies at least half a float32 step inside.
     """
     if out is None:
-        out = np.empty_like(normals)
-    return np.multiply(normals, np.float64(sigma), out=out, dtype=np.float64, casting="same_kind")
+        out = np.empty_like(unit)
+    return np.multiply(unit, np.float64(sigma), out=out, dtype=np.float64, casting="same_kind")
 
 
 def split_seed(seed: int) -> tuple[int, int]:
@@ -48,15 +49,19 @@ def split_seed(seed: int) -> tuple[int, int]:
     return seed & 0xFFFFFFFF, seed >> _WORD_BITS
 
 
-def standard_normals(stream: StreamId, *, start: int, count: int, size: int) -> InputArray:
-    """Samples start … start+count-1 of a stream, as standard normals. Returns (count, size) float32."""
+def unit_noise(noise: Noise, stream: StreamId, *, start: int, count: int, size: int) -> InputArray:
+    """Samples start … start+count-1 of a stream, at level 1. Returns (count, size) float32.
+
+    Gaussian: standard normals. Uniform: on (-1, 1), each of the 2²⁴ odd multiples of 2⁻²⁴ equally likely; the mean is
+    0 and the variance (1 - 2⁻⁴⁸)/3. Both kinds are made of the same words: they are not independent of each other.
+    """
     out = np.empty((count, size), dtype=np.float32)
-    add_gaussian(out, np.zeros(size, dtype=np.float32), stream, sigma=1.0, start=start)
+    add_noise(noise, out, np.zeros(size, dtype=np.float32), stream, sigma=1.0, start=start)
     return out
 
 
-def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: float, start: int) -> None:
-    """Write x + sigma · (sample start+i) into row i of `out`, in place: the noise of `scale_normals`, added in float32.
+def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *, sigma: float, start: int) -> None:
+    """Write x + sigma · (sample start+i) into row i of `out`, in place: the noise of `scale_noise`, added in float32.
 
     out: (count, size) float32, C-contiguous; x: (size,) float32. No memory beyond a small scratch space is used.
     """
@@ -64,18 +69,19 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
     if not 0 <= start <= COUNTER_LIMIT - count:
         raise InputError(f"samples {start} … {start + count} are beyond the end of a stream (2^56)")
     key0, key1 = split_seed(stream.seed)
-    compiled = _compiled()
+    compiled = _compiled(noise)
     if compiled is not None:
-        words, normals = _scratch(-(-size // 4))
+        words, unit = _scratch(-(-size // 4))
         compiled(
             out, x, np.float64(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
-            np.uint64(stream.stage), np.uint64(start), words, normals,
+            np.uint64(stream.stage), np.uint64(start), words, unit,
         )  # fmt: skip
         return
     rows = max(1, _NUMPY_CHUNK // size)
     for at in range(0, count, rows):
         chunk = out[at : at + rows]
-        normal = with_numpy.standard_normals(
+        unit = with_numpy.unit_noise(
+            noise,
             key=(key0, key1),
             index=stream.index,
             stage=int(stream.stage),
@@ -83,28 +89,30 @@ def add_gaussian(out: InputArray, x: InputArray, stream: StreamId, *, sigma: flo
             count=len(chunk),
             size=size,
         )
-        np.add(x, scale_normals(normal, sigma=sigma), out=chunk)
+        np.add(x, scale_noise(unit, sigma=sigma), out=chunk)
 
 
 @functools.cache
-def _compiled() -> Any:
-    """The compiled generator, if it is there and gives the same bits as the plain one."""
+def _compiled(noise: Noise) -> Any:
+    """The compiled generator of this noise, if it is there and gives the same bits as the plain one."""
     try:
-        from smoothcert.noise.with_numba import add_noise
+        from smoothcert.noise.with_numba import ADD_NOISE
     except ImportError:
         return None
+    compiled = ADD_NOISE[noise]
     place = {"index": 3, "stage": 1, "start": 2**33 + 5}
     sigma = np.float64(1.0 / 3.0)  # not a float32: the rounding of the product is tried too
-    normal = with_numpy.standard_normals(key=(7, 11), count=3, size=37, **place)
-    expected = scale_normals(normal, sigma=sigma)
+    expected = scale_noise(with_numpy.unit_noise(noise, key=(7, 11), count=3, size=37, **place), sigma=sigma)
     made = np.empty_like(expected)
     zeros = np.zeros(37, dtype=np.float32)
     arguments = (np.uint64(place["index"]), np.uint64(place["stage"]), np.uint64(place["start"]), *_scratch(10))
-    add_noise(made, zeros, sigma, np.uint32(7), np.uint32(11), *arguments)
+    compiled(made, zeros, sigma, np.uint32(7), np.uint32(11), *arguments)
     if not np.array_equal(made, expected):
-        warnings.warn("the compiled noise generator is not exact on this machine; plain numpy is used", stacklevel=2)
+        warnings.warn(
+            f"the compiled generator of {noise} noise is not exact on this machine; plain numpy is used", stacklevel=2
+        )
         return None
-    return add_noise
+    return compiled
 
 
 def _scratch(blocks: int) -> tuple[Any, InputArray]:
