@@ -24,6 +24,7 @@ from smoothcert.records import (
     FloatArray,
     GradientTally,
     IntArray,
+    Noise,
     Norm,
     Outcome,
     PairTally,
@@ -90,7 +91,7 @@ def certify_votes(
     """
     portfolio.check_suits(smoothing)
     levels = {item.selection.sigma for item in votes}
-    if len(levels) > 1 and not smoothing.varying:
+    if len(levels) > 1 and not smoothing.varying and not smoothing.remembered:
         raise InputError(
             f"these votes were drawn with sigma from {min(levels):g} to {max(levels):g}, so it is not constant: say by "
             "what envelope it varies"
@@ -110,19 +111,30 @@ def certify_votes(
     ]
 
 
-def smoothing_of(envelope: Envelope | None, *, dimension: int, num_classes: int) -> Smoothing:
-    """What the theorems are told of a smoothed classifier; a σ without an envelope is refused."""
+def smoothing_of(
+    envelope: Envelope | None,
+    *,
+    dimension: int,
+    num_classes: int,
+    noise: Noise = Noise.GAUSSIAN,
+    remembered: bool = False,
+) -> Smoothing:
+    """What the theorems are told of a smoothed classifier; a σ without an envelope or a memory is refused."""
+    if remembered:
+        envelope = ConstantSigma()  # around each input by itself
     if envelope is None:
         raise InputError(
             "nothing is proved about how fast this sigma changes from input to input, so no radius would hold: a point "
             "close by may have another sigma altogether. There are two ways out: a sigma with an envelope (`smoothcert "
             "sigma fit` and `sigma train` make one; for a function of your own state SemiElastic, LipschitzSigma or a "
             "MonotoneEnvelope that you can prove), or a memory of all regions promised so far, which keeps any sigma "
-            "sound but is not part of this version. Without a radius it can be used: `smoothcert predict`"
+            "sound (--memory FILE, or memory= in Python). Without a radius it can be used: `smoothcert predict`"
         )
     if not isinstance(envelope, ConstantSigma):
         envelope = Widened(envelope, slack=SIGMA_SLACK)
-    return Smoothing(envelope=envelope, dimension=dimension, num_classes=num_classes)
+    return Smoothing(
+        envelope=envelope, dimension=dimension, num_classes=num_classes, noise=noise, remembered=remembered
+    )
 
 
 def alpha_split(portfolio: Portfolio, *, alpha: float) -> dict[str, dict[str, float]]:

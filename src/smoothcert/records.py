@@ -172,12 +172,17 @@ class Smoothing:
     """What a theorem may have to know of the smoothed classifier besides its votes.
 
     envelope: how far σ may move around an input. dimension: of an input; None where it is not known, which the theorems
-    for a constant σ do not mind. num_classes: likewise.
+    for a constant σ do not mind. num_classes: likewise. noise: what is added to an input.
+
+    remembered: every input has a σ of its own, and what is certified of the classifier smoothed with that σ throughout
+    is promised by a memory of regions. The theorems for a constant σ apply to each input by itself.
     """
 
     envelope: Envelope = field(default_factory=ConstantSigma)
     dimension: int | None = None
     num_classes: int | None = None
+    noise: Noise = Noise.GAUSSIAN
+    remembered: bool = False
 
     @property
     def varying(self) -> bool:
@@ -217,17 +222,37 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """The promise a certified point makes, in numbers and as a sentence."""
+    """The promise a certified point makes, in numbers and as a sentence.
+
+    alpha: the probability that sampling was misled; None where the votes do not stand for the answer, because it is
+    that of a region promised to another input. promise: where a memory keeps it.
+    """
 
     label: int
     radius: float
     norm: Norm
-    alpha: float
+    alpha: float | None
+    promise: Promise | None = None
 
     def __str__(self) -> str:
+        if self.promise is not None:
+            return self._kept(self.promise)
         return (
             f"Except with probability at most {self.alpha!r} over the sampling, the smoothed classifier answers class "
             f"{self.label} at every point closer than {self.radius!r} in {self.norm} distance."
+        )
+
+    def _kept(self, promise: Promise) -> str:
+        kept = (
+            f"From position {promise.position} of the memory {promise.memory[:12]} on, and for as long as that memory "
+            f"lives and is consulted, the answer is class {self.label} at every point within {self.radius!r} in "
+            f"{self.norm} distance."
+        )
+        if self.alpha is None:
+            return f"{kept} It was promised to another input, and this one lies in its region."
+        return (
+            f"{kept} Except with probability at most {self.alpha!r} over the sampling, the classifier smoothed with the "
+            "sigma of this input would answer so too."
         )
 
 
@@ -298,6 +323,9 @@ class CertifiedPoint:
     smaller n or another certificate over the same tallies can be computed without the model. `further` holds what
     other certificates say, where several were asked for. Each holds with its own α, not all at once, unless the best
     of several was asked for: then `bounds.spent` is the same in all, and all hold together.
+
+    `promise` is what a memory of regions granted, where there is one: the verdict has the class and the radius of the
+    promise, and the bounds of the votes. `sigma` is nan where the memory answered and nothing was sampled.
     """
 
     index: int
@@ -307,6 +335,7 @@ class CertifiedPoint:
     tallies: tuple[AnyTally, ...]
     seconds: float
     further: tuple[Verdict, ...] = ()
+    promise: Promise | None = None
 
     @property
     def prediction(self) -> int | None:
@@ -340,9 +369,14 @@ class CertifiedPoint:
     @property
     def guarantee(self) -> Guarantee | None:
         """The promise made about this input; None where nothing was certified."""
-        if self.outcome is not Outcome.CERTIFIED or self.prediction is None or self.bounds is None:
+        if self.outcome is not Outcome.CERTIFIED or self.prediction is None:
             return None
-        return Guarantee(label=self.prediction, radius=self.radius, norm=self.norm, alpha=self.bounds.alpha)
+        if self.promise is None and self.bounds is None:
+            return None
+        inherited = (Settlement.OVERRULED, Settlement.INHERITED)
+        voted = self.promise is None or self.promise.settlement not in inherited
+        alpha = self.bounds.alpha if self.bounds is not None and voted else None
+        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise)
 
     def tally(self, stage: Stage) -> AnyTally | None:
         """All votes of one stage, merged; None if the stage was not sampled."""

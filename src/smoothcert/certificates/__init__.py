@@ -32,10 +32,20 @@ from smoothcert.certificates.second_order import (
     second_order_multi_class_radius,
     second_order_radius,
 )
+from smoothcert.certificates.uniform_l1 import UNIFORM_L1, uniform_l1_radius, uniform_l1_two_class_radius
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity, Smoothing
 
-_ALL: tuple[Certificate, ...] = (*GAUSSIAN, *DIPOLE, *SECOND_ORDER, *GAUSSIAN_SOFT, *ENVELOPE, *LIPSCHITZ, *HISTORICAL)
+_ALL: tuple[Certificate, ...] = (
+    *GAUSSIAN,
+    *DIPOLE,
+    *SECOND_ORDER,
+    *GAUSSIAN_SOFT,
+    *ENVELOPE,
+    *LIPSCHITZ,
+    *UNIFORM_L1,
+    *HISTORICAL,
+)
 
 CERTIFICATES: Mapping[str, Certificate] = {certificate.name: certificate for certificate in _ALL}
 
@@ -69,6 +79,8 @@ __all__ = [
     "renyi_radius",
     "second_order_multi_class_radius",
     "second_order_radius",
+    "uniform_l1_radius",
+    "uniform_l1_two_class_radius",
     "worst_case_probability",
 ]
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from numpy.typing import ArrayLike
 
 from smoothcert.errors import InputError
-from smoothcert.records import FloatArray, Norm, Proof, Quantity, Smoothing
+from smoothcert.records import FloatArray, Noise, Norm, Proof, Quantity, Smoothing
 
 
 class Certificate(Protocol):
@@ -17,6 +17,7 @@ class Certificate(Protocol):
 
     name: unique, as given to `--certificate`. family: the theorem, as given to `smoothcert radius`; several forms of
         one theorem share it and differ in `needs`.
+    norm: of the radius. noise: the noise the theorem is about.
     needs: the quantities the formula takes. proofs: how they are to be bounded; this decides what is sampled and how α
         is split.
     varying_sigma: whether the theorem can hold for a σ that differs from input to input; most hold for a constant one.
@@ -30,6 +31,9 @@ class Certificate(Protocol):
 
     @property
     def norm(self) -> Norm: ...
+
+    @property
+    def noise(self) -> Noise: ...
 
     @property
     def needs(self) -> tuple[Quantity, ...]: ...
@@ -58,7 +62,17 @@ def check_constant(name: str, smoothing: Smoothing) -> None:
     if smoothing.varying:
         raise InputError(
             f"{name} is proved for a constant sigma and says nothing where sigma differs from input to input; use the "
-            "certificate envelope"
+            "certificate envelope, or a memory of promised regions (--memory)"
+        )
+
+
+def check_noise(certificate: Certificate, smoothing: Smoothing) -> None:
+    """A theorem about one kind of noise says nothing about another."""
+    if certificate.noise is not smoothing.noise:
+        fitting = {Noise.GAUSSIAN: "gaussian", Noise.UNIFORM: "uniform-l1"}[smoothing.noise]
+        raise InputError(
+            f"{certificate.name} is proved for {certificate.noise} noise, and the noise here is {smoothing.noise}; use "
+            f"the certificate {fitting}, or --noise {certificate.noise}"
         )
 
 
@@ -79,6 +93,7 @@ class FormulaCertificate:
     proofs: tuple[Proof, ...]
     formula: Callable[..., FloatArray]
     norm: Norm = Norm.L2
+    noise: Noise = Noise.GAUSSIAN
     varying_sigma: bool = False
 
     def check_suits(self, smoothing: Smoothing, /) -> None:

@@ -33,7 +33,7 @@ from smoothcert.errors import InputError
 from smoothcert.numerics.ball import RELATIVE_ERROR, ball_tails, solve_boundary
 from smoothcert.numerics.normal import one_minus_up
 from smoothcert.numerics.roots import step_down_each_until
-from smoothcert.records import ConstantSigma, Envelope, FloatArray, Norm, Proof, Quantity, Smoothing
+from smoothcert.records import ConstantSigma, Envelope, FloatArray, Noise, Norm, Proof, Quantity, Smoothing
 
 _ROOM = 3.0 * RELATIVE_ERROR
 """Relative room given to a probability at x₀, so that one evaluation can show that it is large enough."""
@@ -477,6 +477,7 @@ class EnvelopeCertificate:
     formula: Callable[..., FloatArray]
     family: str = "envelope"
     norm: Norm = Norm.L2
+    noise: Noise = Noise.GAUSSIAN
     varying_sigma: bool = True
 
     def check_suits(self, smoothing: Smoothing, /) -> None:

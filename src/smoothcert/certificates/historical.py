@@ -21,7 +21,7 @@ from smoothcert.certificates.positive import only_positive
 from smoothcert.envelopes import check_encloses
 from smoothcert.numerics.logarithm import log1p_minus
 from smoothcert.numerics.normal import one_minus_up
-from smoothcert.records import Envelope, FloatArray, Norm, Proof, Quantity, Smoothing
+from smoothcert.records import Envelope, FloatArray, Noise, Norm, Proof, Quantity, Smoothing
 
 # Forward evaluation of either formula is good to better than this, relatively.
 _FORMULA_MARGIN = 1e-11
@@ -271,6 +271,7 @@ class HistoricalCertificate:
     needs: tuple[Quantity, ...]
     proofs: tuple[Proof, ...]
     norm: Norm = Norm.L2
+    noise: Noise = Noise.GAUSSIAN
     varying_sigma: bool = False
 
     def check_suits(self, smoothing: Smoothing, /) -> None:
@@ -291,6 +292,7 @@ class RenyiCertificate:
     proofs: tuple[Proof, ...]
     family: str = "renyi"
     norm: Norm = Norm.L2
+    noise: Noise = Noise.GAUSSIAN
     varying_sigma: bool = True
 
     def check_suits(self, smoothing: Smoothing, /) -> None:

@@ -52,6 +52,7 @@ from smoothcert.records import (
     Envelope,
     FloatArray,
     LipschitzSigma,
+    Noise,
     Norm,
     Proof,
     Quantity,
@@ -167,6 +168,7 @@ class LipschitzCertificate:
     p_min: float = DEFAULT_P_MIN
     family: str = "lipschitz"
     norm: Norm = Norm.L2
+    noise: Noise = Noise.GAUSSIAN
     varying_sigma: bool = True
 
     def check_suits(self, smoothing: Smoothing, /) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from smoothcert.certificates.base import Certificate
+from smoothcert.certificates.base import Certificate, check_noise
 from smoothcert.errors import InputError
 from smoothcert.records import Proof, Smoothing, TallyKind
 
@@ -79,6 +79,7 @@ class Portfolio:
     def check_suits(self, smoothing: Smoothing) -> None:
         """Refuse theorems that say nothing about such a smoothing."""
         for certificate in self.certificates:
+            check_noise(certificate, smoothing)
             certificate.check_suits(smoothing)
 
     def alternatives(self) -> tuple[Self, ...]:
