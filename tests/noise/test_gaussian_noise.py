@@ -1,5 +1,7 @@
 """The noise: known answers, three versions with the same bits, the right law, and a pure function of its place."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,6 +50,26 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     )
     np.testing.assert_array_equal(compiled, plain)
     np.testing.assert_array_equal(compiled, on_device.numpy())
+
+
+@pytest.mark.parametrize(
+    ("stream", "start", "size", "sigma", "digest"),
+    [
+        (
+            StreamId(5, 1, Stage.SELECTION), 0, 784, 0.25,
+            "95a28f7849f7e4c6e75fbe4bebe07f86fa45aecbc2d527b0419ba54c7f919559",
+        ),
+        (
+            StreamId(2**63 + 12345, 77, Stage.ESTIMATION), 2**40 + 3, 49, 1 / 3,
+            "177eb3ce5f0fa8dc81ef2940342d2d57f43cf8f48d1b07fca8477ba2b265019a",
+        ),
+    ],
+)  # fmt: skip
+def test_the_noise_never_changes(stream: StreamId, start: int, size: int, sigma: float, digest: str) -> None:
+    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    made = np.empty((64, size), np.float32)
+    add_noise(Noise.GAUSSIAN, made, np.linspace(-1, 1, size, dtype=np.float32), stream, sigma=sigma, start=start)
+    assert hashlib.sha256(made.astype("<f4").tobytes()).hexdigest() == digest
 
 
 def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,14 @@ from smoothcert.cli.train import train as train_command
 from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
+from smoothcert.records import Noise
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.training import Batch, GaussianAugmentation, TrainingConfig, noisy_accuracy, partial_path, train
 from smoothcert.training.batches import Batches
-from smoothcert.training.gaussian import with_noise
+from smoothcert.training.noisy_inputs import with_noise
 
 CPU = torch.device("cpu")
 
@@ -55,14 +56,14 @@ def assert_same_weights(first, second):
 def test_every_input_gets_noise_of_its_own_level():
     levels = torch.tensor([0.1, 0.5, 2.0])
     inputs = torch.rand(3, 2, 100, 100)
-    noise = with_noise(inputs, sigma=levels, generator=torch.Generator().manual_seed(0)) - inputs
+    noise = with_noise(Noise.GAUSSIAN, inputs, sigma=levels, generator=torch.Generator().manual_seed(0)) - inputs
     np.testing.assert_allclose(noise.flatten(1).std(dim=1), levels, rtol=0.02)
 
 
 def test_equal_levels_give_the_noise_of_one_level_to_the_bit():
     inputs = torch.rand(5, 1, 4, 4)
-    one = with_noise(inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
-    each = with_noise(inputs, sigma=torch.full((5,), 0.25), generator=torch.Generator().manual_seed(3))
+    one = with_noise(Noise.GAUSSIAN, inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
+    each = with_noise(Noise.GAUSSIAN, inputs, sigma=torch.full((5,), 0.25), generator=torch.Generator().manual_seed(3))
     assert torch.equal(one, each)
 
 

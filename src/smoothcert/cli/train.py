@@ -1,7 +1,8 @@
-"""`smoothcert train`: a base classifier under Gaussian noise, with progress, stopped and resumed at will."""
+"""`smoothcert train`: a base classifier under noise, with progress, stopped and resumed at will."""
 
 from __future__ import annotations
 
+import enum
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,14 @@ from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
     from smoothcert.sigma.base import SigmaRule
-    from smoothcert.training import TrainedModel, TrainingProgress
+    from smoothcert.training import Objective, TrainedModel, TrainingProgress
+
+
+class TrainingNoise(enum.StrEnum):
+    """What a network may be trained with; the words of `Noise`, which is slow to import."""
+
+    GAUSSIAN = "gaussian"
+    UNIFORM = "uniform"
 
 
 def train(
@@ -25,6 +33,10 @@ def train(
         float | None,
         typer.Option("--sigma", help="Noise level to train with, in the units of the input; needed without a rule."),
     ] = None,
+    noise: Annotated[
+        TrainingNoise,
+        typer.Option("--noise", help="The kind of noise to train with; for uniform noise --sigma is the half-width."),
+    ] = TrainingNoise.GAUSSIAN,
     sigma_rule: Annotated[
         Path | None,
         typer.Option("--sigma-rule", help="A rule (see `sigma fit`) that gives every input its own noise level."),
@@ -46,7 +58,7 @@ def train(
     threads: Annotated[int | None, typer.Option("--threads", help="Cores used (default: all).")] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Train a network with Gaussian noise added to its inputs, of one level or of a level for every input.
+    """Train a network with noise added to its inputs, of one level or, if Gaussian, of a level for every input.
 
     Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on.
     """
@@ -56,12 +68,12 @@ def train(
     from smoothcert.models.devices import import_torch
 
     import_torch("training")
-    from smoothcert.training import GaussianAugmentation, TrainingConfig
+    from smoothcert.training import TrainingConfig
     from smoothcert.training import train as run_training
 
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors: that is the format checkpoints are written in")
-    objective = GaussianAugmentation(sigma=_noise_level(sigma, sigma_rule))
+    objective = _objective(noise, sigma, sigma_rule)
     config = TrainingConfig(
         arch=arch, objective=objective, seed=_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
         peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
@@ -73,6 +85,22 @@ def train(
             progress=progress, preparing=preparing, stop=stop,
         )  # fmt: skip
     _print_result(trained, as_json=as_json)
+
+
+def _objective(noise: TrainingNoise, sigma: float | None, rule_file: Path | None) -> Objective:
+    from smoothcert.errors import InputError
+    from smoothcert.training import GaussianAugmentation, UniformAugmentation
+
+    if noise is TrainingNoise.GAUSSIAN:
+        return GaussianAugmentation(sigma=_noise_level(sigma, rule_file))
+    if rule_file is not None:
+        raise InputError(
+            f"--sigma-rule {rule_file} cannot be trained with under --noise uniform: rules are for Gaussian noise. "
+            "Give one half-width with --sigma"
+        )
+    if sigma is None:
+        raise InputError("the noise level is missing: give --sigma, which is the half-width of uniform noise")
+    return UniformAugmentation(sigma=sigma)
 
 
 def _noise_level(sigma: float | None, rule_file: Path | None) -> float | SigmaRule:
@@ -145,7 +173,8 @@ def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
         return
     objective = facts["objective"]
     if "sigma" in objective:
-        noise = f"noise {objective['sigma']:g}"
+        kind = "uniform noise" if objective["name"] == TrainingNoise.UNIFORM else "noise"
+        noise = f"{kind} {objective['sigma']:g}"
     else:
         noise = f"noise of {facts['sigma_trained_with']['mean']:.4g} on average"
     typer.echo(

@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothcert.errors import BatchTooLargeError
 from smoothcert.models.base import BaseClassifier
-from smoothcert.records import Stage, StreamId
+from smoothcert.records import Noise, Stage, StreamId
 from smoothcert.sampling.plan import Request
 from smoothcert.sampling.sampler import Sampler
 
@@ -24,9 +24,14 @@ _GOOD_ENOUGH = 0.98
 
 
 def measure_batch(
-    classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, workers: int | None = None
+    classifier: BaseClassifier,
+    input_shape: tuple[int, ...],
+    *,
+    samples: int,
+    workers: int | None = None,
+    noise: Noise = Noise.GAUSSIAN,
 ) -> int:
-    """The batch size at which sampling runs fastest here.
+    """The batch size at which sampling votes under this noise runs fastest here.
 
     samples: how many will be drawn. Measuring takes a twentieth of the time they need, at most a few seconds; where
     that is too little to tell anything, a usual size is taken.
@@ -37,14 +42,14 @@ def measure_batch(
     row_bytes = 4 * max(1, int(np.prod(input_shape)))
     candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
     usual = min(_USUAL, candidates[-1])
-    rates = {usual: _rate(classifier, input_shape, batch=usual, workers=workers)}
+    rates = {usual: _rate(classifier, input_shape, batch=usual, workers=workers, noise=noise)}
     seconds = min(_SECONDS_IN_ALL, _SHARE_OF_THE_WORK * samples / rates[usual])
     if seconds < 2 * _SECONDS_PER_TURN * len(candidates):
         return usual
     deadline = time.perf_counter() + seconds
     for batch in candidates * _ROUNDS:
         try:
-            rate = _rate(classifier, input_shape, batch=batch, workers=workers)
+            rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise)
         except BatchTooLargeError:
             return _smallest_good(rates)
         rates[batch] = max(rate, rates.get(batch, 0.0))
@@ -58,16 +63,22 @@ def _smallest_good(rates: dict[int, float]) -> int:
     return min(batch for batch, rate in rates.items() if rate >= _GOOD_ENOUGH * best)
 
 
-def _rate(classifier: BaseClassifier, input_shape: tuple[int, ...], *, batch: int, workers: int | None) -> float:
+def _rate(
+    classifier: BaseClassifier, input_shape: tuple[int, ...], *, batch: int, workers: int | None, noise: Noise
+) -> float:
     """Samples per second at this batch size, after one round to warm up."""
     sampler = Sampler(classifier, batch=batch, workers=workers)
     inputs = np.full((1, *input_shape), 0.5, dtype=np.float32)
     stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
     samples = batch * sampler.workers
-    sampler.tally(inputs, [Request(row=0, stream=stream, sigma=1.0, start=0, stop=samples)])
+
+    def draw() -> None:
+        sampler.tally(inputs, [Request(row=0, stream=stream, sigma=1.0, start=0, stop=samples, noise=noise)])
+
+    draw()
     finished, began = 0, time.perf_counter()
     while True:
-        sampler.tally(inputs, [Request(row=0, stream=stream, sigma=1.0, start=0, stop=samples)])
+        draw()
         finished += samples
         elapsed = time.perf_counter() - began
         if elapsed >= _SECONDS_PER_TURN:

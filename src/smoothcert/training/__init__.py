@@ -6,6 +6,7 @@ from smoothcert.training.gaussian import GaussianAugmentation
 from smoothcert.training.loop import TrainedModel, TrainingProgress, train
 from smoothcert.training.objective import Batch, Objective
 from smoothcert.training.state import EpochResult, TrainingState, load_state, partial_path
+from smoothcert.training.uniform import UniformAugmentation
 
 __all__ = [
     "Batch",
@@ -16,6 +17,7 @@ __all__ = [
     "TrainingConfig",
     "TrainingProgress",
     "TrainingState",
+    "UniformAugmentation",
     "load_state",
     "noisy_accuracy",
     "partial_path",

@@ -1,4 +1,4 @@
-"""Accuracy of a network under Gaussian noise: what its votes will be worth."""
+"""Accuracy of a network under noise: what its votes will be worth."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import nn
 
 from smoothcert.data.base import Dataset
 from smoothcert.models.torch_classifier import tensor_votes
-from smoothcert.records import FloatArray
+from smoothcert.records import FloatArray, Noise
 from smoothcert.sigma.over_data import evenly_spread
 from smoothcert.training.batches import noise_levels, seeded_generator
-from smoothcert.training.gaussian import with_noise
+from smoothcert.training.noisy_inputs import with_noise
 
 _BATCH = 500
 
@@ -20,6 +20,7 @@ def noisy_accuracy(
     module: nn.Module,
     dataset: Dataset,
     *,
+    noise: Noise = Noise.GAUSSIAN,
     sigma: float | FloatArray,
     seed: int,
     device: torch.device,
@@ -40,7 +41,7 @@ def noisy_accuracy(
             chosen = indices[start : start + _BATCH]
             inputs = torch.from_numpy(np.array(dataset.inputs(chosen), dtype=np.float32)).to(device)
             level = noise_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma
-            votes = tensor_votes(module(with_noise(inputs, sigma=level, generator=generator)))
+            votes = tensor_votes(module(with_noise(noise, inputs, sigma=level, generator=generator)))
             correct += int((votes.cpu().numpy() == dataset.labels[chosen]).sum())
     module.train(was_training)
     return correct / len(indices)

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert.errors import InputError
+from smoothcert.records import Noise
 from smoothcert.sigma.base import SigmaRule
+from smoothcert.training.noisy_inputs import with_noise
 from smoothcert.training.objective import Batch
 
 
@@ -39,24 +41,15 @@ class GaussianAugmentation:
             raise InputError(f"sigma {self.sigma} cannot be trained with: give a finite number that is not negative")
 
     @property
+    def noise(self) -> Noise:
+        return Noise.GAUSSIAN
+
+    @property
     def settings(self) -> Mapping[str, Any]:
         if isinstance(self.sigma, SigmaRule):
             return {"name": "gaussian", "sigma_rule": {**self.sigma.to_json(), "digest": self.sigma.digest}}
         return {"name": "gaussian", "sigma": self.sigma}
 
     def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Tensor:
-        noisy = with_noise(batch.inputs, sigma=batch.sigma, generator=generator)
+        noisy = with_noise(self.noise, batch.inputs, sigma=batch.sigma, generator=generator)
         return functional.cross_entropy(module(noisy), batch.labels)
-
-
-def with_noise(inputs: Tensor, *, sigma: float | Tensor, generator: torch.Generator) -> Tensor:
-    """x + sigma·noise with independent standard normal noise; the inputs themselves when sigma is 0.
-
-    inputs: (B, *input_shape). sigma: one number, or (B,), one for every input.
-    """
-    if isinstance(sigma, Tensor):
-        sigma = sigma.reshape(-1, *(1 for _ in inputs.shape[1:]))
-    elif sigma == 0:
-        return inputs
-    noise = torch.randn(inputs.shape, generator=generator, device=inputs.device, dtype=inputs.dtype)
-    return noise.mul_(sigma).add_(inputs)

@@ -54,8 +54,8 @@ class TrainingProgress:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A finished training. accuracy: under noise of the objective's sigma, on all held-out inputs if there
-    are any.
+    """A finished training. accuracy: under noise of the objective's kind and sigma, on all held-out
+    inputs if there are any.
     """
 
     path: Path
@@ -255,6 +255,7 @@ class _Loop:
         return noisy_accuracy(
             self._module,
             self._judged_on,
+            noise=self._config.objective.noise,
             sigma=self._levels.judging,
             seed=self._config.seed,
             device=self._device,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from smoothcert.records import Noise
 from smoothcert.sigma.base import SigmaRule
 
 
@@ -28,10 +29,13 @@ class Batch:
 class Objective(Protocol):
     """Turns one batch into a loss. The loop knows nothing else about how a network is made robust.
 
-    sigma: noise level the network is meant for, in the units of the input, or a rule that gives one to every input; the
-    accuracy reported is under this noise.
+    noise: the kind of noise the network is meant for. sigma: its level, in the units of the input, or a rule that gives
+    one to every input; the accuracy reported is under this noise.
     settings: everything the objective depends on, as plain JSON with a "name"; training is resumed only if equal.
     """
+
+    @property
+    def noise(self) -> Noise: ...
 
     @property
     def sigma(self) -> float | SigmaRule: ...
