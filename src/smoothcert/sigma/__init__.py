@@ -1,4 +1,4 @@
-"""The noise level σ(x): constant, by nearest neighbours, by a network, or a function of one's own.
+"""The noise level σ(x): constant, by nearest neighbours, by a network, optimised for each input, or one's own function.
 
 Each rule states the envelope that is proved for it, or that there is none. Knows nothing of certificates.
 """
@@ -15,8 +15,30 @@ from smoothcert.own_code import imported, is_own_code
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
+from smoothcert.sigma.optimised import (
+    Ascent,
+    GridSearch,
+    OptimisedRule,
+    OptimisedSigma,
+    SearchResult,
+    SignSearch,
+    parse_search,
+)
 
-__all__ = ["CallableRule", "ConstantRule", "SigmaRule", "as_rule", "load_sigma"]
+__all__ = [
+    "Ascent",
+    "CallableRule",
+    "ConstantRule",
+    "GridSearch",
+    "OptimisedRule",
+    "OptimisedSigma",
+    "SearchResult",
+    "SigmaRule",
+    "SignSearch",
+    "as_rule",
+    "load_sigma",
+    "parse_search",
+]
 
 
 def as_rule(sigma: float | SigmaRule | Callable[[Any], float]) -> SigmaRule:

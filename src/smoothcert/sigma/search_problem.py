@@ -1,0 +1,102 @@
+"""What every search for a noise level maximises: the radius estimated from mean scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from scipy.special import ndtri
+
+from smoothcert.errors import InputError
+from smoothcert.sigma.search_samples import NoisyScores
+from smoothcert.tallies import FloatArray, IntArray, Noise
+
+MOST_EVALUATIONS = 10**9
+"""More evaluations of the model for one input than any search needs."""
+
+
+def estimated_radii(
+    scores: FloatArray, labels: IntArray, sigmas: FloatArray, *, noise: Noise, clamp: float
+) -> FloatArray:
+    """σ/2 (Φ⁻¹(E_A) - Φ⁻¹(E_B)) for Gaussian noise, λ (E_A - E_B) for uniform noise.
+
+    E_A is the mean score of the label, E_B the largest of any other class; for Gaussian noise both are moved into
+    [clamp, 1-clamp] first. An estimate, negative where another class leads, and never part of a certificate.
+
+    scores: (k, s, classes), labels: (k,), sigmas: (k, s). Returns (k, s).
+    """
+    place = np.broadcast_to(labels[:, np.newaxis, np.newaxis], (*sigmas.shape, 1))
+    own = np.take_along_axis(scores, place, axis=2)[..., 0]
+    others = scores.copy()
+    np.put_along_axis(others, place, -np.inf, axis=2)
+    best: FloatArray = others.max(axis=2)
+    if noise is Noise.UNIFORM:
+        margin: FloatArray = own - best
+        return sigmas * margin
+    bounds = (clamp, 1.0 - clamp)
+    gap: FloatArray = ndtri(np.clip(own, *bounds)) - ndtri(np.clip(best, *bounds))
+    return 0.5 * sigmas * gap
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """m inputs, the class (m,) each shall keep, and the range in which its noise level is looked for."""
+
+    samples: NoisyScores
+    labels: IntArray
+    start: float
+    least: float
+    most: float
+    noise: Noise
+
+    def radii(self, chosen: IntArray, sigmas: FloatArray, *, noises: int, clamp: float) -> FloatArray:
+        """Estimated radii of input chosen[i] at the levels sigmas[i], (k, s), over fresh noise shared by the levels."""
+        scores = self.samples.mean_scores(chosen, sigmas, noises=noises)
+        return estimated_radii(scores, self.labels[chosen], sigmas, noise=self.noise, clamp=clamp)
+
+    def every(self) -> IntArray:
+        """The number of each input."""
+        return np.arange(len(self.labels))
+
+
+class Search(Protocol):
+    """Settings of a search, a dataclass of numbers.
+
+    name: the word on the command line. needs_scores: it makes no sense with votes. check: fresh draws of noise for the
+    comparison of what it found with the start; 0: there is none.
+    """
+
+    name: ClassVar[str]
+    needs_scores: ClassVar[bool]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def clamp(self) -> float: ...
+
+    @property
+    def check(self) -> int: ...
+
+    def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
+        """The level (m,) that the search prefers for each input, and the radius (m,) it estimated there."""
+
+
+def written(search: Search) -> str:
+    """The name of a search with all its settings, as `parse_search` reads it; what is None is left out."""
+    values = ((each.name, getattr(search, each.name)) for each in fields(search))
+    return f"{search.name}:" + ",".join(f"{name}={value!r}" for name, value in values if value is not None)
+
+
+def check_count(name: str, value: object, *, least: int = 1) -> None:
+    """Refuses what is not a whole number of evaluations."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_EVALUATIONS:
+        raise InputError(f"{name}={value} of a search for sigma must be a whole number, at least {least}")
+
+
+def check_clamp(value: float) -> None:
+    """Refuses a clamp that leaves no room between itself and 1 minus itself."""
+    if not (isinstance(value, (int, float)) and 0.0 < value < 0.5):
+        raise InputError(
+            f"clamp={value} of a search for sigma must lie between 0 and 0.5: mean scores are moved into "
+            "[clamp, 1-clamp] before the normal quantile is taken (0.001 is usual)"
+        )
