@@ -10,6 +10,7 @@
     │   ├── RunBusyError          another process is writing to it
     │   ├── ManifestMismatchError it was made with other settings
     │   └── CorruptRunError       it is damaged
+    ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
     └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
 
 Every message says what was given, what was expected and what to do next. The command line prints the message and
@@ -72,6 +73,12 @@ class ManifestMismatchError(RunError):
 
 class CorruptRunError(RunError):
     """The run on disk is damaged."""
+
+
+class RegionMemoryError(SmoothcertError):
+    """A memory of promised regions is missing, damaged, of another version, or out of reach."""
+
+    exit_code = 6
 
 
 class InterruptedRunError(SmoothcertError):

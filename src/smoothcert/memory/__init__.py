@@ -1,0 +1,20 @@
+"""Regions already promised: a database of balls (centre, radius, class), those of different classes always disjoint."""
+
+from smoothcert.memory.audit import Audit
+from smoothcert.memory.contents import MemorySummary, Radii, list_memories
+from smoothcert.memory.keys import MemoryKey
+from smoothcert.memory.log import Claim
+from smoothcert.memory.opening import open_existing, open_memory
+from smoothcert.memory.regions import RegionMemory
+
+__all__ = [
+    "Audit",
+    "Claim",
+    "MemoryKey",
+    "MemorySummary",
+    "Radii",
+    "RegionMemory",
+    "list_memories",
+    "open_existing",
+    "open_memory",
+]

@@ -1,0 +1,74 @@
+"""What a database holds: its memories, and figures about each."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from smoothcert.errors import RegionMemoryError
+from smoothcert.memory.keys import MemoryKey
+from smoothcert.memory.log import ClaimLog, Row
+from smoothcert.memory.opening import existing_log, key_of
+from smoothcert.records import Settlement
+
+
+@dataclass(frozen=True, slots=True)
+class Radii:
+    smallest: float
+    median: float
+    largest: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySummary:
+    """Figures about one memory.
+
+    classes: claims by the class promised. settlements: claims by how they were settled, those that occur. radii,
+    first_claimed, last_claimed: None in an empty memory.
+    """
+
+    key: MemoryKey
+    digest: str
+    claims: int
+    classes: Mapping[int, int]
+    settlements: Mapping[Settlement, int]
+    radii: Radii | None
+    first_claimed: datetime | None
+    last_claimed: datetime | None
+
+
+def list_memories(location: str | Path) -> tuple[MemorySummary, ...]:
+    """All memories of an existing database, in the order in which they were made."""
+    log = existing_log(location)
+    try:
+        return tuple(
+            _summary(key_of(stored, location=log.location), log.outline(stored.number), log)
+            for stored in log.memories()
+        )
+    finally:
+        log.disconnect()
+
+
+def _summary(key: MemoryKey, rows: list[Row], log: ClaimLog) -> MemorySummary:
+    radii = [row.radius for row in rows]
+    try:
+        settlements = Counter(Settlement[row.settlement] for row in rows)
+        times = [datetime.fromisoformat(row.claimed_at) for row in (rows[0], rows[-1])] if rows else [None, None]
+    except (KeyError, ValueError) as error:
+        raise RegionMemoryError(
+            f"the memory {key.digest[:12]} in {log.location} is damaged: {error!r}; audit it"
+        ) from error
+    return MemorySummary(
+        key=key,
+        digest=key.digest,
+        claims=len(rows),
+        classes=dict(sorted(Counter(row.label for row in rows).items())),
+        settlements={settlement: settlements[settlement] for settlement in Settlement if settlements[settlement]},
+        radii=Radii(min(radii), statistics.median(radii), max(radii)) if radii else None,
+        first_claimed=times[0],
+        last_claimed=times[1],
+    )

@@ -1,0 +1,56 @@
+"""What a set of promised regions belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from smoothcert.errors import InputError
+from smoothcert.records import Norm
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryKey:
+    """The smoothed classifier whose promises a memory keeps. Regions under different keys know nothing of each other.
+
+    model, sigma_rule, preprocessing: digests. noise: "gaussian" or "uniform". norm: in which the regions are balls.
+    dimension: numbers in one input.
+    """
+
+    model: str
+    sigma_rule: str
+    noise: str
+    norm: Norm
+    preprocessing: str
+    dimension: int
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1:
+            raise InputError(f"a memory for inputs of dimension {self.dimension} makes no sense; it must be at least 1")
+        object.__setattr__(self, "norm", Norm(self.norm))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, in hexadecimal."""
+        return hashlib.sha256(self.to_text().encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "sigma_rule": self.sigma_rule,
+            "noise": self.noise,
+            "norm": self.norm.value,
+            "preprocessing": self.preprocessing,
+            "dimension": self.dimension,
+        }
+
+    def to_text(self) -> str:
+        """Canonical JSON: sorted names, no spaces, ASCII."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        return cls(**{name: document[name] for name in cls.__dataclass_fields__})

@@ -1,0 +1,144 @@
+"""What the memory asks of a database: an append-only log of claims for each key, with one writer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import RegionMemoryError
+from smoothcert.records import Settlement
+
+Centre = NDArray[np.float32]
+
+
+class Row(NamedTuple):
+    """A claim as the database has it: nothing in it has been checked.
+
+    claimed_at: ISO 8601, UTC. centre: little-endian float32; empty where it was not asked for.
+    """
+
+    position: int
+    label: int
+    radius: float
+    asked_label: int
+    asked_radius: float
+    settlement: str
+    claimed_at: str
+    centre: bytes
+
+
+class StoredKey(NamedTuple):
+    """A memory as the database has it. number: the database's own name for it. key: canonical JSON."""
+
+    number: int
+    digest: str
+    key: str
+
+
+class ClaimLog(Protocol):
+    """A database that holds the logs of many memories.
+
+    Everything read is committed. `writing` excludes every other writer of that memory, in this process and elsewhere,
+    from its beginning to its end, and what is read inside includes all that they committed. Leaving it commits what
+    was appended, durably, before it returns; leaving it by an exception takes everything back. `disconnect` may be
+    called between any two calls: the next one connects again.
+    """
+
+    @property
+    def location(self) -> str:
+        """Where it is, for a person to read: without any password."""
+
+    def memories(self) -> list[StoredKey]: ...
+
+    def register(self, digest: str, key: str) -> int:
+        """The number of the memory with this key, which is made if it is not there."""
+
+    def writing(self, memory: int) -> AbstractContextManager[None]: ...
+
+    def count(self, memory: int) -> int:
+        """The last position, 0 for an empty log."""
+
+    def read(self, memory: int, *, after: int, at_most: int) -> list[Row]:
+        """Claims with positions above `after`, in order."""
+
+    def fetch(self, memory: int, positions: Sequence[int]) -> list[Row]:
+        """The claims at these positions, in any order."""
+
+    def outline(self, memory: int) -> list[Row]:
+        """All claims in order, without their centres."""
+
+    def append(self, memory: int, row: Row) -> None: ...
+
+    def disconnect(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """One entry of a memory's log: the ball of `radius` around `centre` answers `label`.
+
+    centre: (d,) float32. asked_label, asked_radius: what was claimed. claimed_at: UTC.
+    """
+
+    position: int
+    centre: Centre
+    label: int
+    radius: float
+    asked_label: int
+    asked_radius: float
+    settlement: Settlement
+    claimed_at: datetime
+
+
+def encode(claim: Claim) -> Row:
+    return Row(
+        position=claim.position,
+        label=claim.label,
+        radius=claim.radius,
+        asked_label=claim.asked_label,
+        asked_radius=claim.asked_radius,
+        settlement=claim.settlement.name,
+        claimed_at=claim.claimed_at.astimezone(UTC).isoformat(),
+        centre=claim.centre.astype("<f4", copy=False).tobytes(),
+    )
+
+
+def decode(row: Row, *, dimension: int) -> Claim:
+    """The claim in a row; one that cannot have been written by a memory is refused."""
+    try:
+        claim = Claim(
+            position=row.position,
+            centre=centre_of(row, dimension=dimension),
+            label=row.label,
+            radius=row.radius,
+            asked_label=row.asked_label,
+            asked_radius=row.asked_radius,
+            settlement=Settlement[row.settlement],
+            claimed_at=datetime.fromisoformat(row.claimed_at),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegionMemoryError(f"claim {row.position} of the memory is damaged: {error!r}") from error
+    if not (0 <= claim.radius < np.inf and 0 <= claim.asked_radius < np.inf and claim.label >= 0):
+        raise RegionMemoryError(
+            f"claim {row.position} of the memory is damaged: class {claim.label}, radius {claim.radius}, asked radius "
+            f"{claim.asked_radius}"
+        )
+    return claim
+
+
+def centre_of(row: Row, *, dimension: int) -> Centre:
+    """(d,) float32, finite."""
+    if len(row.centre) != 4 * dimension:
+        raise RegionMemoryError(
+            f"claim {row.position} of the memory is damaged: its centre has {len(row.centre)} bytes instead of "
+            f"{4 * dimension}"
+        )
+    centre = np.frombuffer(row.centre, dtype="<f4").astype(np.float32, copy=False)
+    if not np.isfinite(centre).all():
+        raise RegionMemoryError(f"claim {row.position} of the memory is damaged: its centre is not finite")
+    return centre

@@ -1,0 +1,77 @@
+"""Where a memory is: a path means SQLite, a postgresql:// address PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from smoothcert.errors import RegionMemoryError
+from smoothcert.memory.keys import MemoryKey
+from smoothcert.memory.log import ClaimLog, StoredKey
+from smoothcert.memory.regions import RegionMemory
+
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_memory(location: str | Path, key: MemoryKey) -> RegionMemory:
+    """The memory with this key; the database and the memory are made if they are not there.
+
+    location: the path of a SQLite file, or the address of a PostgreSQL database, postgresql://user@host/database.
+    """
+    log = _open_log(location, create=True)
+    try:
+        return RegionMemory(log, key, log.register(key.digest, key.to_text()))
+    except BaseException:
+        log.disconnect()
+        raise
+
+
+def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
+    """The one memory in an existing database whose key's digest begins like this. Nothing is ever made."""
+    log = existing_log(location)
+    try:
+        stored = _the_one(log, digest.strip().lower())
+        return RegionMemory(log, key_of(stored, location=log.location), stored.number)
+    except BaseException:
+        log.disconnect()
+        raise
+
+
+def existing_log(location: str | Path) -> ClaimLog:
+    """The database at this place; that there is none is an error."""
+    return _open_log(location, create=False)
+
+
+def _the_one(log: ClaimLog, digest: str) -> StoredKey:
+    known = log.memories()
+    fitting = [memory for memory in known if memory.digest.startswith(digest)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not known:
+        raise RegionMemoryError(f"{log.location} holds no memory yet")
+    names = ", ".join(memory.digest[:12] for memory in known[:10]) + (", …" if len(known) > 10 else "")
+    asked = f"{len(fitting)} memories begin with '{digest}'" if digest else f"there are {len(known)} memories"
+    raise RegionMemoryError(f"{asked} in {log.location}; say which by the beginning of its digest: {names}")
+
+
+def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
+    """The key of a stored memory; one that does not fit its digest is refused."""
+    try:
+        key = MemoryKey.from_json(json.loads(stored.key))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegionMemoryError(f"the memory {stored.digest[:12]} in {location} is damaged: {error!r}") from error
+    if key.digest != stored.digest:
+        raise RegionMemoryError(
+            f"the memory {stored.digest[:12]} in {location} is damaged: its key does not have this digest"
+        )
+    return key
+
+
+def _open_log(location: str | Path, *, create: bool) -> ClaimLog:
+    if isinstance(location, str) and location.lower().startswith(_POSTGRES):
+        from smoothcert.memory.postgres_log import PostgresLog
+
+        return PostgresLog(location, create=create)
+    from smoothcert.memory.sqlite_log import SqliteLog
+
+    return SqliteLog(Path(location), create=create)

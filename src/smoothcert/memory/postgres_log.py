@@ -1,0 +1,224 @@
+"""The log of claims in a PostgreSQL database, for when several machines answer.
+
+Writers of one memory exclude each other by a lock on its row. Statements see what was committed before they began
+(READ COMMITTED), so one that comes after the lock sees all claims. How durable a commit is, is the server's setting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from smoothcert.errors import MissingExtraError, RegionMemoryError
+from smoothcert.memory.log import Row, StoredKey
+
+if TYPE_CHECKING:
+    import psycopg
+
+SCHEMA_VERSION = 1
+
+_SETUP_LOCK = 0x536D436572740001
+"""Of the advisory locks of the database: held while tables are made."""
+_SECONDS_TO_CONNECT = 10
+_SECRETS = {"password", "sslpassword", "passfile", "sslkey"}
+_SCHEMA = """
+CREATE TABLE smoothcert_memory_version (version integer NOT NULL);
+CREATE TABLE smoothcert_memories (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest text NOT NULL UNIQUE,
+    key text NOT NULL
+);
+CREATE TABLE smoothcert_claims (
+    memory bigint NOT NULL REFERENCES smoothcert_memories (number),
+    position bigint NOT NULL,
+    label bigint NOT NULL,
+    radius double precision NOT NULL,
+    asked_label bigint NOT NULL,
+    asked_radius double precision NOT NULL,
+    settlement text NOT NULL,
+    claimed_at text NOT NULL,
+    centre bytea NOT NULL,
+    PRIMARY KEY (memory, position)
+);
+ALTER TABLE smoothcert_claims ALTER COLUMN centre SET STORAGE EXTERNAL;
+"""
+_COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, "
+
+
+class PostgresLog:
+    """One PostgreSQL database. Not for several threads at once; what uses it holds a lock."""
+
+    def __init__(self, address: str, *, create: bool) -> None:
+        """address: postgresql://…, as libpq reads it. create: make the tables if they are not there."""
+        self._address = address
+        self._location = readable(address)
+        self._connection: psycopg.Connection[Any] | None = None
+        try:
+            self._prepare(create=create)
+        except BaseException:
+            self.disconnect()
+            raise
+
+    @property
+    def location(self) -> str:
+        return self._location
+
+    def memories(self) -> list[StoredKey]:
+        query = "SELECT number, digest, key FROM smoothcert_memories ORDER BY number"
+        return [StoredKey(*row) for row in self._all(query)]
+
+    def register(self, digest: str, key: str) -> int:
+        find = "SELECT number FROM smoothcert_memories WHERE digest = %s"
+        found = self._all(find, (digest,))
+        if not found:
+            with self._explained():
+                self._open().execute(
+                    "INSERT INTO smoothcert_memories (digest, key) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                    (digest, key),
+                )
+            found = self._all(find, (digest,))
+        return int(found[0][0])
+
+    @contextlib.contextmanager
+    def writing(self, memory: int) -> Iterator[None]:
+        with self._explained():
+            connection = self._open()
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+        try:
+            self._all("SELECT 1 FROM smoothcert_memories WHERE number = %s FOR UPDATE", (memory,))
+            yield
+            with self._explained():
+                connection.execute("COMMIT")
+        except BaseException:
+            # What became of a commit that failed is not known. A new connection reads it from the log.
+            self._roll_back()
+            raise
+
+    def count(self, memory: int) -> int:
+        rows = self._all("SELECT max(position) FROM smoothcert_claims WHERE memory = %s", (memory,))
+        return int(rows[0][0] or 0)
+
+    def read(self, memory: int, *, after: int, at_most: int) -> list[Row]:
+        query = (
+            f"SELECT {_COLUMNS} centre FROM smoothcert_claims WHERE memory = %s AND position > %s "
+            "ORDER BY position LIMIT %s"
+        )
+        return [Row(*row) for row in self._all(query, (memory, after, at_most))]
+
+    def fetch(self, memory: int, positions: Sequence[int]) -> list[Row]:
+        if not positions:
+            return []
+        query = f"SELECT {_COLUMNS} centre FROM smoothcert_claims WHERE memory = %s AND position = ANY(%s)"
+        return [Row(*row) for row in self._all(query, (memory, list(positions)))]
+
+    def outline(self, memory: int) -> list[Row]:
+        query = f"SELECT {_COLUMNS} ''::bytea FROM smoothcert_claims WHERE memory = %s ORDER BY position"
+        return [Row(*row) for row in self._all(query, (memory,))]
+
+    def append(self, memory: int, row: Row) -> None:
+        with self._explained():
+            self._open().execute(
+                f"INSERT INTO smoothcert_claims (memory, {_COLUMNS} centre) VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s)",
+                (memory, *row),
+            )
+
+    def disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    def _roll_back(self) -> None:
+        try:
+            self._open().execute("ROLLBACK")
+        except Exception:
+            self.disconnect()
+
+    def _all(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._explained():
+            # The binary format, because centres would be sent as hexadecimal digits otherwise.
+            return self._open().cursor(binary=True).execute(query, parameters).fetchall()
+
+    def _open(self) -> psycopg.Connection[Any]:
+        driver = _driver()
+        if self._connection is not None and self._connection.closed:
+            self._connection = None
+        if self._connection is None:
+            # Statements are not prepared: a pooler between us and the server may hand them to different sessions.
+            self._connection = driver.connect(
+                self._address,
+                autocommit=True,
+                connect_timeout=_SECONDS_TO_CONNECT,
+                prepare_threshold=None,
+                application_name="smoothcert memory",
+            )
+        return self._connection
+
+    def _prepare(self, *, create: bool) -> None:
+        """Make the tables where there are none; refuse those of another version."""
+        with self._explained():
+            connection = self._open()
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+                there = connection.execute("SELECT to_regclass('smoothcert_memory_version')").fetchone()
+                if there is None or there[0] is None:
+                    if not create:
+                        raise RegionMemoryError(f"{self._location} holds no memory of promised regions")
+                    connection.execute(_SCHEMA)
+                    connection.execute("INSERT INTO smoothcert_memory_version VALUES (%s)", (SCHEMA_VERSION,))
+                version = connection.execute("SELECT version FROM smoothcert_memory_version").fetchone()
+        if version is None or version[0] != SCHEMA_VERSION:
+            raise RegionMemoryError(
+                f"{self._location} holds a memory of version {version[0] if version else 'unknown'}; this smoothcert "
+                f"reads version {SCHEMA_VERSION}: use the smoothcert it was made with, or another database"
+            )
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Whatever the driver raises, as a sentence without a password; the original, which might tell, is dropped."""
+        driver = _driver()
+        try:
+            yield
+        except driver.Error as error:
+            said = " ".join(_without_secrets(str(error), self._address).split())
+            if self._connection is None:
+                sentence = f"the PostgreSQL server of {self._location} cannot be reached: {said}"
+            else:
+                sentence = f"the memory in {self._location} cannot be used: {said}"
+            raise RegionMemoryError(sentence) from None
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError("psycopg", "postgres", "a memory in PostgreSQL") from error
+    return psycopg
+
+
+def readable(address: str) -> str:
+    """The address without anything secret, for people to read."""
+    try:
+        parts = urlsplit(address)
+        host = parts.netloc.rpartition("@")[2]
+        user = parts.netloc.rpartition("@")[0].partition(":")[0]
+        options = [(name, value) for name, value in parse_qsl(parts.query) if name.lower() not in _SECRETS]
+    except ValueError:
+        return f"{address.partition('://')[0]}://…"
+    netloc = f"{user}@{host}" if user else host
+    return urlunsplit((parts.scheme, netloc, parts.path, urlencode(options, safe="/:"), ""))
+
+
+def _without_secrets(text: str, address: str) -> str:
+    """The text with every password of the address blotted out, as it was typed and as it was meant."""
+    try:
+        parts = urlsplit(address)
+        secrets = [value for name, value in parse_qsl(parts.query) if name.lower() in _SECRETS]
+    except ValueError:
+        return "its address makes no sense"
+    typed = parts.netloc.rpartition("@")[0].partition(":")[2]
+    for secret in sorted({typed, unquote(typed), *secrets} - {""}, key=len, reverse=True):
+        text = text.replace(secret, "…")
+    return text

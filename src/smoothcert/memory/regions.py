@@ -1,0 +1,327 @@
+"""RegionMemory: what a smoothed classifier has promised, kept in a database, so that it never contradicts itself.
+
+A stored ball is closed, {y : d(x, y) ≤ r}, with the points' float32 entries as exact real numbers. Balls of different
+classes are disjoint: d > r + r' in exact arithmetic. Every claim is decided and appended inside one transaction that
+excludes all other writers, and is returned only when the database has committed it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from smoothcert.errors import InputError, RegionMemoryError
+from smoothcert.memory.audit import Audit, audit_claims
+from smoothcert.memory.centres import CentreShelf
+from smoothcert.memory.decision import Neighbour, Settled, deepest, grant, overrule, room
+from smoothcert.memory.keys import MemoryKey
+from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, decode, encode
+from smoothcert.memory.nearest import with_smallest_gap
+from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
+from smoothcert.records import FloatArray, IntArray, Promise, Settlement
+
+_FIRST_FIT = 256
+"""Below this many claims all of them are measured."""
+_GROWTH = 4
+"""New directions are fitted when there are this many times more claims than the last time."""
+_CELLS_READ_AT_ONCE = 1 << 22
+
+
+class RegionMemory:
+    """The regions promised under one key. Made by `open_memory`; a context manager.
+
+    Several threads may use one; several processes open the same database each for itself. A process that forks keeps
+    it on both sides: connections are closed before the fork and opened again when they are needed.
+    """
+
+    def __init__(self, log: ClaimLog, key: MemoryKey, number: int) -> None:
+        self.key = key
+        self.location = log.location
+        self._digest = key.digest
+        self._log = log
+        self._number = number
+        self._lock = threading.RLock()
+        self._closed = False
+        self._shelf = CentreShelf(log, number, dimension=key.dimension)
+        self._index = BallIndex()
+        self._fitted_at = 0
+        # Claims by what was asked, for those that come again; a hash that two share costs a repetition, no more.
+        self._asked: dict[int, int] = {}
+        _live.add(self)
+
+    def claim(self, x: Any, label: int, radius: float) -> Promise:
+        """Promise `label` within `radius` of x, as far as earlier promises allow it. One atomic step.
+
+        x: d numbers, float32 or exactly representable in it. label ≥ 0. 0 ≤ radius < inf. The radius granted is the
+        largest float64 that fits: closed balls of different classes stay disjoint in exact arithmetic. A claim that
+        repeats an earlier one, of the same input, class and radius, gets the same promise and is not stored again.
+        """
+        point, label, radius = self._point(x), _checked_label(label), _checked_radius(radius)
+        with self._lock:
+            self._check_open()
+            self._refresh()
+            with self._log.writing(self._number):
+                self._catch_up()
+                earlier = self._repeated(point, label, radius)
+                if earlier is not None:
+                    return self._promise(earlier)
+                claim = self._settled_claim(point, label, radius)
+                self._log.append(self._number, encode(claim))
+            # Only what is committed is known to the index. If this line is not reached, the next catch-up reads it.
+            self._learn([encode(claim)])
+            self._shelf.keep(claim.position, claim.centre)
+            return self._promise(claim)
+
+    def lookup(self, x: Any) -> Promise | None:
+        """The promise x already lies in, the one that reaches farthest around x; None if it lies in none.
+
+        Nothing is claimed. The radius is what remains of the region around x, rounded down.
+        """
+        point = self._point(x)
+        with self._lock:
+            self._check_open()
+            self._refresh()
+            found = deepest(point, self._nearest(point, self._gaps(point), limit=0.0), norm=self.key.norm)
+        if found is None:
+            return None
+        return Promise(
+            label=found.label,
+            radius=found.remaining,
+            position=found.position,
+            settlement=Settlement.INHERITED,
+            asked_label=None,
+            asked_radius=0.0,
+            memory=self._digest,
+        )
+
+    def __len__(self) -> int:
+        """How many claims are stored."""
+        with self._lock:
+            self._check_open()
+            return self._log.count(self._number)
+
+    def claims(self) -> Iterator[Claim]:
+        """All claims in the order of their positions, as they are in the database when they are read."""
+        after = 0
+        while True:
+            rows = _Unhurried(self).read(after=after, at_most=self._rows_at_once)
+            if not rows:
+                return
+            for row in rows:
+                yield decode(row, dimension=self.key.dimension)
+            after = rows[-1].position
+
+    def audit(self, *, progress: Callable[[int, int], None] | None = None) -> Audit:
+        """Check the stored claims against each other, without the index. progress: called with (done, in all)."""
+        return audit_claims(_Unhurried(self), key=self.key, progress=progress)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._log.disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _settled_claim(self, point: Centre, label: int, radius: float) -> Claim:
+        settled = self._settle(point, label, radius)
+        return Claim(
+            position=len(self._index) + 1,
+            centre=point,
+            label=settled.label,
+            radius=settled.radius,
+            asked_label=label,
+            asked_radius=radius,
+            settlement=settled.settlement,
+            claimed_at=datetime.now(UTC),
+        )
+
+    def _settle(self, point: Centre, label: int, radius: float) -> Settled:
+        gaps = self._gaps(point)
+        inside = deepest(point, self._nearest(point, gaps, limit=0.0), norm=self.key.norm)
+        if inside is not None and inside.label != label:
+            return overrule(inside, radius=radius)
+        gaps[self._index.labels == label] = np.inf
+        others = self._nearest(point, gaps, limit=radius)
+        return grant(label, radius=radius, room=room(point, others, norm=self.key.norm))
+
+    def _gaps(self, point: Centre) -> FloatArray:
+        return gaps_from_below(self._index.distances_from_below(point), self._index.radii)
+
+    def _nearest(self, point: Centre, gaps: FloatArray, *, limit: float) -> list[Neighbour]:
+        found = with_smallest_gap(
+            point,
+            gaps=gaps,
+            radii=self._index.radii,
+            limit=limit,
+            centres=lambda indices: self._shelf.get(indices + 1),
+            norm=self.key.norm,
+        )
+        labels, radii = self._index.labels, self._index.radii
+        return [Neighbour(index + 1, int(labels[index]), float(radii[index]), centre) for index, centre in found]
+
+    def _repeated(self, point: Centre, label: int, radius: float) -> Claim | None:
+        """The stored claim of the same input, class and radius, if there is one."""
+        position = self._asked.get(hash((point.tobytes(), label, radius)))
+        if position is None:
+            return None
+        for row in self._log.fetch(self._number, [position]):
+            claim = decode(row, dimension=self.key.dimension)
+            if np.array_equal(claim.centre, point) and (claim.asked_label, claim.asked_radius) == (label, radius):
+                return claim
+        return None
+
+    def _promise(self, claim: Claim) -> Promise:
+        return Promise(
+            label=claim.label,
+            radius=claim.radius,
+            position=claim.position,
+            settlement=claim.settlement,
+            asked_label=claim.asked_label,
+            asked_radius=claim.asked_radius,
+            memory=self._digest,
+        )
+
+    def _refresh(self) -> None:
+        """Bring the index up to date before a transaction, so that little is left to do inside."""
+        self._fit_if_grown()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Read the claims appended since this process last looked."""
+        while True:
+            rows = self._log.read(self._number, after=len(self._index), at_most=self._rows_at_once)
+            if rows:
+                self._learn(rows)
+            if len(rows) < self._rows_at_once:
+                return
+
+    def _learn(self, rows: Sequence[Row]) -> None:
+        expected = range(len(self._index) + 1, len(self._index) + len(rows) + 1)
+        if [row.position for row in rows] != list(expected):
+            raise RegionMemoryError(
+                f"the memory in {self.location} is damaged: after claim {len(self._index)} comes claim "
+                f"{rows[0].position}, or one is missing soon after; audit it"
+            )
+        claims = [decode(row, dimension=self.key.dimension) for row in rows]
+        labels: IntArray = np.array([claim.label for claim in claims], dtype=np.int64)
+        radii = np.array([claim.radius for claim in claims], dtype=np.float64)
+        self._index.add(np.stack([claim.centre for claim in claims]), labels, radii)
+        for row in rows:
+            self._asked.setdefault(hash((row.centre, row.asked_label, row.asked_radius)), row.position)
+
+    def _fit_if_grown(self) -> None:
+        """Forget all sketches for better ones, if there is much more to fit them to than the last time.
+
+        Never inside a transaction: everything is read again, and others must not wait for it.
+        """
+        stored = self._log.count(self._number)
+        if stored < max(_FIRST_FIT, _GROWTH * self._fitted_at):
+            return
+        size = sample_size(claims=stored, dimension=self.key.dimension)
+        drawn = np.sort(np.random.default_rng(stored).choice(stored, size=size, replace=False)) + 1
+        sample = CentreShelf(self._log, self._number, dimension=self.key.dimension).get(drawn)
+        self._index, self._fitted_at = BallIndex(Sketcher.fit(sample)), stored
+
+    @property
+    def _rows_at_once(self) -> int:
+        return max(16, min(4096, _CELLS_READ_AT_ONCE // self.key.dimension))
+
+    def _point(self, x: Any) -> Centre:
+        """(d,) float32 with no negative zeros, so that equal points have equal bytes."""
+        given = np.asarray(x)
+        if given.size != self.key.dimension or given.dtype.kind not in "fiub":
+            raise InputError(
+                f"an input of shape {given.shape} and type {given.dtype} was given; this memory holds inputs of "
+                f"{self.key.dimension} numbers"
+            )
+        with np.errstate(over="ignore"):
+            point = given.astype(np.float32).reshape(-1) + np.float32(0)
+        if not np.isfinite(point).all():
+            raise InputError("an input with NaN, infinite or too large entries cannot be claimed or looked up")
+        if given.dtype != np.float32 and not np.array_equal(point.astype(given.dtype), given.reshape(-1)):
+            raise InputError(
+                f"an input of type {given.dtype} was given that float32 cannot hold exactly; round it to float32 first "
+                "and classify what was rounded"
+            )
+        return point
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RegionMemoryError(f"the memory in {self.location} was closed")
+
+
+class _Unhurried:
+    """The log of a memory for those who read much of it: the lock is taken for each request only."""
+
+    def __init__(self, memory: RegionMemory) -> None:
+        self._memory = memory
+
+    def count(self) -> int:
+        return len(self._memory)
+
+    def read(self, *, after: int, at_most: int) -> list[Row]:
+        with self._memory._lock:
+            self._memory._check_open()
+            return self._memory._log.read(self._memory._number, after=after, at_most=at_most)
+
+    def fetch(self, positions: Sequence[int]) -> list[Row]:
+        with self._memory._lock:
+            self._memory._check_open()
+            return self._memory._log.fetch(self._memory._number, positions)
+
+
+def _checked_label(label: int) -> int:
+    try:
+        whole = operator.index(label)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole < 2**63:
+        raise InputError(f"a class is a whole number from 0; {label!r} was claimed")
+    return whole
+
+
+def _checked_radius(radius: float) -> float:
+    value = float(radius)
+    if not (math.isfinite(value) and value >= 0):
+        raise InputError(f"a radius is a finite number from 0; {radius!r} was claimed")
+    return value + 0.0
+
+
+_live: weakref.WeakSet[RegionMemory] = weakref.WeakSet()
+_held: list[RegionMemory] = []
+
+
+def _before_fork() -> None:
+    """Finish what other threads are doing, and close all connections.
+
+    A SQLite connection that is open in the parent would make the child believe it holds locks which the system did not
+    pass on to it: claims acknowledged there could then be written to a file that is no longer the memory's.
+    """
+    for memory in sorted(_live, key=id):
+        memory._lock.acquire()
+        _held.append(memory)
+        memory._log.disconnect()
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop()._lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
