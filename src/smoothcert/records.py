@@ -251,8 +251,8 @@ class Guarantee:
         if self.alpha is None:
             return f"{kept} It was promised to another input, and this one lies in its region."
         return (
-            f"{kept} Except with probability at most {self.alpha!r} over the sampling, the classifier smoothed with the "
-            "sigma of this input would answer so too."
+            f"{kept} Except with probability at most {self.alpha!r} over the sampling, the classifier smoothed with "
+            "the sigma of this input would answer so too."
         )
 
 

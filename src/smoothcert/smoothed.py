@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -20,15 +21,18 @@ from smoothcert.certification import (
     smoothing_of,
 )
 from smoothcert.errors import InputError
+from smoothcert.memory import RegionMemory, open_memory
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
 from smoothcert.noise import check_sigma
+from smoothcert.promises import NORM_OF_NOISE, memory_key, promised, remembered
 from smoothcert.records import (
     AnyTally,
     CertifiedPoint,
     ConstantSigma,
     InputArray,
+    Noise,
     Smoothing,
     Stage,
     StreamId,
@@ -37,7 +41,7 @@ from smoothcert.records import (
 )
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
-from smoothcert.sigma import SigmaRule, as_rule
+from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import plurality
 from smoothcert.tallies import SCORE_CELLS
 
@@ -46,13 +50,18 @@ _MOST_PAIRS_OF_SUMS = 8_000_000
 
 
 class SmoothedClassifier:
-    """The classifier g(x) = the class f(x + ε) takes most often, ε ~ N(0, σ²I), with certificates.
+    """The classifier g(x) = the class f(x + ε) takes most often, ε ~ N(0, σ²I) or uniform, with certificates.
 
     model: a torch module, the path of a checkpoint or .onnx file, a scikit-learn estimator, any callable on a batch, or
         a `BaseClassifier`. It is adapted when the first inputs show their shape, unless `input_shape` is given.
     sigma: noise level in the units of the input; the model standardises afterwards, as its first layer. A number, or a
-        rule that gives every input its own (`smoothcert.sigma`). A plain function of one input can predict, but has no
-        envelope, and nothing can be certified with it.
+        rule that gives every input its own (`smoothcert.sigma`). A plain function of one input, or `OptimisedSigma`,
+        can predict, but has no envelope: to certify with it, give it a memory.
+    noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
+    memory: where the regions promised so far are kept: a `RegionMemory`, the path of an SQLite file or the URL of a
+        PostgreSQL database, shared by everybody who answers for this classifier. `certify` claims a region for every
+        input, and may be granted a smaller one, or another class; `predict` answers with the class of the region an
+        input lies in. Use one certificate at a time: one region is promised.
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
@@ -62,7 +71,9 @@ class SmoothedClassifier:
         self,
         model: Any,
         *,
-        sigma: float | SigmaRule | Callable[[Any], float],
+        sigma: float | SigmaRule | OptimisedSigma | Callable[[Any], float],
+        noise: Noise | str = Noise.GAUSSIAN,
+        memory: RegionMemory | str | Path | None = None,
         num_classes: int | None = None,
         input_shape: tuple[int, ...] | None = None,
         seed: int | None = None,
@@ -71,12 +82,18 @@ class SmoothedClassifier:
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
-        self.rule = as_rule(sigma)
+        self.noise = _noise(noise)
+        self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
+        if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
+            raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
+        self._rule: SigmaRule | None = None
+        self._memory = memory
         self._levels: set[float] = set()
         self._model = model
         self._num_classes = num_classes
         self._device = device
         self._classifier: BaseClassifier | None = None
+        self._shape: tuple[int, ...] = ()
         if input_shape is not None:
             self._adapt(input_shape)
         self.seed = secrets.randbits(64) if seed is None else seed
@@ -87,7 +104,9 @@ class SmoothedClassifier:
 
     def __repr__(self) -> str:
         model = self._classifier.description if self._classifier is not None else type(self._model).__name__
-        return f"SmoothedClassifier({model}, sigma={self.rule.description}, seed={self.seed}, batch={self.batch})"
+        sigma = self._sigma if isinstance(self._sigma, OptimisedSigma) else self._sigma.description
+        kept = "" if self._memory is None else f", memory={getattr(self._memory, 'location', self._memory)}"
+        return f"SmoothedClassifier({model}, {self.noise}, sigma={sigma}, seed={self.seed}, batch={self.batch}{kept})"
 
     def predict(
         self,
@@ -117,21 +136,58 @@ class SmoothedClassifier:
         done: Set[int] = frozenset(),
         progress: Progress | None = None,
     ) -> Iterator[list[CertifiedPoint]]:
-        """`predict`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over."""
+        """`predict`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over.
+
+        With a memory it is asked first, and again after sampling: no answer contradicts a region promised before it.
+        """
         check_can_predict(n=n, alpha=alpha)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n)
-        sigmas = self.sigmas(inputs, indices)
         for rows in self._shards(range(len(inputs)), n):
             if all(indices[row] in done for row in rows):
                 continue
-            began = time.perf_counter()
-            tallies = self._sample(inputs, rows, indices, sigmas, Stage.PREDICTION, [(0, n)], progress)
-            votes = {row: found[0].independent_votes() for row, found in tallies.items()}
-            seconds = (time.perf_counter() - began) / len(rows)
-            yield [
-                predict_votes(index=indices[row], label=known[row], tally=votes[row], alpha=alpha, seconds=seconds)
-                for row in rows
-            ]
+            answers = self._promised(inputs, rows, indices, known)
+            open_rows = [row for row in rows if row not in answers]
+            if progress is not None and answers:
+                progress(n * len(answers))
+            voted = self._predicted(inputs, open_rows, indices, known, n=n, alpha=alpha, progress=progress)
+            answers |= voted | self._promised(inputs, open_rows, indices, known)
+            yield [answers[row] for row in rows]
+
+    def _predicted(
+        self,
+        inputs: InputArray,
+        rows: Sequence[int],
+        indices: Sequence[int],
+        known: Sequence[int | None],
+        *,
+        n: int,
+        alpha: float,
+        progress: Progress | None,
+    ) -> dict[int, CertifiedPoint]:
+        """The answers of the votes."""
+        if not rows:
+            return {}
+        began = time.perf_counter()
+        sigmas = self.sigmas(inputs, indices, rows=rows)
+        tallies = self._sample(inputs, rows, indices, sigmas, Stage.PREDICTION, [(0, n)], progress)
+        votes = {row: found[0].independent_votes() for row, found in tallies.items()}
+        seconds = (time.perf_counter() - began) / len(rows)
+        return {
+            row: predict_votes(index=indices[row], label=known[row], tally=votes[row], alpha=alpha, seconds=seconds)
+            for row in rows
+        }
+
+    def _promised(
+        self, inputs: InputArray, rows: Sequence[int], indices: Sequence[int], known: Sequence[int | None]
+    ) -> dict[int, CertifiedPoint]:
+        """The answers the memory gives, for the inputs that lie in a promised region."""
+        memory = self.memory
+        found = {} if memory is None else {row: memory.lookup(inputs[row]) for row in rows}
+        return {
+            row: promised(promise, index=indices[row], label=known[row], norm=NORM_OF_NOISE[self.noise])
+            for row, promise in found.items()
+            if promise is not None
+        }
 
     def certify(
         self,
@@ -213,25 +269,70 @@ class SmoothedClassifier:
                     )
                     for row in rows
                 ]
-                yield certify_votes(votes, portfolio, alpha=alpha, smoothing=smoothing)
+                points = certify_votes(votes, portfolio, alpha=alpha, smoothing=smoothing)
+                if (memory := self.memory) is not None:
+                    # In the order of the inputs, whatever the number of workers: who comes first owns the region.
+                    points = [remembered(point, inputs[row], memory) for row, point in zip(rows, points, strict=True)]
+                yield points
 
     @property
     def usual_certificate(self) -> str:
-        """The theorem for this sigma where none is named."""
-        return "gaussian" if isinstance(self.rule.envelope, ConstantSigma) else "envelope"
+        """The theorem for this noise and this sigma where none is named."""
+        return usual_certificate(self.noise, constant=self._memory is not None or self._has_constant_sigma)
+
+    @property
+    def _has_constant_sigma(self) -> bool:
+        return isinstance(self._sigma, SigmaRule) and isinstance(self._sigma.envelope, ConstantSigma)
 
     def smoothing(self, portfolio: Portfolio, *, size: int) -> Smoothing:
         """What the theorems must know; an InputError where they cannot hold: no envelope, or for constant σ only."""
-        found = smoothing_of(self.rule.envelope, dimension=size, num_classes=self.classifier.num_classes)
+        found = smoothing_of(
+            self.rule.envelope,
+            dimension=size,
+            num_classes=self.classifier.num_classes,
+            noise=self.noise,
+            remembered=self._memory is not None,
+        )
         portfolio.check_suits(found)
+        if found.remembered and len(portfolio.certificates) > 1:
+            raise InputError(
+                f"a memory promises one region for an input, and {portfolio} would give several radii: name one "
+                "certificate"
+            )
         return found
+
+    @property
+    def rule(self) -> SigmaRule:
+        """The noise level of an input; where it is optimised, once the model is known."""
+        if not isinstance(self._sigma, OptimisedSigma):
+            return self._sigma
+        if self._rule is None:
+            self._rule = self._sigma.for_model(self.classifier)
+        return self._rule
+
+    @property
+    def memory(self) -> RegionMemory | None:
+        """The regions promised so far, once the shape of an input is known; None without a memory."""
+        if self._memory is None:
+            return None
+        key = memory_key(
+            self.classifier, self.rule, noise=self.noise, input_shape=self._shape, input_range=self.input_range
+        )
+        if not isinstance(self._memory, RegionMemory):
+            self._memory = open_memory(self._memory, key)
+        elif self._memory.key != key:
+            raise InputError(
+                f"the memory {self._memory.location} keeps the regions of another classifier: its model, sigma, noise "
+                "or inputs differ from those here. Open it with the key of this one: `open_memory`, or give its place"
+            )
+        return self._memory
 
     def sigmas(
         self, inputs: InputArray, indices: Sequence[int], *, rows: Sequence[int] | None = None
     ) -> dict[int, float]:
         """The noise level of each row; what float32 noise cannot carry is refused."""
         chosen = range(len(inputs)) if rows is None else rows
-        levels = np.asarray(self.rule.sigmas(inputs[chosen[0] : chosen[-1] + 1]), dtype=np.float64)
+        levels = np.asarray(self.rule.sigmas(inputs[np.asarray(chosen)]), dtype=np.float64)
         if levels.shape != (len(chosen),):
             raise InputError(
                 f"{self.rule.description} gave levels of shape {levels.shape} for {len(chosen)} inputs; one sigma each "
@@ -353,6 +454,7 @@ class SmoothedClassifier:
             self._classifier = as_classifier(
                 self._model, num_classes=self._num_classes, input_shape=input_shape, device=self._device
             )
+            self._shape = input_shape
         return self._classifier
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
@@ -386,6 +488,7 @@ class SmoothedClassifier:
                 kind=kind,
                 group=groups.get(row, ()),
                 label=winners.get(row, 0),
+                noise=self.noise,
             )
             for row in rows
             for start, stop in ranges
@@ -448,3 +551,17 @@ class SmoothedClassifier:
                     "(--input-range any) if this is meant"
                 )
         return inputs
+
+
+def usual_certificate(noise: Noise, *, constant: bool) -> str:
+    """The theorem to use where none is named. constant: σ is, or is taken to be, the same around each input."""
+    if noise is Noise.UNIFORM:
+        return "uniform-l1"
+    return "gaussian" if constant else "envelope"
+
+
+def _noise(noise: Noise | str) -> Noise:
+    try:
+        return Noise(noise)
+    except ValueError as error:
+        raise InputError(f"there is no noise {str(noise)!r}: use {' or '.join(Noise)}") from error

@@ -15,6 +15,10 @@ def certify(
     data: o.Data = None,
     sigma: o.Sigma = None,
     sigma_rule: o.SigmaRule = None,
+    noise: o.Noise = "gaussian",
+    search: o.Search = None,
+    sigma_range: o.SigmaRange = None,
+    memory: o.Memory = None,
     out: o.Out = None,
     resume: o.Resume = None,
     certificate: o.Certificates = None,
@@ -41,9 +45,12 @@ def certify(
 
     The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
 
-    The default certificate is gaussian, or envelope with --sigma-rule. Several --certificate over the same samples are
-    stored side by side, each valid alone at alpha. --best-of shares alpha among them, so that the largest radius of
-    each input may be taken.
+    The default certificate is gaussian, uniform-l1 with uniform noise, or envelope with --sigma-rule. Several
+    --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares alpha among
+    them, so that the largest radius of each input may be taken.
+
+    With --memory every sigma is allowed: each radius is a region claimed from the memory, in the order of the inputs,
+    and holds for as long as the memory lives.
     """
     from smoothcert.cli.running import run_verb
 

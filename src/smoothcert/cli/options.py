@@ -27,7 +27,30 @@ SigmaRule = Annotated[
     str | None,
     typer.Option(
         "--sigma-rule",
-        help="A level for every input instead: a file by `sigma fit` or `sigma train`, or package.module:attribute.",
+        help="A level for every input instead: a file by `sigma fit` or `sigma train`, package.module:attribute, or "
+        "'optimised', which looks for the best level of every input, from --sigma on.",
+    ),
+]
+Noise = Annotated[
+    str,
+    typer.Option("--noise", help="gaussian, or uniform: then --sigma is the half-width, and radii are in the l1 norm."),
+]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        help="How 'optimised' searches: ascent, grid or signs, with settings as in ascent:steps=100,noises=8.",
+    ),
+]
+SigmaRange = Annotated[
+    str | None,
+    typer.Option("--sigma-range", help="LEAST,MOST within which 'optimised' searches (default: sigma/4,4*sigma)."),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        help="Keeps the regions promised so far, which makes any sigma sound: an SQLite file, or a postgresql:// URL.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
@@ -40,8 +63,8 @@ Certificates = Annotated[
         show_default=False,
         help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class]; with "
         "--sigma-rule envelope[-two-class], lipschitz[-two-class]; for mean scores instead of votes "
-        "{gaussian,envelope}-soft[-two-class]; or a baseline: lecuyer, li, renyi [-two-class]. May be given several "
-        "times.",
+        "{gaussian,envelope}-soft[-two-class]; with uniform noise uniform-l1[-two-class]; or a baseline: lecuyer, li, "
+        "renyi [-two-class]. May be given several times.",
     ),
 ]
 BestOf = Annotated[
@@ -75,7 +98,7 @@ Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-_MAY_CHANGE_ON_RESUME = {"resume", "model", "data", "data_root", "device", "workers", "as_json"}
+_MAY_CHANGE_ON_RESUME = {"resume", "model", "data", "data_root", "memory", "device", "workers", "as_json"}
 
 
 def check_only_moved(context: typer.Context) -> None:

@@ -15,6 +15,10 @@ def predict(
     data: o.Data = None,
     sigma: o.Sigma = None,
     sigma_rule: o.SigmaRule = None,
+    noise: o.Noise = "gaussian",
+    search: o.Search = None,
+    sigma_range: o.SigmaRange = None,
+    memory: o.Memory = None,
     out: o.Out = None,
     resume: o.Resume = None,
     n: Annotated[int, typer.Option("--n", help="Samples per input.")] = 100_000,
@@ -34,7 +38,10 @@ def predict(
     workers: o.Workers = None,
     as_json: o.Json = False,
 ) -> None:
-    """Predict the classes of a dataset, or abstain; each answer is wrong with probability at most alpha."""
+    """Predict the classes of a dataset, or abstain; each answer is wrong with probability at most alpha.
+
+    With --memory an input inside a promised region is answered with the class of that region.
+    """
     from smoothcert.cli.running import run_verb
 
     # The options above are the settings of a job, under the same names.

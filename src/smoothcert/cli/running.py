@@ -17,10 +17,11 @@ from smoothcert.cli import options as o
 from smoothcert.cli.printing import terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
 from smoothcert.engines.jobs import Job, Task, prepare
-from smoothcert.engines.local import run_study
+from smoothcert.engines.local import Study, run_study
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.records import Outcome
 from smoothcert.runs.load import load_all
+from smoothcert.sigma import OptimisedRule
 
 
 def run_verb(context: typer.Context, *, task: Task) -> None:
@@ -32,7 +33,7 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
     if given["resume"] is not None:
         o.check_only_moved(context)
         resumed = Path(given["resume"])
-        moved = {key: settings[key] for key in ("model", "data", "data_root", "workers")}
+        moved = {key: settings[key] for key in ("model", "data", "data_root", "memory", "workers")}
         device = None if settings["device"] == "auto" else settings["device"]
         run_job(Job.of_run(resumed, task=task, **moved, device=device), resumed, as_json=given["as_json"])
         return
@@ -41,10 +42,18 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
         if given["best_of"] and not named:
             raise InputError("--best-of chooses among several certificates: name them by --certificate")
         settings["certificate"] = str(get_portfolio(named, best_of=given["best_of"])) if named else None
-    noise = given["sigma"] if given["sigma"] is not None else given["sigma_rule"]
-    model, data, noise = o.required(model=given["model"], data=given["data"], noise=noise)
-    out = o.default_out(task, model, data, noise) if given["out"] is None else Path(given["out"])
+    model, data, level = o.required(model=given["model"], data=given["data"], noise=_level(given))
+    out = o.default_out(task, model, data, level) if given["out"] is None else Path(given["out"])
     run_job(Job(task=task, **settings), out, as_json=given["as_json"])
+
+
+def _level(given: dict[str, Any]) -> float | str | None:
+    """What tells runs apart by their noise: the level, or the rule; of an optimised one also where it begins."""
+    sigma: float | None = given["sigma"]
+    rule: str | None = given["sigma_rule"]
+    if sigma is None or rule is None:
+        return rule if sigma is None else sigma
+    return f"{rule}-{sigma:g}"
 
 
 def run_job(job: Job, out: Path, *, as_json: bool) -> None:
@@ -66,7 +75,15 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
                     f"stopped; {finished} of {len(run.indices)} inputs are stored. "
                     f"Go on with: smoothcert {job.task} --resume {shlex.quote(str(out))}"
                 ) from error
+        _report_search(run.study)
     _print_summary(job, out, as_json=as_json)
+
+
+def _report_search(study: Study) -> None:
+    """What the search for sigma has cost in this process."""
+    rule = study.smoothed.rule
+    if isinstance(rule, OptimisedRule) and rule.evaluations_spent:
+        _say(f"the search for sigma took {rule.evaluations_spent} evaluations of the model")
 
 
 def _say(text: str) -> None:

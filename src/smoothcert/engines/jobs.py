@@ -23,18 +23,22 @@ from smoothcert.data import (
 )
 from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
+from smoothcert.memory import is_server, lasting_name
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
 from smoothcert.own_code import is_own_code
-from smoothcert.records import RunManifest
+from smoothcert.records import Noise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
-from smoothcert.sigma import SigmaRule, load_sigma
-from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.sigma import Ascent, OptimisedSigma, SigmaRule, load_sigma, parse_search
+from smoothcert.smoothed import SmoothedClassifier, usual_certificate
 
 SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
+
+OPTIMISED = "optimised"
+"""The name of the rule that looks for the best sigma of every input."""
 
 Task = Literal["certify", "predict"]
 Notice = Callable[[str], None]
@@ -44,8 +48,9 @@ Notice = Callable[[str], None]
 class Job:
     """What to certify or predict, with what, and how. `seed` and `batch` may be left open until the run is made.
 
-    The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute. certificate:
-    by default gaussian, or envelope where sigma varies.
+    The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute; or the rule
+    is "optimised", and `sigma` is where its `search` begins, within `sigma_range`. memory: a path or a URL.
+    certificate: by default gaussian or uniform-l1, or envelope where sigma varies and there is no memory.
     """
 
     task: Task
@@ -55,6 +60,10 @@ class Job:
     alpha: float
     sigma: float | None = None
     sigma_rule: str | None = None
+    noise: str = Noise.GAUSSIAN.value
+    search: str | None = None
+    sigma_range: str | None = None
+    memory: str | None = None
     n0: int | None = None
     certificate: str | None = None
     split: str = "test"
@@ -73,12 +82,11 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
-        if (self.sigma is None) == (self.sigma_rule is None):
-            raise InputError(
-                "give either --sigma, one level for all inputs, or --sigma-rule, which has its own for each"
-            )
+        if self.noise not in set(Noise):
+            raise InputError(f"there is no noise {self.noise!r}: use {' or '.join(Noise)}")
         if self.sigma is not None:
             check_sigma(self.sigma)
+        self._check_rule()
         at_least_one = {"skip": self.skip, "max": self.max_inputs, "batch": self.batch, "workers": self.workers}
         for name, value in at_least_one.items():
             if value is not None and value < 1:
@@ -90,10 +98,38 @@ class Job:
         else:
             check_can_predict(n=self.n, alpha=self.alpha)
 
+    def _check_rule(self) -> None:
+        if self.optimised:
+            self.optimised_sigma()
+            return
+        for option, given in (("--search", self.search), ("--sigma-range", self.sigma_range)):
+            if given is not None:
+                raise InputError(f"{option} is about the search for the best sigma: it needs --sigma-rule {OPTIMISED}")
+        if (self.sigma is None) == (self.sigma_rule is None):
+            raise InputError(
+                "give either --sigma, one level for all inputs, or --sigma-rule, which has its own for each"
+            )
+
+    @property
+    def optimised(self) -> bool:
+        return self.sigma_rule == OPTIMISED
+
+    def optimised_sigma(self) -> OptimisedSigma:
+        """The search that the settings describe."""
+        if self.sigma is None:
+            raise InputError(
+                f"--sigma-rule {OPTIMISED} also needs --sigma, where the search begins: the level the model was "
+                "trained with"
+            )
+        least, most = _parse_range(self.sigma_range)
+        search = parse_search(self.search or Ascent.name)
+        return OptimisedSigma(self.sigma, search=search, least=least, most=most, noise=Noise(self.noise))
+
     @property
     def portfolio(self) -> Portfolio:
         """The certificates asked for, or the usual one."""
-        usual = "gaussian" if self.sigma_rule is None else "envelope"
+        constant = self.sigma_rule is None or self.memory is not None
+        usual = usual_certificate(Noise(self.noise), constant=constant)
         return get_portfolio(usual if self.certificate is None else self.certificate)
 
     def located(self) -> Self:
@@ -106,9 +142,14 @@ class Job:
         }
         if self.data in {info.entry.name for info in list_datasets()}:
             del places["data"]  # a name, even where a folder of that name lies around
+        if self.optimised:
+            del places["sigma_rule"]
         found: dict[str, Any] = {
             key: str(Path(place).resolve()) for key, place in places.items() if place and Path(place).exists()
         }
+        if self.memory is not None:
+            # A password is never written down: give it again, or keep it where the server's own clients look for it.
+            found["memory"] = lasting_name(self.memory)
         return dataclasses.replace(self, **found)
 
     @classmethod
@@ -160,6 +201,7 @@ def prepare(
     exists = RunStore.exists(out)
     if exists:
         job = _with_recorded_choices(job, out)
+        _check_memory_is_there(job, out)
     else:
         RunStore.check_can_create(out)
     dataset = load_dataset(
@@ -190,9 +232,27 @@ def prepare(
         yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
 
 
+def _check_memory_is_there(job: Job, out: Path) -> None:
+    """A run that is gone on with must not begin a new memory: its promises are in the old one."""
+    if job.memory is not None and not is_server(job.memory) and not Path(job.memory).exists():
+        raise RunError(
+            f"the memory {job.memory} does not exist, but {out} has promised regions in it; give its place by --memory"
+        )
+
+
+def _parse_range(text: str | None) -> tuple[float | None, float | None]:
+    if text is None:
+        return None, None
+    try:
+        least, most = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--sigma-range {text!r} cannot be read: expected LEAST,MOST, as in 0.1,1.0") from error
+    return least, most
+
+
 def _files(job: Job) -> dict[str, Path]:
     """What is kept with the run: the rule for sigma, if it is a file, so that the run can be gone on with."""
-    if job.sigma_rule is None or is_own_code(job.sigma_rule):
+    if job.sigma_rule is None or job.optimised or is_own_code(job.sigma_rule):
         return {}
     return {SIGMA_RULE: Path(job.sigma_rule)}
 
@@ -219,6 +279,8 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
     return SmoothedClassifier(
         classifier,
         sigma=_sigma(job),
+        noise=job.noise,
+        memory=job.memory,
         seed=job.seed,
         batch=job.batch,
         workers=job.workers,
@@ -227,7 +289,9 @@ def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
     )
 
 
-def _sigma(job: Job) -> float | SigmaRule:
+def _sigma(job: Job) -> float | SigmaRule | OptimisedSigma:
+    if job.optimised:
+        return job.optimised_sigma()
     if job.sigma_rule is not None:
         return load_sigma(job.sigma_rule)
     assert job.sigma is not None  # `check` has seen to it
@@ -268,7 +332,7 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         "inputs": inputs,
         "split": job.split,
         "batch": study.smoothed.batch,
-        "noise": "gaussian float32",
+        "noise": f"{job.noise} float32",
         "independent_noise": True,
     }
     if job.sigma_rule is None:
@@ -278,6 +342,8 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         parameters |= {"sigma_rule": {**rule.to_json(), "digest": rule.digest}, "envelope": envelope}
     if job.task == "certify":
         parameters |= {"n0": job.n0, "certificate": job.certificate}
+    if (memory := study.smoothed.memory) is not None:
+        parameters |= {"memory": memory.key.digest}
     return RunManifest(
         task=job.task,
         parameters=parameters,

@@ -17,6 +17,7 @@ from smoothcert.records import (
     ConstantSigma,
     Envelope,
     GradientTally,
+    Noise,
     RunManifest,
     Smoothing,
     Stage,
@@ -89,6 +90,11 @@ def recertify_run(
         raise RunError(f"{path} is a {manifest.task} run; only the votes of a certify run can be certified again")
     if not points:
         raise RunError(f"{path} holds no finished input yet")
+    if "memory" in manifest.parameters:
+        raise RunError(
+            f"the radii of {path} are regions that a memory has promised; another radius would be promised by nobody. "
+            "Certify the inputs again: `smoothcert certify … --memory`"
+        )
     parameters = dict(manifest.parameters)
     if not {"alpha", "certificate", "n"} <= parameters.keys():
         raise CorruptRunError(f"{path} does not say with what alpha, n and certificate it was made")
@@ -117,7 +123,17 @@ def _smoothing(manifest: RunManifest, path: Path) -> Smoothing:
     envelope: Envelope = ConstantSigma()
     if "sigma_rule" in manifest.parameters or "envelope" in manifest.parameters:
         envelope = _stated_envelope(manifest.parameters.get("envelope"), path)
-    return smoothing_of(envelope, dimension=math.prod(shape), num_classes=num_classes)
+    return smoothing_of(
+        envelope, dimension=math.prod(shape), num_classes=num_classes, noise=_stated_noise(manifest, path)
+    )
+
+
+def _stated_noise(manifest: RunManifest, path: Path) -> Noise:
+    """The first word of what the manifest says of the noise; the second is the type of its numbers."""
+    kind = str(manifest.parameters.get("noise", Noise.GAUSSIAN)).partition(" ")[0]
+    if kind not in set(Noise):
+        raise CorruptRunError(f"{path} was made with {kind!r} noise, of which nothing is known")
+    return Noise(kind)
 
 
 def _stated_envelope(document: Any, path: Path) -> Envelope:

@@ -4,7 +4,7 @@ from smoothcert.memory.audit import Audit
 from smoothcert.memory.contents import MemorySummary, Radii, list_memories
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import Claim
-from smoothcert.memory.opening import open_existing, open_memory
+from smoothcert.memory.opening import is_server, lasting_name, open_existing, open_memory
 from smoothcert.memory.regions import RegionMemory
 
 __all__ = [
@@ -14,6 +14,8 @@ __all__ = [
     "MemorySummary",
     "Radii",
     "RegionMemory",
+    "is_server",
+    "lasting_name",
     "list_memories",
     "open_existing",
     "open_memory",

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import RegionMemoryError
-from smoothcert.records import Settlement
+from smoothcert.records import FloatArray, IntArray, Settlement
 
 Centre = NDArray[np.float32]
 
@@ -129,6 +129,23 @@ def decode(row: Row, *, dimension: int) -> Claim:
             f"{claim.asked_radius}"
         )
     return claim
+
+
+def balls_of(rows: Sequence[Row], *, dimension: int) -> tuple[Centre, IntArray, FloatArray]:
+    """Centres (n, d), labels (n,) and radii (n,) of many rows at once, checked as `decode` checks them."""
+    try:
+        centres = np.frombuffer(b"".join(row.centre for row in rows), dtype="<f4").reshape(len(rows), dimension)
+        labels = np.array([row.label for row in rows], dtype=np.int64)
+        radii = np.array([row.radius for row in rows], dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    else:
+        sound = bool(np.isfinite(centres).all() and (labels >= 0).all() and ((radii >= 0) & (radii < np.inf)).all())
+    if not sound:
+        for row in rows:
+            decode(row, dimension=dimension)
+        raise RegionMemoryError(f"claims {rows[0].position} to {rows[-1].position} of the memory are damaged")
+    return centres.astype(np.float32, copy=False), labels, radii
 
 
 def centre_of(row: Row, *, dimension: int) -> Centre:

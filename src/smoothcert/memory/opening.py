@@ -37,6 +37,20 @@ def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
         raise
 
 
+def is_server(location: str | Path) -> bool:
+    """Whether this names a database server, not a file."""
+    return isinstance(location, str) and location.lower().startswith(_POSTGRES)
+
+
+def lasting_name(location: str | Path) -> str:
+    """How to find the place again from anywhere: a path from the root, or an address without its passwords."""
+    if is_server(location):
+        from smoothcert.memory.postgres_log import readable
+
+        return readable(str(location))
+    return str(Path(location).resolve())
+
+
 def existing_log(location: str | Path) -> ClaimLog:
     """The database at this place; that there is none is an error."""
     return _open_log(location, create=False)
@@ -68,10 +82,10 @@ def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
 
 
 def _open_log(location: str | Path, *, create: bool) -> ClaimLog:
-    if isinstance(location, str) and location.lower().startswith(_POSTGRES):
+    if is_server(location):
         from smoothcert.memory.postgres_log import PostgresLog
 
-        return PostgresLog(location, create=create)
+        return PostgresLog(str(location), create=create)
     from smoothcert.memory.sqlite_log import SqliteLog
 
     return SqliteLog(Path(location), create=create)

@@ -24,10 +24,10 @@ from smoothcert.memory.audit import Audit, audit_claims
 from smoothcert.memory.centres import CentreShelf
 from smoothcert.memory.decision import Neighbour, Settled, deepest, grant, overrule, room
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, decode, encode
+from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, balls_of, decode, encode
 from smoothcert.memory.nearest import with_smallest_gap
 from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
-from smoothcert.records import FloatArray, IntArray, Promise, Settlement
+from smoothcert.records import FloatArray, Promise, Settlement
 
 _FIRST_FIT = 256
 """Below this many claims all of them are measured."""
@@ -157,7 +157,13 @@ class RegionMemory:
             return overrule(inside, radius=radius)
         gaps[self._index.labels == label] = np.inf
         others = self._nearest(point, gaps, limit=radius)
-        return grant(label, radius=radius, room=room(point, others, norm=self.key.norm))
+        free = room(point, others, norm=self.key.norm)
+        if free < 0:
+            raise RegionMemoryError(
+                f"the memory in {self.location} contradicts itself: regions of different classes overlap near this "
+                "input. Nothing was claimed; audit it"
+            )
+        return grant(label, radius=radius, room=free)
 
     def _gaps(self, point: Centre) -> FloatArray:
         return gaps_from_below(self._index.distances_from_below(point), self._index.radii)
@@ -217,10 +223,7 @@ class RegionMemory:
                 f"the memory in {self.location} is damaged: after claim {len(self._index)} comes claim "
                 f"{rows[0].position}, or one is missing soon after; audit it"
             )
-        claims = [decode(row, dimension=self.key.dimension) for row in rows]
-        labels: IntArray = np.array([claim.label for claim in claims], dtype=np.int64)
-        radii = np.array([claim.radius for claim in claims], dtype=np.float64)
-        self._index.add(np.stack([claim.centre for claim in claims]), labels, radii)
+        self._index.add(*balls_of(rows, dimension=self.key.dimension))
         for row in rows:
             self._asked.setdefault(hash((row.centre, row.asked_label, row.asked_radius)), row.position)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.errors import RunError
-from smoothcert.records import CertifiedPoint, Outcome, RunManifest, TallyKind
+from smoothcert.records import CertifiedPoint, Outcome, RunManifest, Settlement, TallyKind
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
 
@@ -129,10 +129,23 @@ def _results(
         certificate=certificate,
         settings={key: str(value) for key, value in stated.items() if value is not None},
     )
-    return dataclasses.replace(results, remarks=_remarks(results)) if TallyKind.PAIRS in kinds else results
+    halved = _halved(results) if TallyKind.PAIRS in kinds else ()
+    return dataclasses.replace(results, remarks=(*halved, *_settled(points, name)))
 
 
-def _remarks(results: Results) -> tuple[str, ...]:
+def _settled(points: Sequence[CertifiedPoint], name: str) -> tuple[str, ...]:
+    """What the reader of results from a memory should know: how often it changed an answer, and what they hang on."""
+    settled = Counter(point.promise.settlement for point in points if point.promise is not None)
+    if not settled:
+        return ()
+    counts = ", ".join(f"{settled[one]} {one.name.lower()}" for one in Settlement)
+    return (
+        f"{name}: regions kept by a memory: {counts}. The radii hold for as long as the memory lives and is consulted, "
+        "and depend on the order of the inputs.",
+    )
+
+
+def _halved(results: Results) -> tuple[str, ...]:
     """What the reader of results from pairs should know: a bound on p_A alone has used half of the votes."""
     from_votes = np.isfinite(results.p_a) & results.is_outcome(Outcome.CERTIFIED)
     if not from_votes.any():

@@ -48,7 +48,8 @@ class Results:
     alpha        probability that the statement about one input is wrong; None where the source does not say.
     independent_noise   False when inputs shared noise: their errors are dependent, and test-set bounds do not hold.
     certificate  text, the theorem that gave each verdict; empty where the source does not say.
-    extra        further columns of the source, by name; for a run of ours the bounds other than p_a.
+    extra        further columns of the source, by name; for a run of ours the bounds other than p_a, and with a memory
+                 the position of each region in its log.
     settings     what the run was made with, where the source says it: n, and digests of model and data.
     remarks      sentences a reader of these results should see.
     """
@@ -207,7 +208,7 @@ class Results:
             independent_noise=independent_noise,
             expected=expected,
             certificate=np.array([verdict.certificate for verdict in verdicts]),
-            extra=_other_bounds(verdicts),
+            extra=_other_bounds(verdicts) | _positions(points),
             settings=settings or {},
         )
 
@@ -257,6 +258,13 @@ def _other_bounds(verdicts: Sequence[Verdict]) -> dict[str, FloatArray]:
         for name in names
         if name is not Quantity.TOP_LOWER
     }
+
+
+def _positions(points: Sequence[CertifiedPoint]) -> dict[str, FloatArray]:
+    """Where the memory keeps the region of each input; nan for an input without one."""
+    if all(point.promise is None for point in points):
+        return {}
+    return {"position": np.array([math.nan if p.promise is None else float(p.promise.position) for p in points])}
 
 
 def _top_lower(verdict: Verdict) -> float:

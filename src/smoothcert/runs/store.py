@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +26,11 @@ from smoothcert.records import (
     CertifiedPoint,
     Norm,
     Outcome,
+    Promise,
     Proof,
     Quantity,
     RunManifest,
+    Settlement,
     Side,
     Stage,
     TallyKind,
@@ -46,7 +49,7 @@ _SCHEMA = """
 CREATE TABLE points (
     idx INTEGER PRIMARY KEY,
     label INTEGER,
-    sigma REAL NOT NULL,
+    sigma REAL,
     seconds REAL NOT NULL
 ) STRICT;
 CREATE TABLE verdicts (
@@ -73,8 +76,18 @@ CREATE TABLE tallies (
     sums BLOB,
     PRIMARY KEY (idx, stage, start)
 ) STRICT;
+CREATE TABLE promises (
+    idx INTEGER PRIMARY KEY REFERENCES points (idx),
+    label INTEGER NOT NULL,
+    radius REAL NOT NULL,
+    position INTEGER NOT NULL,
+    settlement TEXT NOT NULL,
+    asked_label INTEGER,
+    asked_radius REAL NOT NULL,
+    memory TEXT NOT NULL
+) STRICT;
 """
-_TABLES = {"points", "verdicts", "tallies"}
+_TABLES = {"points", "verdicts", "tallies", "promises"}
 
 
 class RunStore:
@@ -161,6 +174,7 @@ class RunStore:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.executemany(
                     "INSERT INTO points VALUES (?,?,?,?)",
+                    # A point that a memory answered has no sigma: nan is stored as no value.
                     [(point.index, point.label, point.sigma, point.seconds) for point in points],
                 )
                 self._connection.executemany(
@@ -171,6 +185,9 @@ class RunStore:
                     "INSERT INTO tallies VALUES (?,?,?,?,?,?,?,?,?)",
                     [tally_row(tally) for point in points for tally in point.tallies],
                 )
+                promises = [_promise_row(point.index, point.promise) for point in points if point.promise is not None]
+                if promises:  # a run of an earlier version has no such table, and no memory either
+                    self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?)", promises)
         except sqlite3.IntegrityError as error:
             raise RunError(
                 f"{self.path} already holds a result for one of these inputs; nothing was changed"
@@ -197,16 +214,25 @@ class RunStore:
             try:
                 rows = self._connection.execute("SELECT * FROM points ORDER BY idx").fetchall()
                 verdicts = self._verdicts()
+                promises = self._promises()
                 tallies = self._tallies() if with_tallies else {}
             finally:
                 self._connection.execute("ROLLBACK")
-            return [_point_from_row(row, verdicts[row[0]], tallies.get(row[0], [])) for row in rows]
+            return [
+                _point_from_row(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows
+            ]
 
     def _verdicts(self) -> dict[int, list[Verdict]]:
         found: dict[int, list[Verdict]] = {}
         for index, _, *columns in self._connection.execute("SELECT * FROM verdicts ORDER BY idx, place"):
             found.setdefault(index, []).append(_verdict_from_row(columns))
         return found
+
+    def _promises(self) -> dict[int, Promise]:
+        known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'promises'"
+        if self._connection.execute(known).fetchone() is None:
+            return {}  # made by a version that knew no memory
+        return {row[0]: _promise_from_row(row) for row in self._connection.execute("SELECT * FROM promises")}
 
     def _tallies(self) -> dict[int, list[AnyTally]]:
         found: dict[int, list[AnyTally]] = {}
@@ -334,17 +360,46 @@ def _verdict_from_row(columns: Sequence[Any]) -> Verdict:
     )
 
 
-def _point_from_row(row: Sequence[Any], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally]) -> CertifiedPoint:
+def _promise_row(index: int, promise: Promise) -> tuple[Any, ...]:
+    return (
+        index,
+        promise.label,
+        promise.radius,
+        promise.position,
+        promise.settlement.name,
+        promise.asked_label,
+        promise.asked_radius,
+        promise.memory,
+    )
+
+
+def _promise_from_row(row: Sequence[Any]) -> Promise:
+    _, label, radius, position, settlement, asked_label, asked_radius, memory = row
+    return Promise(
+        label=label,
+        radius=radius,
+        position=position,
+        settlement=Settlement[settlement],
+        asked_label=asked_label,
+        asked_radius=asked_radius,
+        memory=memory,
+    )
+
+
+def _point_from_row(
+    row: Sequence[Any], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
+) -> CertifiedPoint:
     index, label, sigma, seconds = row
     first, *further = verdicts
     return CertifiedPoint(
         index=index,
         label=label,
         verdict=first,
-        sigma=sigma,
+        sigma=math.nan if sigma is None else sigma,
         tallies=tuple(tallies),
         seconds=seconds,
         further=tuple(further),
+        promise=promise,
     )
 
 

@@ -1,0 +1,84 @@
+"""Between a certified point and a memory of regions: what is claimed, and what the point says afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+
+from smoothcert.memory import MemoryKey, RegionMemory
+from smoothcert.models.base import BaseClassifier
+from smoothcert.records import CertifiedPoint, InputArray, Noise, Norm, Outcome, Promise, Settlement, Verdict
+from smoothcert.sigma import SigmaRule
+
+NORM_OF_NOISE = {Noise.GAUSSIAN: Norm.L2, Noise.UNIFORM: Norm.L1}
+"""The distance in which regions are promised: that of every theorem about this noise."""
+
+
+def memory_key(
+    classifier: BaseClassifier,
+    rule: SigmaRule,
+    *,
+    noise: Noise,
+    input_shape: tuple[int, ...],
+    input_range: tuple[float, float] | None,
+) -> MemoryKey:
+    """What the regions of this smoothed classifier are kept under: change any of it, and it is another classifier."""
+    preprocessing = json.dumps({"input_shape": input_shape, "input_range": input_range})
+    return MemoryKey(
+        model=classifier.digest,
+        sigma_rule=rule.digest,
+        noise=noise.value,
+        norm=NORM_OF_NOISE[noise],
+        preprocessing=hashlib.sha256(preprocessing.encode()).hexdigest(),
+        dimension=math.prod(input_shape),
+    )
+
+
+def remembered(point: CertifiedPoint, x: InputArray, memory: RegionMemory) -> CertifiedPoint:
+    """The point after its region was claimed: with the class and the radius the memory granted.
+
+    An input whose votes settle on nothing claims nothing. If it lies in a promised region, the answer is the class of
+    that region all the same, within what remains of it around the input.
+    """
+    if point.outcome is Outcome.CERTIFIED and point.prediction is not None:
+        return _granted(point, memory.claim(x, point.prediction, point.radius))
+    promise = memory.lookup(x)
+    return point if promise is None else _granted(point, promise)
+
+
+def _granted(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
+    if promise.radius > 0:
+        granted = dataclasses.replace(
+            point.verdict,
+            prediction=promise.label,
+            radius=promise.radius,
+            outcome=Outcome.CERTIFIED,
+            reason="" if promise.settlement is Settlement.WHOLE else promise.settlement.value,
+        )
+    else:
+        granted = dataclasses.replace(
+            point.verdict,
+            prediction=None,
+            radius=0.0,
+            outcome=Outcome.ABSTAINED,
+            reason="the regions promised before leave no room around this input",
+        )
+    return dataclasses.replace(point, verdict=granted, promise=promise)
+
+
+def promised(promise: Promise, *, index: int, label: int | None, norm: Norm) -> CertifiedPoint:
+    """The answer to an input that lies in a promised region: nothing is sampled, so there is no noise level either."""
+    verdict = Verdict(
+        certificate="",
+        prediction=promise.label,
+        radius=0.0,
+        norm=norm,
+        outcome=Outcome.PREDICTED,
+        reason=f"the input lies in the region promised at position {promise.position} of the memory",
+        bounds=None,
+    )
+    return CertifiedPoint(
+        index=index, label=label, verdict=verdict, sigma=math.nan, tallies=(), seconds=0.0, promise=promise
+    )
