@@ -150,10 +150,10 @@ def test_uniform_optimum_of_a_bump(search):
 def test_the_clamp_decides_for_hard_votes():
     """At the centre of the unit ball E_A = 1 - exp(-1/(2σ²)); it meets 1 - clamp at the optimum 1/sqrt(-2 ln clamp)."""
     for clamp in (0.02, 0.1):
-        search = GridSearch(points=400, noises=4000, clamp=clamp)
+        search = GridSearch(points=150, noises=2000, clamp=clamp)
         rule = OptimisedSigma(start=0.25, search=search).for_model(BALL)
         expected = 1.0 / math.sqrt(-2.0 * math.log(clamp))
-        assert rule.sigmas(np.zeros((1, 2), dtype=np.float32))[0] == pytest.approx(expected, rel=0.06)
+        assert rule.sigmas(np.zeros((1, 2), dtype=np.float32))[0] == pytest.approx(expected, rel=0.08)
 
 
 # The counter-example: two promises that contradict each other.
@@ -184,9 +184,10 @@ def small_network():
     import torch
 
     torch.manual_seed(3)
-    return torch.nn.Sequential(
-        torch.nn.Linear(6, 24), torch.nn.Tanh(), torch.nn.Linear(24, 24), torch.nn.Tanh(), torch.nn.Linear(24, 4)
-    )
+    network = torch.nn.Sequential(torch.nn.Linear(6, 24), torch.nn.Tanh(), torch.nn.Linear(24, 4))
+    with torch.no_grad():
+        network[-1].weight *= 12.0  # as confident as a trained network
+    return network
 
 
 @pytest.mark.parametrize("noise", list(Noise))
@@ -214,7 +215,7 @@ def test_the_slope_is_that_of_automatic_differentiation(noise):
             normal = torch.distributions.Normal(0.0, 1.0)
             radius = sigma / 2 * (normal.icdf(own) - normal.icdf(other))
         (expected,) = torch.autograd.grad(radius, sigma)
-        assert slope == pytest.approx(float(expected), abs=2e-3)
+        assert slope == pytest.approx(float(expected), abs=2e-4)
 
 
 def test_beyond_the_clamp_only_the_level_itself_pulls():

@@ -10,7 +10,14 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert.errors import InputError
-from smoothcert.sigma.search_problem import Problem, check_clamp, check_count, written
+from smoothcert.sigma.search_problem import (
+    USUAL_CHECK,
+    USUAL_CLAMP,
+    Problem,
+    check_clamp,
+    check_count,
+    written,
+)
 from smoothcert.tallies import FloatArray, Noise
 
 STEP_ASIDE = 0.01
@@ -45,8 +52,8 @@ class Ascent:
     steps: int = 40
     noises: int = 32
     step: float | None = None
-    clamp: float = 0.001
-    check: int = 200
+    clamp: float = USUAL_CLAMP
+    check: int = USUAL_CHECK
 
     name: ClassVar[str] = "ascent"
     needs_scores: ClassVar[bool] = True

@@ -7,7 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from smoothcert.sigma.search_problem import Problem, check_clamp, check_count, written
+from smoothcert.sigma.search_problem import (
+    USUAL_CHECK,
+    USUAL_CLAMP,
+    Problem,
+    check_clamp,
+    check_count,
+    written,
+)
 from smoothcert.tallies import FloatArray
 
 
@@ -24,8 +31,8 @@ class GridSearch:
 
     points: int = 33
     noises: int = 64
-    clamp: float = 0.001
-    check: int = 200
+    clamp: float = USUAL_CLAMP
+    check: int = USUAL_CHECK
 
     name: ClassVar[str] = "grid"
     needs_scores: ClassVar[bool] = False

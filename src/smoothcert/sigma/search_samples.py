@@ -13,6 +13,8 @@ from smoothcert.tallies import FloatArray, InputArray, IntArray, Noise, Stage, S
 
 _MOST_BYTES = 64 << 20
 """Noisy inputs handed to the model at once: 5461 of size 3072, 111 of size 150528."""
+_ROWS_STAND_ALONE = ("torch cpu frozen", "torch cpu eager")
+"""Back ends of `TorchClassifier`, which fills batches up so that the logits of a row do not depend on its company."""
 
 
 class NoisyScores:
@@ -36,7 +38,7 @@ class NoisyScores:
         self._streams = [_stream(x, noise=noise, seed=seed) for x in self._inputs]
         self._drawn = [0] * len(inputs)
         self._rows = max(1, min(most_rows, _MOST_BYTES // (4 * max(1, self._inputs.shape[1]))))
-        self._together = classifier.backend.startswith("torch cpu")
+        self._together = classifier.backend.startswith(_ROWS_STAND_ALONE)
         self.evaluations: IntArray = np.zeros(len(inputs), dtype=np.int64)
 
     def uniform(self, *, count: int, size: int) -> FloatArray:
@@ -50,7 +52,7 @@ class NoisyScores:
     def mean_scores(self, chosen: IntArray, sigmas: FloatArray, *, noises: int) -> FloatArray:
         """Mean scores of input chosen[i] at each of the levels sigmas[i], over `noises` fresh draws of noise.
 
-        chosen: (k,), in increasing order, repetitions allowed; sigmas: (k, s). The same draws serve all levels of a
+        chosen: (k,), repetitions allowed; sigmas: (k, s). The same draws serve all levels of a
         place i, so that they differ by the level alone. Returns (k, s, num_classes + 1) float64; the last place is for
         answers that are not finite: they belong to no class and can never help one.
         """

@@ -7,7 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from smoothcert.sigma.search_problem import Problem, check_clamp, check_count, written
+from smoothcert.sigma.search_problem import (
+    USUAL_CHECK,
+    USUAL_CLAMP,
+    Problem,
+    check_clamp,
+    check_count,
+    written,
+)
 from smoothcert.tallies import FloatArray, IntArray
 
 
@@ -24,10 +31,10 @@ class SignSearch:
     """
 
     starts: int = 8
-    noises: int = 50
+    noises: int = 80
     moves: int = 16
-    clamp: float = 0.001
-    check: int = 200
+    clamp: float = USUAL_CLAMP
+    check: int = USUAL_CHECK
 
     name: ClassVar[str] = "signs"
     needs_scores: ClassVar[bool] = False
