@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from smoothcert.certificates import CERTIFICATES, Portfolio, get_certificate, get_portfolio
     from smoothcert.data import load_dataset
     from smoothcert.errors import SmoothcertError
+    from smoothcert.memory import MemoryKey, RegionMemory, open_memory
     from smoothcert.models import as_classifier, load_classifier
     from smoothcert.records import (
         Bound,
@@ -23,20 +24,23 @@ if TYPE_CHECKING:
         Guarantee,
         LipschitzSigma,
         MonotoneEnvelope,
+        Noise,
         Norm,
         Outcome,
         PairTally,
+        Promise,
         Proof,
         Quantity,
         RunManifest,
         ScoreTally,
         SemiElastic,
+        Settlement,
         Stage,
         StreamId,
         Tally,
         Verdict,
     )
-    from smoothcert.sigma import CallableRule, SigmaRule, load_sigma
+    from smoothcert.sigma import Ascent, CallableRule, GridSearch, OptimisedSigma, SigmaRule, SignSearch, load_sigma
     from smoothcert.sigma.knn import KnnSigma
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.smoothed import SmoothedClassifier
@@ -50,6 +54,9 @@ _HOMES = {
     "get_portfolio": "certificates",
     "load_dataset": "data",
     "SmoothcertError": "errors",
+    "MemoryKey": "memory",
+    "RegionMemory": "memory",
+    "open_memory": "memory",
     "as_classifier": "models",
     "load_classifier": "models",
     "Bound": "records",
@@ -61,19 +68,26 @@ _HOMES = {
     "Guarantee": "records",
     "LipschitzSigma": "records",
     "MonotoneEnvelope": "records",
+    "Noise": "records",
     "Norm": "records",
     "Outcome": "records",
     "PairTally": "records",
+    "Promise": "records",
     "Proof": "records",
     "Quantity": "records",
     "RunManifest": "records",
     "ScoreTally": "records",
     "SemiElastic": "records",
+    "Settlement": "records",
     "Stage": "records",
     "StreamId": "records",
     "Tally": "records",
     "Verdict": "records",
+    "Ascent": "sigma",
     "CallableRule": "sigma",
+    "GridSearch": "sigma",
+    "OptimisedSigma": "sigma",
+    "SignSearch": "sigma",
     "SigmaRule": "sigma",
     "load_sigma": "sigma",
     "KnnSigma": "sigma.knn",
@@ -83,6 +97,7 @@ _HOMES = {
 
 __all__ = [
     "CERTIFICATES",
+    "Ascent",
     "Bound",
     "Bounds",
     "CallableRule",
@@ -90,21 +105,29 @@ __all__ = [
     "ConstantSigma",
     "Envelope",
     "GradientTally",
+    "GridSearch",
     "Guarantee",
     "KnnSigma",
     "LipschitzSigma",
+    "MemoryKey",
     "MonotoneEnvelope",
+    "Noise",
     "Norm",
+    "OptimisedSigma",
     "Outcome",
     "PairTally",
     "Portfolio",
+    "Promise",
     "Proof",
     "Quantity",
+    "RegionMemory",
     "RunManifest",
     "ScoreTally",
     "SemiElastic",
+    "Settlement",
     "SigmaNetwork",
     "SigmaRule",
+    "SignSearch",
     "SmoothcertError",
     "SmoothedClassifier",
     "Stage",
@@ -117,6 +140,7 @@ __all__ = [
     "load_classifier",
     "load_dataset",
     "load_sigma",
+    "open_memory",
 ]
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli import data, sigma
+from smoothcert.cli import data, memory, sigma
 from smoothcert.cli.certify import certify
 from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
@@ -27,7 +27,8 @@ from smoothcert.errors import SmoothcertError
 app = typer.Typer(
     name="smoothcert",
     help="Certified robustness by randomized smoothing.",
-    epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 130 stopped, resumable.",
+    epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 6 memory, 130 stopped, "
+    "resumable.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -54,6 +55,7 @@ def _options(
 app.command()(demo)
 app.add_typer(data.app, name="data")
 app.add_typer(sigma.app, name="sigma")
+app.add_typer(memory.app, name="memory")
 app.command()(train)
 app.command()(predict)
 app.command()(certify)

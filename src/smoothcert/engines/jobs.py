@@ -23,7 +23,7 @@ from smoothcert.data import (
 )
 from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
-from smoothcert.memory import is_server, lasting_name
+from smoothcert.memory import RegionMemory, is_server, lasting_name
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
 from smoothcert.own_code import is_own_code
@@ -229,6 +229,9 @@ def prepare(
     manifest = _manifest(job, study, inputs=len(indices))
     begin = RunStore.resume if exists else RunStore.create
     with begin(out, manifest, files=_files(job)) as store:
+        if smoothed.memory is not None:
+            _check_promises_are_kept(smoothed.memory, store)
+            notice(_memory_notice(smoothed.memory))
         yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
 
 
@@ -238,6 +241,22 @@ def _check_memory_is_there(job: Job, out: Path) -> None:
         raise RunError(
             f"the memory {job.memory} does not exist, but {out} has promised regions in it; give its place by --memory"
         )
+
+
+def _check_promises_are_kept(memory: RegionMemory, store: RunStore) -> None:
+    """What the run has promised must be in the memory it goes on with."""
+    promises = [point.promise for point in store.points(with_tallies=False) if point.promise is not None]
+    missing = memory.missing(promises)
+    if missing:
+        raise RunError(
+            f"{memory.location} does not hold {len(missing)} of the {len(promises)} regions that {store.path} has "
+            f"promised, the first at position {missing[0].position}: it is not the memory the run was begun with, or it "
+            "was put back to an earlier state. Their certificates are void; certify these inputs again in a new run"
+        )
+
+
+def _memory_notice(memory: RegionMemory) -> str:
+    return f"memory {memory.location}: {len(memory)} regions promised so far under the key {memory.key.digest[:12]}"
 
 
 def _parse_range(text: str | None) -> tuple[float | None, float | None]:

@@ -2,6 +2,7 @@
 
 from smoothcert.memory.audit import Audit
 from smoothcert.memory.contents import MemorySummary, Radii, list_memories
+from smoothcert.memory.exports import export_claims
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import Claim
 from smoothcert.memory.opening import is_server, lasting_name, open_existing, open_memory
@@ -14,6 +15,7 @@ __all__ = [
     "MemorySummary",
     "Radii",
     "RegionMemory",
+    "export_claims",
     "is_server",
     "lasting_name",
     "list_memories",

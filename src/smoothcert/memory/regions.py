@@ -103,6 +103,14 @@ class RegionMemory:
             memory=self._digest,
         )
 
+    def missing(self, promises: Sequence[Promise]) -> list[Promise]:
+        """Those of these promises that are not in the log: it is another memory, or has lost them."""
+        with self._lock:
+            self._check_open()
+            rows = self._log.fetch(self._number, sorted({promise.position for promise in promises}))
+        kept = {row.position: row for row in rows}
+        return [promise for promise in promises if not _keeps(kept.get(promise.position), promise)]
+
     def __len__(self) -> int:
         """How many claims are stored."""
         with self._lock:
@@ -286,6 +294,18 @@ class _Unhurried:
         with self._memory._lock:
             self._memory._check_open()
             return self._memory._log.fetch(self._memory._number, positions)
+
+
+def _keeps(row: Row | None, promise: Promise) -> bool:
+    if row is None or row.label != promise.label:
+        return False
+    if promise.settlement is Settlement.INHERITED:
+        return promise.radius <= row.radius
+    return (row.radius, row.asked_label, row.asked_radius) == (
+        promise.radius,
+        promise.asked_label,
+        promise.asked_radius,
+    )
 
 
 def _checked_label(label: int) -> int:

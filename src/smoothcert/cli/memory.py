@@ -1,0 +1,135 @@
+"""`smoothcert memory`: look into a memory of promised regions, check it, take it elsewhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothcert.cli import options as o
+
+if TYPE_CHECKING:
+    from smoothcert.memory import Audit, MemorySummary
+
+app = typer.Typer(
+    help="Audit, sum up and export the memory that keeps the regions `certify --memory` has promised.",
+    no_args_is_help=True,
+)
+
+Place = Annotated[
+    str, typer.Argument(metavar="PLACE", show_default=False, help="The SQLite file, or a postgresql:// URL.")
+]
+Digest = Annotated[
+    str, typer.Option("--key", help="Which memory of the database: the beginning of its digest (see `memory stats`).")
+]
+
+
+@app.command("stats")
+def stats(place: Place, as_json: o.Json = False) -> None:
+    """What a database holds: its memories, how many regions of each class, and what became of the claims."""
+    from smoothcert.memory import list_memories
+
+    summaries = list_memories(place)
+    if as_json:
+        typer.echo(json.dumps([_as_object(summary) for summary in summaries]))
+        return
+    if not summaries:
+        typer.echo("no memory yet")
+    for summary in summaries:
+        typer.echo(_sentences(summary))
+
+
+@app.command("audit")
+def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
+    """Check every claim against all others: regions of different classes must not touch. Exit 1 if something is wrong.
+
+    Nothing is believed that was computed when a claim was made; distances are measured again.
+    """
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.memory import list_memories, open_existing
+
+    digests = [key] if key else [summary.digest for summary in list_memories(place)]
+    found: dict[str, Audit] = {}
+    for digest in digests:
+        with open_existing(place, digest) as memory, inputs_progress("audit") as progress:
+            found[memory.key.digest] = memory.audit(progress=progress)
+    if as_json:
+        typer.echo(json.dumps([_audit_as_object(digest, one) for digest, one in found.items()]))
+    else:
+        for digest, one in found.items():
+            typer.echo(_audit_sentences(digest, one))
+        if not found:
+            typer.echo("no memory yet")
+    if not all(one.consistent for one in found.values()):
+        raise typer.Exit(1)
+
+
+@app.command("export")
+def export(
+    place: Place,
+    output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="The file: .csv or .npz.")],
+    key: Digest = "",
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write the log of claims. csv has the SHA-256 of each input, npz the inputs themselves."""
+    from smoothcert.memory import export_claims, open_existing
+
+    with open_existing(place, key) as memory:
+        count = export_claims(memory, output, overwrite=force)
+    typer.echo(f"wrote {count} claims to {output}")
+
+
+def _sentences(summary: MemorySummary) -> str:
+    from smoothcert.numerics.rounding import format_down
+
+    key = summary.key
+    lines = [
+        f"memory {summary.digest[:12]}: {summary.claims} claims, {key.noise} noise, {key.norm} norm, "
+        f"{key.dimension} numbers an input",
+        f"  model {key.model[:12]}, sigma rule {key.sigma_rule[:12]}, preprocessing {key.preprocessing[:12]}",
+    ]
+    if summary.radii is not None and summary.first_claimed is not None and summary.last_claimed is not None:
+        radii = (summary.radii.smallest, summary.radii.median, summary.radii.largest)
+        lines += [
+            "  classes: " + ", ".join(f"{label}: {count}" for label, count in summary.classes.items()),
+            "  settled: " + ", ".join(f"{count} {one.name.lower()}" for one, count in summary.settlements.items()),
+            "  radii: smallest {}, median {}, largest {}".format(*(format_down(r, decimals=4) for r in radii)),
+            f"  from {summary.first_claimed:%Y-%m-%d %H:%M:%S} to {summary.last_claimed:%Y-%m-%d %H:%M:%S} UTC",
+        ]
+    return "\n".join(lines)
+
+
+def _as_object(summary: MemorySummary) -> dict[str, Any]:
+    radii = summary.radii
+    return {
+        "digest": summary.digest,
+        "key": summary.key.to_json(),
+        "claims": summary.claims,
+        "classes": {str(label): count for label, count in summary.classes.items()},
+        "settlements": {one.name.lower(): count for one, count in summary.settlements.items()},
+        "radii": None if radii is None else [radii.smallest, radii.median, radii.largest],
+        "first_claimed": None if summary.first_claimed is None else summary.first_claimed.isoformat(),
+        "last_claimed": None if summary.last_claimed is None else summary.last_claimed.isoformat(),
+    }
+
+
+def _audit_sentences(digest: str, found: Audit) -> str:
+    head = f"memory {digest[:12]}: {found.claims} claims, {found.pairs} pairs of different classes"
+    if found.consistent:
+        return f"{head}: consistent, no two of them touch"
+    more = [f"  and {found.more_problems} more"] if found.more_problems else []
+    return "\n".join([f"{head}: NOT consistent", *(f"  {problem}" for problem in found.problems), *more])
+
+
+def _audit_as_object(digest: str, found: Audit) -> dict[str, Any]:
+    return {
+        "digest": digest,
+        "consistent": found.consistent,
+        "claims": found.claims,
+        "pairs": found.pairs,
+        "measured": found.measured,
+        "problems": list(found.problems),
+        "more_problems": found.more_problems,
+    }
