@@ -250,8 +250,8 @@ def _check_promises_are_kept(memory: RegionMemory, store: RunStore) -> None:
     if missing:
         raise RunError(
             f"{memory.location} does not hold {len(missing)} of the {len(promises)} regions that {store.path} has "
-            f"promised, the first at position {missing[0].position}: it is not the memory the run was begun with, or it "
-            "was put back to an earlier state. Their certificates are void; certify these inputs again in a new run"
+            f"promised, the first at position {missing[0].position}: it is not the memory the run was begun with, or "
+            "it was put back to an earlier state. Their certificates are void; certify these inputs again in a new run"
         )
 
 
