@@ -1,4 +1,4 @@
-"""The generator compiled with numba: the same bits as `with_numpy`, about fifty times faster.
+"""The generator compiled with numba: the same bits as `with_numpy`, twenty to thirty times faster.
 
 No fast-math: a fused or reassociated operation would change bits between machines. The Philox words are kept in
 64-bit lanes whose upper halves may hold rubbish (the multiplication reads the lower half only), which spares the
