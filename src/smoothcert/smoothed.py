@@ -460,7 +460,9 @@ class SmoothedClassifier:
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""
         if self.batch is None:
-            self.batch = measure_batch(self.classifier, input_shape, samples=samples, workers=self.workers)
+            self.batch = measure_batch(
+                self.classifier, input_shape, samples=samples, workers=self.workers, noise=self.noise
+            )
         return self.batch
 
     def _sample(
