@@ -110,8 +110,8 @@ def measure(folder: Path, name: str, count: int, inputs: Callable[[int, np.rando
     for verb, times in (("claim", claims), ("lookup", lookups)):
         middle, worst = statistics.median(times), sorted(times)[int(0.95 * len(times))]
         print(
-            f"  {verb:8s} median {middle:6.1f} ms  95% below {worst:6.1f} ms   {middle / bare:5.1f} of a claim in an empty "
-            f"memory ({bare:.1f} ms)   a plain scan takes {1000.0 * scan / middle:.0f} times as long"
+            f"  {verb:8s} median {middle:6.1f} ms  95% below {worst:6.1f} ms   {middle / bare:5.1f} of a claim in an "
+            f"empty memory ({bare:.1f} ms)   a plain scan takes {1000.0 * scan / middle:.0f} times as long"
         )
     path.unlink()
 

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server for tests: in a directory of its own, on a socket of its own, stopped by its process id."""
+"""A private PostgreSQL server for tests: in a directory and on a socket of its own, stopped by its process id."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from smoothcert.errors import MissingExtraError, RegionMemoryError
 from smoothcert.memory.log import Row, StoredKey
@@ -22,7 +22,8 @@ SCHEMA_VERSION = 1
 _SETUP_LOCK = 0x536D436572740001
 """Of the advisory locks of the database: held while tables are made."""
 _SECONDS_TO_CONNECT = 10
-_SECRETS = {"password", "sslpassword", "passfile", "sslkey"}
+_HARMLESS = {"host", "hostaddr", "port", "user", "dbname", "sslmode"}
+"""Parameters of an address that may be shown."""
 _SCHEMA = """
 CREATE TABLE smoothcert_memory_version (version integer NOT NULL);
 CREATE TABLE smoothcert_memories (
@@ -199,26 +200,54 @@ def _driver() -> Any:
 
 
 def readable(address: str) -> str:
-    """The address without anything secret, for people to read."""
-    try:
-        parts = urlsplit(address)
-        host = parts.netloc.rpartition("@")[2]
-        user = parts.netloc.rpartition("@")[0].partition(":")[0]
-        options = [(name, value) for name, value in parse_qsl(parts.query) if name.lower() not in _SECRETS]
-    except ValueError:
-        return f"{address.partition('://')[0]}://…"
-    netloc = f"{user}@{host}" if user else host
-    return urlunsplit((parts.scheme, netloc, parts.path, urlencode(options, safe="/:"), ""))
+    """The address without anything that might be secret, for people to read.
+
+    What is not known to be harmless is left out: people forget to encode a password, and then parts of it stand where
+    a host, a port or a path should be.
+    """
+    scheme, user, rest = _dissected(address)
+    place, _, query = rest.partition("?")
+    hosts, slash, database = place.partition("/")
+    shown = ",".join(_host(host) for host in hosts.split(","))
+    options = [(name, value) for name, value in parse_qsl(query.partition("#")[0]) if name in _HARMLESS]
+    return (
+        f"{scheme}://{user + '@' if user else ''}{shown}{slash}{database.partition('#')[0]}"
+        f"{'?' if options else ''}{urlencode(options, safe='/:,')}"
+    )
+
+
+def _dissected(address: str) -> tuple[str, str, str]:
+    """Scheme, user, and what comes after the last @. What is between user and @ is the password, however typed."""
+    scheme, _, rest = address.partition("://")
+    userinfo, _, place = rest.rpartition("@")
+    return scheme, userinfo.partition(":")[0], place
+
+
+def _host(host: str) -> str:
+    name, _, port = host.rpartition(":")
+    if host.startswith("[") or not name:
+        return host
+    return f"{name}:{port}" if port.isdigit() else name
 
 
 def _without_secrets(text: str, address: str) -> str:
-    """The text with every password of the address blotted out, as it was typed and as it was meant."""
-    try:
-        parts = urlsplit(address)
-        secrets = [value for name, value in parse_qsl(parts.query) if name.lower() in _SECRETS]
-    except ValueError:
-        return "its address makes no sense"
-    typed = parts.netloc.rpartition("@")[0].partition(":")[2]
-    for secret in sorted({typed, unquote(typed), *secrets} - {""}, key=len, reverse=True):
+    """The text with every password of the address blotted out, as it was typed and as it was meant.
+
+    Where the address is not one that can be read in one way only, the text may quote any part of it: it is dropped.
+    """
+    _, user, rest = _dissected(address)
+    userinfo = address.partition("://")[2].rpartition("@")[0]
+    if set(userinfo) & set("/?#[]@ ") or "#" in rest or not _well_placed(rest):
+        return "its address makes no sense; special characters in a password must be percent-encoded"
+    typed = userinfo[len(user) + 1 :]
+    secrets = {typed, unquote(typed)}
+    secrets |= {value for name, value in parse_qsl(rest.partition("?")[2]) if name not in _HARMLESS}
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text
+
+
+def _well_placed(rest: str) -> bool:
+    """Whether every host has a port that is a number, or none."""
+    hosts = rest.partition("?")[0].partition("/")[0].split(",")
+    return all(host == _host(host) for host in hosts)

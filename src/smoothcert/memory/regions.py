@@ -33,6 +33,8 @@ _FIRST_FIT = 256
 """Below this many claims all of them are measured."""
 _GROWTH = 4
 """New directions are fitted when there are this many times more claims than the last time."""
+_FAR_BEHIND = 64
+"""So many claims of others may be read inside a transaction."""
 _CELLS_READ_AT_ONCE = 1 << 22
 
 
@@ -68,16 +70,17 @@ class RegionMemory:
         point, label, radius = self._point(x), _checked_label(label), _checked_radius(radius)
         with self._lock:
             self._check_open()
-            self._refresh()
+            self._prepare()
             with self._log.writing(self._number):
                 self._catch_up()
                 earlier = self._repeated(point, label, radius)
                 if earlier is not None:
                     return self._promise(earlier)
                 claim = self._settled_claim(point, label, radius)
-                self._log.append(self._number, encode(claim))
+                row = encode(claim)
+                self._log.append(self._number, row)
             # Only what is committed is known to the index. If this line is not reached, the next catch-up reads it.
-            self._learn([encode(claim)])
+            self._learn([row])
             self._shelf.keep(claim.position, claim.centre)
             return self._promise(claim)
 
@@ -89,7 +92,8 @@ class RegionMemory:
         point = self._point(x)
         with self._lock:
             self._check_open()
-            self._refresh()
+            self._prepare()
+            self._catch_up()
             found = deepest(point, self._nearest(point, self._gaps(point), limit=0.0), norm=self.key.norm)
         if found is None:
             return None
@@ -210,10 +214,12 @@ class RegionMemory:
             memory=self._digest,
         )
 
-    def _refresh(self) -> None:
-        """Bring the index up to date before a transaction, so that little is left to do inside."""
-        self._fit_if_grown()
-        self._catch_up()
+    def _prepare(self) -> None:
+        """Do what takes long before a transaction, so that others do not wait for it."""
+        stored = self._log.count(self._number)
+        self._fit_if_grown(stored)
+        if stored > len(self._index) + _FAR_BEHIND:
+            self._catch_up()
 
     def _catch_up(self) -> None:
         """Read the claims appended since this process last looked."""
@@ -235,12 +241,8 @@ class RegionMemory:
         for row in rows:
             self._asked.setdefault(hash((row.centre, row.asked_label, row.asked_radius)), row.position)
 
-    def _fit_if_grown(self) -> None:
-        """Forget all sketches for better ones, if there is much more to fit them to than the last time.
-
-        Never inside a transaction: everything is read again, and others must not wait for it.
-        """
-        stored = self._log.count(self._number)
+    def _fit_if_grown(self, stored: int) -> None:
+        """Forget all sketches for better ones, if there is much more to fit them to than the last time."""
         if stored < max(_FIRST_FIT, _GROWTH * self._fitted_at):
             return
         size = sample_size(claims=stored, dimension=self.key.dimension)
