@@ -28,6 +28,11 @@ def ball_and_doubt(batch: np.ndarray) -> np.ndarray:
     return np.where(flat[:, 1] > DOUBT_ABOVE, scattered, in_unit_ball(batch))
 
 
+def small_in_doubt(x: np.ndarray) -> float:
+    """A sigma that jumps: nothing but a memory makes it sound."""
+    return 0.1 if float(x[1]) > DOUBT_ABOVE else 40.0
+
+
 def right_half(batch: np.ndarray) -> np.ndarray:
     """Class 1 where the first coordinate is positive: the exact distance to the border is that coordinate."""
     return (batch.reshape(len(batch), -1)[:, 0] > 0).astype(np.int64)

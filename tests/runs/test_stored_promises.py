@@ -1,0 +1,167 @@
+"""Promises in the store of a run: they come back as they were, and runs from before there were any still open."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sample_points import POINT, undecided
+from smoothcert.errors import CorruptRunError, InputError
+from smoothcert.records import CertifiedPoint, Outcome, Promise, RunManifest, Settlement
+from smoothcert.runs.load import load_results
+from smoothcert.runs.store import RESULTS, RunStore
+
+DIGEST = "ab" * 32
+MANIFEST = RunManifest(
+    task="certify",
+    parameters={"alpha": 0.001, "n": 10, "certificate": "gaussian", "inputs": 5},
+    model={"num_classes": 4},
+    data={},
+    seed=1,
+    environment={},
+    code="",
+)
+
+
+def promise(settlement: Settlement, *, position: int, label: int = 3, radius: float = 0.5) -> Promise:
+    asked = None if settlement is Settlement.INHERITED else (label if settlement is not Settlement.OVERRULED else 1)
+    return Promise(
+        label=label,
+        radius=radius,
+        position=position,
+        settlement=settlement,
+        asked_label=asked,
+        asked_radius=0.0 if asked is None else 0.75,
+        memory=DIGEST,
+    )
+
+
+def numbered(index: int, kept: Promise | None) -> CertifiedPoint:
+    tallies = tuple(
+        dataclasses.replace(tally, stream=dataclasses.replace(tally.stream, index=index)) for tally in POINT.tallies
+    )
+    return dataclasses.replace(POINT, index=index, promise=kept, tallies=tallies)
+
+
+POINTS = [
+    *(numbered(at, promise(one, position=at + 1)) for at, one in enumerate(Settlement)),
+    undecided(4, Outcome.ABSTAINED),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    with RunStore.create(tmp_path / "run", MANIFEST) as store:
+        store.add(POINTS)
+    return tmp_path / "run"
+
+
+def stored(path: Path) -> list[CertifiedPoint]:
+    with RunStore.open(path) as store:
+        return store.points()
+
+
+def altered(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path / RESULTS)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def test_they_come_back(run: Path) -> None:
+    assert stored(run) == POINTS
+    with RunStore.open(run) as store:
+        assert [point.promise for point in store.points(with_tallies=False)] == [point.promise for point in POINTS]
+
+
+@pytest.mark.parametrize("radius", [0.0, 5e-324, 0.1 + 0.2, 1e300])
+def test_a_radius_comes_back_to_the_bit(tmp_path: Path, radius: float) -> None:
+    kept = promise(Settlement.CUT, position=2**62, radius=radius)
+    with RunStore.create(tmp_path / "run", MANIFEST) as store:
+        store.add([numbered(0, kept)])
+    assert stored(tmp_path / "run")[0].promise == kept
+
+
+def test_an_input_the_memory_answered_has_no_sigma(tmp_path: Path) -> None:
+    point = dataclasses.replace(numbered(0, promise(Settlement.INHERITED, position=1)), sigma=math.nan, tallies=())
+    with RunStore.create(tmp_path / "run", MANIFEST) as store:
+        store.add([point])
+    (back,) = stored(tmp_path / "run")
+    assert math.isnan(back.sigma)
+    assert dataclasses.replace(back, sigma=0.0) == dataclasses.replace(point, sigma=0.0)
+
+
+def test_the_note_and_the_positions(run: Path) -> None:
+    results = load_results(run)
+    (note,) = results.notes
+    assert "1 whole, 1 cut, 1 overruled, 1 inherited" in note
+    assert "as long as the memory lives" in note
+    assert results.extra["position"][:4].tolist() == [1, 2, 3, 4]
+    assert math.isnan(results.extra["position"][4])
+
+
+def test_a_run_without_a_memory_has_neither(tmp_path: Path) -> None:
+    with RunStore.create(tmp_path / "run", MANIFEST) as store:
+        store.add([dataclasses.replace(point, promise=None) for point in POINTS])
+    results = load_results(tmp_path / "run")
+    assert "position" not in results.extra
+    assert results.notes == []
+
+
+class TestOlderRuns:
+    @pytest.fixture
+    def older(self, run: Path, tmp_path: Path) -> Path:
+        """As it was made before there were promises."""
+        shutil.copytree(run, tmp_path / "older")
+        altered(tmp_path / "older", "DROP TABLE promises")
+        return tmp_path / "older"
+
+    def test_it_opens(self, older: Path) -> None:
+        assert stored(older) == [dataclasses.replace(point, promise=None) for point in POINTS]
+        assert load_results(older).notes == []
+
+    def test_it_is_gone_on_with(self, older: Path) -> None:
+        more = [numbered(at, None) for at in (5, 6)]
+        with RunStore.resume(older, MANIFEST) as store:
+            store.add(more)
+            assert store.indices() == set(range(7))
+        assert stored(older)[5:] == more
+
+    def test_a_promise_is_not_lost_in_silence(self, older: Path) -> None:
+        """Such a run has no memory; if it had one, half a shard must not be stored."""
+        with RunStore.resume(older, MANIFEST) as store:
+            with pytest.raises(CorruptRunError, match="promises"):
+                store.add([numbered(5, None), numbered(6, promise(Settlement.WHOLE, position=9))])
+            assert store.indices() == set(range(5))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE promises SET radius = -1 WHERE idx = 1",
+        "UPDATE promises SET radius = 9e999 WHERE idx = 1",
+        "UPDATE promises SET settlement = 'LOST' WHERE idx = 1",
+        "UPDATE promises SET asked_label = NULL WHERE idx = 1",
+        "UPDATE promises SET settlement = 'INHERITED' WHERE idx = 1",
+        "ALTER TABLE promises DROP COLUMN memory",
+    ],
+)
+def test_damage_is_told(run: Path, damage: str) -> None:
+    altered(run, damage)
+    with pytest.raises(CorruptRunError, match=RESULTS):
+        stored(run)
+
+
+def test_a_promise_checks_itself() -> None:
+    good = promise(Settlement.WHOLE, position=1)
+    for wrong in ({"radius": -0.5}, {"radius": math.inf}, {"radius": math.nan}, {"asked_label": None}):
+        with pytest.raises(InputError):
+            dataclasses.replace(good, **wrong)
+    with pytest.raises(InputError):
+        dataclasses.replace(promise(Settlement.INHERITED, position=1), asked_label=2)
