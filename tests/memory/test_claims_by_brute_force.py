@@ -23,7 +23,7 @@ Draw = Callable[[np.random.Generator, int], tuple[Point, float]]
 
 def scattered(generator: np.random.Generator, dimension: int) -> tuple[Point, float]:
     """Some far from each other, some crowded around the origin."""
-    x = generator.normal(size=dimension) * generator.choice([0.05, 1.0])
+    x = generator.normal(size=dimension) * generator.choice([0.01, 1.0])
     return x.astype(np.float32), float(generator.exponential(0.4 * dimension**0.5))
 
 
@@ -61,6 +61,7 @@ def overflowing(generator: np.random.Generator, dimension: int) -> tuple[Point, 
 def small_sketches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the search by sketches begin early, with fewer directions than dimensions."""
     monkeypatch.setattr(regions, "_FIRST_FIT", 8)
+    monkeypatch.setattr(regions, "_SECONDS_BETWEEN_LOOKS", 0.0)
     monkeypatch.setattr(search, "DIRECTIONS", 6)
 
 

@@ -94,6 +94,7 @@ def test_directions_are_fitted_again_as_a_memory_grows(tmp_path: Path, monkeypat
     from smoothcert.memory import regions
 
     monkeypatch.setattr(regions, "_FIRST_FIT", 10)
+    monkeypatch.setattr(regions, "_SECONDS_BETWEEN_LOOKS", 0.0)
     with open_memory(tmp_path / "m.sqlite", KEY) as memory:
         seen = set()
         for number in range(200):
@@ -267,9 +268,13 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None
     acknowledged = []
     with open_memory(tmp_path / "m.sqlite", key) as memory:
         memory._log._open().execute("PRAGMA max_page_count = 40")  # type: ignore[attr-defined]
-        with pytest.raises(RegionMemoryError, match="make room on the disk"):
+
+        def claim_until_it_fails() -> None:
             for _ in range(100):
                 acknowledged.append(memory.claim(generator.normal(size=3000).astype("f4"), 0, 1.0))
+
+        with pytest.raises(RegionMemoryError, match="make room on the disk"):
+            claim_until_it_fails()
         assert len(memory) == len(acknowledged) > 10
         memory._log._open().execute("PRAGMA max_page_count = 4000")  # type: ignore[attr-defined]
         assert memory.claim(generator.normal(size=3000).astype("f4"), 0, 1.0).position == len(acknowledged) + 1

@@ -86,9 +86,11 @@ class PostgresLog:
     def writing(self, memory: int) -> Iterator[None]:
         with self._explained():
             connection = self._open()
-            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
-            self._all("SELECT 1 FROM smoothcert_memories WHERE number = %s FOR UPDATE", (memory,))
+            with self._explained():
+                # In one message, because every message is waited for.
+                lock = f"SELECT 1 FROM smoothcert_memories WHERE number = {int(memory)} FOR UPDATE"
+                connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {lock}")
             yield
             with self._explained():
                 connection.execute("COMMIT")

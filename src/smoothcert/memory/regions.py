@@ -11,6 +11,7 @@ import math
 import operator
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -35,6 +36,7 @@ _GROWTH = 4
 """New directions are fitted when there are this many times more claims than the last time."""
 _FAR_BEHIND = 64
 """So many claims of others may be read inside a transaction."""
+_SECONDS_BETWEEN_LOOKS = 0.25
 _CELLS_READ_AT_ONCE = 1 << 22
 
 
@@ -56,6 +58,7 @@ class RegionMemory:
         self._shelf = CentreShelf(log, number, dimension=key.dimension)
         self._index = BallIndex()
         self._fitted_at = 0
+        self._next_look = 0.0
         # Claims by what was asked, for those that come again; a hash that two share costs a repetition, no more.
         self._asked: dict[int, int] = {}
         _live.add(self)
@@ -215,7 +218,14 @@ class RegionMemory:
         )
 
     def _prepare(self) -> None:
-        """Do what takes long before a transaction, so that others do not wait for it."""
+        """Do what takes long before a transaction, so that others do not wait for it.
+
+        Looked at once in a while only: little is appended in a second, by people who wait for the disk.
+        """
+        now = time.monotonic()
+        if len(self._index) and now < self._next_look:
+            return
+        self._next_look = now + _SECONDS_BETWEEN_LOOKS
         stored = self._log.count(self._number)
         self._fit_if_grown(stored)
         if stored > len(self._index) + _FAR_BEHIND:
