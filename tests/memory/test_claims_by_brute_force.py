@@ -23,8 +23,8 @@ Draw = Callable[[np.random.Generator, int], tuple[Point, float]]
 
 def scattered(generator: np.random.Generator, dimension: int) -> tuple[Point, float]:
     """Some far from each other, some crowded around the origin."""
-    x = generator.normal(size=dimension) * generator.choice([0.01, 1.0])
-    return x.astype(np.float32), float(generator.exponential(0.4 * dimension**0.5))
+    x = generator.normal(size=dimension) * generator.choice([0.03, 1.0])
+    return x.astype(np.float32), float(generator.exponential(0.4 * dimension ** generator.choice([0.1, 0.5, 1.0])))
 
 
 def on_a_grid(generator: np.random.Generator, dimension: int) -> tuple[Point, float]:

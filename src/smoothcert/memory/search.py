@@ -21,6 +21,8 @@ from smoothcert.memory.log import Centre
 from smoothcert.records import FloatArray, IntArray
 
 DIRECTIONS = 128
+MORE_DIRECTIONS = 512
+"""For inputs like white noise, of which the usual number shows less than half."""
 SAMPLE = 1024
 """Centres the directions are fitted to."""
 
@@ -55,7 +57,10 @@ class Sketcher:
         middle = np.median(sample, axis=0).astype(np.float64)
         if sample.shape[1] <= DIRECTIONS:
             return cls(middle, None, 0.0)
-        basis = _principal_directions(sample - middle)
+        deviations = sample - middle
+        basis = _principal_directions(deviations, DIRECTIONS)
+        if _share_shown(deviations, basis) < 0.5 and sample.shape[1] > MORE_DIRECTIONS:
+            basis = _principal_directions(deviations, MORE_DIRECTIONS)
         return cls(middle, basis, _defect(basis))
 
     @property
@@ -110,8 +115,14 @@ class Sketcher:
         return np.where(known[:, None], vectors, 0.0), errors
 
 
-def _principal_directions(deviations: FloatArray) -> FloatArray:
-    """(k, d), orthonormal as far as rounding lets it be, 1 ≤ k ≤ DIRECTIONS. deviations: (m, d) from the middle.
+def _share_shown(deviations: FloatArray, basis: FloatArray) -> float:
+    """How much of the squares of the deviations lies in these directions."""
+    whole = float(np.square(deviations).sum())
+    return float(np.square(deviations @ basis.T).sum()) / whole if whole > 0 else 1.0
+
+
+def _principal_directions(deviations: FloatArray, most: int) -> FloatArray:
+    """(k, d), orthonormal as far as rounding lets it be, 1 ≤ k ≤ most. deviations: (m, d) from the middle.
 
     A few steps of subspace iteration with the m by m matrix of products, m being smaller than d as a rule. That the
     directions are the very best is not needed.
@@ -119,7 +130,7 @@ def _principal_directions(deviations: FloatArray) -> FloatArray:
     largest = np.abs(deviations).max(initial=0.0)
     scaled = deviations / largest if largest > 0 else deviations
     products = scaled @ scaled.T
-    start = np.random.default_rng(0).standard_normal((len(scaled), min(DIRECTIONS, len(scaled))))
+    start = np.random.default_rng(0).standard_normal((len(scaled), min(most, len(scaled))))
     subspace = _orthonormal(start)
     for _ in range(_ITERATIONS):
         subspace = _orthonormal(products @ subspace)
