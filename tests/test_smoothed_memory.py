@@ -541,6 +541,15 @@ class TestKeys:
         assert len(keys) == len(classifiers)
         assert {summary.digest for summary in list_memories(path)} == keys
 
+    def test_other_weights(self, tmp_path: Path) -> None:
+        """The same class of model, trained otherwise."""
+        from sklearn.linear_model import LogisticRegression
+
+        x, y = np.array([[-1.0, 0.0], [-2.0, 1.0], [1.0, 0.5], [3.0, -1.0]]), [0, 0, 1, 1]
+        models = [LogisticRegression(C=strength).fit(x, y) for strength in (1.0, 2.0, 1.0)]
+        keys = [memory_of(plane(one, sigma=0.5, memory=tmp_path / "m.sqlite", num_classes=None)).key for one in models]
+        assert keys[0] == keys[2] != keys[1]
+
     def test_what_does_not(self, tmp_path: Path) -> None:
         """How answers are computed is no part of what was promised."""
         path = tmp_path / "memory.sqlite"
@@ -597,13 +606,21 @@ class TestKeys:
 class TestRefusals:
     @pytest.mark.parametrize("several", ["gaussian,gaussian-two-class", "best-of(gaussian,gaussian-two-class)"])
     def test_several_certificates(self, smoothed: SmoothedClassifier, several: str) -> None:
-        with pytest.raises(InputError, match="one region for an input.*name one certificate"):
+        with pytest.raises(InputError, match=r"one region for an input.*name one certificate"):
             smoothed.certify(X, n=N, certificate=several)
         assert len(memory_of(smoothed)) == 0
 
     def test_noise_that_sigma_was_not_optimised_for(self) -> None:
         with pytest.raises(InputError, match="optimised for gaussian noise, but the noise here is uniform"):
             plane(sigma=searching(Noise.GAUSSIAN), noise=Noise.UNIFORM)
+
+    def test_noise_may_be_a_word_in_both_places(self, tmp_path: Path) -> None:
+        sigma = OptimisedSigma(0.25, search=SEARCH, noise="uniform")  # type: ignore[arg-type]
+        smoothed = SmoothedClassifier(
+            in_unit_ball, sigma=sigma, noise="uniform", memory=tmp_path / "m.sqlite", num_classes=2, input_range=None
+        )
+        (point,) = smoothed.certify(FAR, n=100)
+        assert point.norm is Norm.L1
 
     def test_a_search_that_needs_scores(self, tmp_path: Path) -> None:
         from smoothcert.sigma import Ascent

@@ -107,12 +107,13 @@ class TestHalfSpace:
         assert np.mean(np.square(noise)) / HALF_WIDTH**2 == pytest.approx(1 / 3, abs=spread)
 
 
-class TestWhichCertificates:
-    FITTING = {name for name, one in CERTIFICATES.items() if one.noise is Noise.UNIFORM}
+FITTING = {name for name, one in CERTIFICATES.items() if one.noise is Noise.UNIFORM}
 
+
+class TestWhichCertificates:
     def test_they_are_those_in_l1(self) -> None:
-        assert {name for name, one in CERTIFICATES.items() if one.norm is Norm.L1} == self.FITTING
-        assert {"uniform-l1", "uniform-l1-two-class"} <= self.FITTING
+        assert {name for name, one in CERTIFICATES.items() if one.norm is Norm.L1} == FITTING
+        assert {"uniform-l1", "uniform-l1-two-class"} <= FITTING
 
     @pytest.mark.parametrize("name", ["gaussian", "gaussian-two-class", "dipole", "second-order", "envelope", "renyi"])
     def test_others_are_refused_under_uniform_noise(self, name: str) -> None:
@@ -211,8 +212,9 @@ class TestRuns:
     def test_optimised_with_a_memory(self, tmp_path: Path) -> None:
         data, memory, out = plane_points(tmp_path / "points.npz"), tmp_path / "memory.sqlite", tmp_path / "run"
         invoke(
-            app, "certify", "--model", "memory_models:in_unit_ball", "--num-classes", 2, "--data", data, "--input-range",
-            "any", "--noise", "uniform", "--sigma-rule", "optimised", "--sigma", 0.25, "--sigma-range", "0.05,4",
+            app, "certify", "--model", "memory_models:in_unit_ball", "--num-classes", 2, "--data", data,
+            "--input-range", "any", "--noise", "uniform", "--sigma-rule", "optimised", "--sigma", 0.25,
+            "--sigma-range", "0.05,4",
             "--search", "grid:points=7,noises=16,check=16", "--memory", memory, "--n0", 20, "--n", 500, "--seed", 1,
             "--batch", 64, "--out", out,
         )  # fmt: skip

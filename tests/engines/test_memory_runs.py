@@ -1,8 +1,9 @@
-"""Runs that claim their regions from a memory: always in the order of the inputs, however they are computed or stopped."""
+"""Runs that claim their regions from a memory: in the order of the inputs, however they are computed or stopped."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import multiprocessing
 import os
@@ -191,7 +192,9 @@ class TestStoppedAndResumed:
 
     def test_an_abstention_before_the_claim_that_covers_it(self, tmp_path: Path) -> None:
         """The input abstained when its turn came. What was claimed after it must not change that on resuming."""
-        x = np.array([[0, 8], [1, 8], [0, -20], [2, 8]], dtype=np.float32)  # only the third is sure, and covers the rest
+        x = np.array(
+            [[0, 8], [1, 8], [0, -20], [2, 8]], dtype=np.float32
+        )  # only the third is sure, and covers the rest
         np.savez(tmp_path / "x.npz", x=x, y=in_unit_ball(x))
         own = {"sigma": None, "sigma_rule": "memory_models:small_in_doubt", "search": None, "sigma_range": None}
         runs = [job(tmp_path / "x.npz", tmp_path / f"{name}.sqlite", n=500, batch=1000, **own) for name in "ab"]
@@ -209,9 +212,7 @@ class TestStoppedAndResumed:
         moved = Job.of_run(out, task="certify", memory=str(tmp_path / "moved.sqlite"))
         assert finished(moved, out) == whole.points
 
-    def test_resuming_from_another_folder(
-        self, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_resuming_from_another_folder(self, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(InterruptedRunError):
             finished(job(whole.data, "memory.sqlite"), Path("run"), stop_after=3)
@@ -418,7 +419,9 @@ class TestRefusals:
             finished(job(whole.data, tmp_path / "memory.sqlite", certificate=several), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
-    @pytest.mark.parametrize("changes", [{}, {"alpha": 0.01}, {"n": 100}, {"certificate": "gaussian-two-class"}], ids=str)
+    @pytest.mark.parametrize(
+        "changes", [{}, {"alpha": 0.01}, {"n": 100}, {"certificate": "gaussian-two-class"}], ids=str
+    )
     def test_recertify(self, whole: Whole, changes: dict[str, object]) -> None:
         with pytest.raises(RunError, match="regions that a memory has promised"):
             recertify_run(whole.run, **changes)  # type: ignore[arg-type]
@@ -456,6 +459,7 @@ def test_a_run_on_a_server(server: str, whole: Whole, tmp_path: Path) -> None:
         run_study(run.study, run.indices, run.store)
         assert timeless(run.store.points()) == whole.points
         assert "geheim" not in repr(run.study.smoothed)
+    gc.collect()  # a connection that was left open would warn now
     assert facts(claims_of(server)) == facts(whole.claims)
     assert any("memory postgresql://tester@" in line for line in heard)
     assert not any("geheim" in line for line in heard)
