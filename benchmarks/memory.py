@@ -4,8 +4,9 @@ python benchmarks/memory.py [CLAIMS]
 
 The memory holds 100000 inputs of dimension 3072, unless told otherwise, with radii from 0.5 to 2 and ten classes, in a
 temporary directory (1.6 GB). Two kinds of inputs: smooth random fields, which are as easy to tell apart by a few
-directions as photographs are, and white noise in [0, 1], of which a few directions show next to nothing. The yardsticks, in
-the same run: committing an empty claim to a database of its own, and a plain scan that measures every stored centre.
+directions as photographs are, and white noise in [0, 1], of which a few directions show next to nothing. The
+yardsticks, in the same run: committing an empty claim to a database of its own, and a plain scan that measures every
+stored centre.
 """
 
 from __future__ import annotations
