@@ -398,6 +398,7 @@ class TestSharing:
             thread.start()
         for thread in threads:
             thread.join()
+        assert set(found) == {1, 2}
         assert_consistent(memory)
         with open_existing(memory) as opened:
             inputs = np.load(whole.data)["x"]
