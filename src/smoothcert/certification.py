@@ -246,8 +246,13 @@ def _point(item: Votes, total: AnyTally, verdicts: Sequence[Verdict]) -> Certifi
     )
 
 
-def predict_votes(*, index: int, label: int | None, tally: Tally, alpha: float, seconds: float) -> CertifiedPoint:
-    """PREDICT (Cohen et al. 2019, C.1): the class with most votes if it is significant at level α."""
+def predict_votes(
+    *, index: int, label: int | None, tally: Tally, alpha: float, seconds: float, norm: Norm = Norm.L2
+) -> CertifiedPoint:
+    """PREDICT (Cohen et al. 2019, C.1): the class with most votes if it is significant at level α.
+
+    norm: in which radii of this classifier would be.
+    """
     winner = significant_plurality(tally, alpha=alpha)
     if winner is not None:
         outcome, reason = Outcome.PREDICTED, ""
@@ -265,7 +270,7 @@ def predict_votes(*, index: int, label: int | None, tally: Tally, alpha: float, 
             certificate="",
             prediction=winner,
             radius=0.0,
-            norm=Norm.L2,
+            norm=norm,
             outcome=outcome,
             reason=reason,
             bounds=None,

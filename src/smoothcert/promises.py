@@ -25,7 +25,9 @@ def memory_key(
     input_range: tuple[float, float] | None,
 ) -> MemoryKey:
     """What the regions of this smoothed classifier are kept under: change any of it, and it is another classifier."""
-    preprocessing = json.dumps({"input_shape": input_shape, "input_range": input_range})
+    # As whole numbers and floats: the same shape and range, however they were typed, make the same key.
+    bounds = None if input_range is None else [float(bound) for bound in input_range]
+    preprocessing = json.dumps({"input_shape": [int(size) for size in input_shape], "input_range": bounds})
     return MemoryKey(
         model=classifier.digest,
         sigma_rule=rule.digest,

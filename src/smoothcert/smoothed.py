@@ -6,8 +6,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from smoothcert.certification import (
     smoothing_of,
 )
 from smoothcert.errors import InputError
-from smoothcert.memory import RegionMemory, open_memory
+from smoothcert.memory import RegionMemory, lasting_name, open_memory
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
@@ -61,7 +61,8 @@ class SmoothedClassifier:
     memory: where the regions promised so far are kept: a `RegionMemory`, the path of an SQLite file or the URL of a
         PostgreSQL database, shared by everybody who answers for this classifier. `certify` claims a region for every
         input, and may be granted a smaller one, or another class; `predict` answers with the class of the region an
-        input lies in. Use one certificate at a time: one region is promised.
+        input lies in. One region is promised, so one certificate is used at a time. `close` it, or use this as
+        a context manager.
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
@@ -105,8 +106,26 @@ class SmoothedClassifier:
     def __repr__(self) -> str:
         model = self._classifier.description if self._classifier is not None else type(self._model).__name__
         sigma = self._sigma if isinstance(self._sigma, OptimisedSigma) else self._sigma.description
-        kept = "" if self._memory is None else f", memory={getattr(self._memory, 'location', self._memory)}"
+        kept = "" if self._memory is None else f", memory={self._memory_name(self._memory)}"
         return f"SmoothedClassifier({model}, {self.noise}, sigma={sigma}, seed={self.seed}, batch={self.batch}{kept})"
+
+    @staticmethod
+    def _memory_name(memory: RegionMemory | str | Path) -> str:
+        """Without a password that an address may hold."""
+        return memory.location if isinstance(memory, RegionMemory) else lasting_name(memory)
+
+    def close(self) -> None:
+        """Close the memory, if there is one."""
+        if isinstance(self._memory, RegionMemory):
+            self._memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def predict(
         self,
@@ -173,7 +192,14 @@ class SmoothedClassifier:
         votes = {row: found[0].independent_votes() for row, found in tallies.items()}
         seconds = (time.perf_counter() - began) / len(rows)
         return {
-            row: predict_votes(index=indices[row], label=known[row], tally=votes[row], alpha=alpha, seconds=seconds)
+            row: predict_votes(
+                index=indices[row],
+                label=known[row],
+                tally=votes[row],
+                alpha=alpha,
+                seconds=seconds,
+                norm=NORM_OF_NOISE[self.noise],
+            )
             for row in rows
         }
 
@@ -270,10 +296,24 @@ class SmoothedClassifier:
                     for row in rows
                 ]
                 points = certify_votes(votes, portfolio, alpha=alpha, smoothing=smoothing)
-                if (memory := self.memory) is not None:
-                    # In the order of the inputs, whatever the number of workers: who comes first owns the region.
-                    points = [remembered(point, inputs[row], memory) for row, point in zip(rows, points, strict=True)]
-                yield points
+                if self.memory is None:
+                    yield points
+                else:
+                    yield from self._remembered(points, inputs, rows, done)
+
+    def _remembered(
+        self, points: Sequence[CertifiedPoint], inputs: InputArray, rows: Sequence[int], done: Set[int]
+    ) -> Iterator[list[CertifiedPoint]]:
+        """The points after their regions were claimed, in the order of the inputs, whatever the number of workers.
+
+        One by one, so that each is stored before the next one claims: what a point found in the memory is then never
+        asked again. What is done already is left alone.
+        """
+        memory = self.memory
+        assert memory is not None
+        for row, point in zip(rows, points, strict=True):
+            if point.index not in done:
+                yield [remembered(point, inputs[row], memory)]
 
     @property
     def usual_certificate(self) -> str:

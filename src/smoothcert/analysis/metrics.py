@@ -137,6 +137,8 @@ def envelope(runs: Sequence[Results], radii: ArrayLike) -> FloatArray:
     looking.
     """
     _require_runs(runs)
+    if len({run.norm for run in runs}) > 1:
+        raise RunError("the runs state radii in different norms: the best of them at a radius means nothing")
     return np.asarray(np.max([certified_accuracy(run, radii) for run in runs], axis=0), dtype=np.float64)
 
 

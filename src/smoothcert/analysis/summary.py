@@ -30,6 +30,7 @@ class RunSummary:
     """
 
     run: str
+    norm: str
     points: int | None
     expected_points: int | None
     sigma: float | None
@@ -56,6 +57,7 @@ class RunSummary:
             "failure": self.failure,
             "mean_radius": self.mean_radius,
             "expected_points": self.expected_points,
+            "norm": self.norm,
             "sigma": self.sigma,
             "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
         }
@@ -78,6 +80,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
     sigma_range = _range(results.sigma)
     return RunSummary(
         run=results.name,
+        norm=results.norm.value,
         points=len(results),
         expected_points=results.expected,
         sigma=sigma_range[0] if sigma_range is not None and sigma_range[0] == sigma_range[1] else None,
@@ -104,6 +107,7 @@ def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundCho
         lower = _by_text(radii, radii, envelope_lower_bound(runs, values, choice=bound))
     return RunSummary(
         run=ENVELOPE_NAME,
+        norm=runs[0].norm.value,
         points=len(runs[0]) if metrics.same_inputs(runs) else None,
         expected_points=None,
         sigma=None,

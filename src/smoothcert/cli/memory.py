@@ -48,9 +48,9 @@ def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
     Nothing is believed that was computed when a claim was made; distances are measured again.
     """
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.memory import list_memories, open_existing
+    from smoothcert.memory import list_digests, open_existing
 
-    digests = [key] if key else [summary.digest for summary in list_memories(place)]
+    digests = [key] if key else list_digests(place)
     found: dict[str, Audit] = {}
     for digest in digests:
         with open_existing(place, digest) as memory, inputs_progress("audit") as progress:

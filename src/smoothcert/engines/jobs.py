@@ -122,7 +122,7 @@ class Job:
                 "trained with"
             )
         least, most = _parse_range(self.sigma_range)
-        search = parse_search(self.search or Ascent.name)
+        search = parse_search(Ascent.name if self.search is None else self.search)
         return OptimisedSigma(self.sigma, search=search, least=least, most=most, noise=Noise(self.noise))
 
     @property
@@ -212,8 +212,14 @@ def prepare(
         input_shape=parse_shape(job.input_shape),
         progress=fetching,
     )
+    with _smoothed(job, dataset) as smoothed:
+        yield from _prepared(job, out, smoothed, dataset, exists=exists, notice=notice)
+
+
+def _prepared(
+    job: Job, out: Path, smoothed: SmoothedClassifier, dataset: Dataset, *, exists: bool, notice: Notice
+) -> Iterator[PreparedRun]:
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
-    smoothed = _smoothed(job, dataset)
     _check_first_input(smoothed, dataset, job)
     if job.task == "certify":
         size = int(np.prod(dataset.input_shape))
@@ -323,6 +329,7 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
         first = smoothed.check_inputs(dataset.inputs([0]))
     except InputError as error:
         raise DataError(f"{job.data} does not fit {job.model}: {error}") from error
+    _ = smoothed.rule  # a search that cannot work with this model says so here, and it is not the data's fault
     try:
         smoothed.sigmas(first, [0])
     except InputError as error:

@@ -1,7 +1,7 @@
 """Regions already promised: a database of balls (centre, radius, class), those of different classes always disjoint."""
 
 from smoothcert.memory.audit import Audit
-from smoothcert.memory.contents import MemorySummary, Radii, list_memories
+from smoothcert.memory.contents import MemorySummary, Radii, list_digests, list_memories
 from smoothcert.memory.exports import export_claims
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import Claim
@@ -18,6 +18,7 @@ __all__ = [
     "export_claims",
     "is_server",
     "lasting_name",
+    "list_digests",
     "list_memories",
     "open_existing",
     "open_memory",

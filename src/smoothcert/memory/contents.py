@@ -41,6 +41,15 @@ class MemorySummary:
     last_claimed: datetime | None
 
 
+def list_digests(location: str | Path) -> tuple[str, ...]:
+    """The digests of all memories of an existing database, in the order in which they were made; no claim is read."""
+    log = existing_log(location)
+    try:
+        return tuple(stored.digest for stored in log.memories())
+    finally:
+        log.disconnect()
+
+
 def list_memories(location: str | Path) -> tuple[MemorySummary, ...]:
     """All memories of an existing database, in the order in which they were made."""
     log = existing_log(location)

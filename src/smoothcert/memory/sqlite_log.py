@@ -57,7 +57,7 @@ class SqliteLog:
         with self._explained():
             self._connection = self._connect()
             try:
-                self._prepare(self._connection)
+                self._prepare(self._connection, create=create)
             except BaseException:
                 self.disconnect()
                 raise
@@ -161,9 +161,11 @@ class SqliteLog:
         connection.execute("PRAGMA synchronous = FULL")
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        """Make the tables in an empty file; refuse a file that is something else."""
+    def _prepare(self, connection: sqlite3.Connection, *, create: bool) -> None:
+        """Make the tables in an empty file, if that is wanted; refuse a file that is something else."""
         if not self._is_ours(connection):
+            if not create:
+                raise RegionMemoryError(f"{self._path} is empty: it holds no memory of promised regions")
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.execute("BEGIN IMMEDIATE")
             try:

@@ -149,7 +149,14 @@ class Results:
     @property
     def notes(self) -> list[str]:
         """All sentences that belong under a table of these results."""
-        return [note for note in (self.unfinished, self.winners, *self.remarks) if note is not None]
+        return [note for note in (self.unfinished, self.winners, self.unusual_norm, *self.remarks) if note is not None]
+
+    @property
+    def unusual_norm(self) -> str | None:
+        """A sentence about radii that are not in the norm everybody expects."""
+        return (
+            None if self.norm is Norm.L2 or not self.has_radius else f"{self.name}: radii are in the {self.norm} norm."
+        )
 
     @property
     def unfinished(self) -> str | None:

@@ -56,6 +56,7 @@ class OptimisedSigma:
     selection: int = 64
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "noise", Noise(self.noise))
         check_sigma(self.start)
         check_count("selection", self.selection)
         if not 0 <= self.seed < 2**64:
@@ -63,6 +64,10 @@ class OptimisedSigma:
         least, most = self.bounds
         check_sigma(least)
         check_sigma(most)
+        # However they were typed, the same numbers make the same rule, with the same digest.
+        object.__setattr__(self, "start", float(self.start))
+        object.__setattr__(self, "least", least)
+        object.__setattr__(self, "most", most)
         if not least <= self.start <= most:
             raise InputError(
                 f"the search for sigma begins at {self.start:g}, outside its range {least:g} … {most:g}; "

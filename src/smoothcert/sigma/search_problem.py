@@ -91,8 +91,10 @@ class Search(Protocol):
 
 def written(search: Search) -> str:
     """The name of a search with all its settings, as `parse_search` reads it; what is None is left out."""
-    values = ((each.name, getattr(search, each.name)) for each in fields(search))
-    return f"{search.name}:" + ",".join(f"{name}={value!r}" for name, value in values if value is not None)
+    given = {each: value for each in fields(search) if (value := getattr(search, each.name)) is not None}
+    # A level typed as a whole number is the same level, and makes the same digest.
+    values = {each.name: value if each.type == "int" else float(value) for each, value in given.items()}
+    return f"{search.name}:" + ",".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
