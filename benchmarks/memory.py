@@ -53,15 +53,18 @@ def fill(path: Path, key: MemoryKey, count: int, inputs: Callable[[int, np.rando
     """Store claims as they are, a thousand at a time: what is measured is a full memory, not the filling of it."""
     generator = np.random.default_rng(0)
     log = SqliteLog(path, create=True)
-    number = log.register(key.digest, key.to_text())
+    stored = log.register(key.digest, key.to_text())
+    entry = stored.identity
     for start in range(0, count, BATCH):
         centres = inputs(min(BATCH, count - start), generator)
-        with log.writing(number):
+        with log.writing(stored.number):
             for place, centre in enumerate(centres):
                 label, radius = int(generator.integers(CLASSES)), float(generator.uniform(0.5, 2.0))
                 now = datetime.now(UTC)
                 claim = Claim(start + place + 1, centre, label, radius, label, radius, Settlement.WHOLE, now)
-                log.append(number, encode(claim))
+                row = encode(claim, previous=entry)
+                log.append(stored.number, row)
+                entry = row.entry
     log.disconnect()
 
 

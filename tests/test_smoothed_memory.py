@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import pytest
 from scipy import special
 
 from memory_models import in_unit_ball, right_half
-from smoothcert.errors import InputError
+from smoothcert.certificates import get_certificate
+from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory import RegionMemory, list_memories, open_memory
 from smoothcert.records import CertifiedPoint, Noise, Norm, Outcome, Quantity, Settlement
 from smoothcert.sigma import GridSearch, OptimisedSigma, SignSearch
@@ -121,7 +122,7 @@ class TestUnitBall:
             assert settled == [Settlement.WHOLE, Settlement.OVERRULED if name == "far" else Settlement.CUT]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Granted:
     x: np.ndarray
     label: int
@@ -139,13 +140,13 @@ def within(x: np.ndarray, y: np.ndarray, radius: Fraction, norm: Norm) -> bool:
     return squared_or_l1(x, y, norm) <= (radius if norm is Norm.L1 else radius**2)
 
 
-@dataclass
+@dataclasses.dataclass
 class Judge:
     """Everything that was granted so far; every later answer is held against it in exact arithmetic."""
 
     norm: Norm
-    granted: list[Granted] = field(default_factory=list)
-    contradictions: list[str] = field(default_factory=list)
+    granted: list[Granted] = dataclasses.field(default_factory=list)
+    contradictions: list[str] = dataclasses.field(default_factory=list)
     inside: int = 0
 
     def hear(self, x: np.ndarray, point: CertifiedPoint) -> None:
@@ -307,7 +308,7 @@ class TestSettlements:
         assert (promise.label, promise.asked_label, promise.position) == (1, 1, 1)
         assert promise.settlement is Settlement.WHOLE
         assert promise.radius == promise.asked_radius == point.radius == pytest.approx(ASKED, rel=1e-9)
-        assert promise.memory == memory_of(smoothed).key.digest
+        assert promise.memory == memory_of(smoothed).identity
         assert (point.outcome, point.prediction, point.reason) == (Outcome.CERTIFIED, 1, "")
         assert point.guarantee is not None
         assert point.guarantee.alpha == 0.001
@@ -354,7 +355,7 @@ class TestSettlements:
         assert point.guarantee is not None
         assert point.guarantee.alpha is None
         sentence = str(point.guarantee)
-        assert "promised to another input" in sentence
+        assert "promised by an earlier claim" in sentence
         assert "probability" not in sentence
         assert "class 0" in sentence
 
@@ -370,7 +371,7 @@ class TestSettlements:
         assert point.bounds is not None
         assert point.guarantee is not None
         assert point.guarantee.alpha is None
-        assert "promised to another input" in str(point.guarantee)
+        assert "promised by an earlier claim" in str(point.guarantee)
         assert len(memory_of(smoothed)) == 1  # an abstention claims nothing
 
     def test_an_abstention_outside_all_regions_stays_one_and_claims_nothing(self, smoothed: SmoothedClassifier) -> None:
@@ -384,7 +385,7 @@ class TestSettlements:
         """Exactly on the border of a closed region of another class."""
         memory_of(smoothed).claim(x + np.float32([[0, 0.5]]), 0, 0.5)
         point = self.certified(smoothed, x)
-        assert (point.outcome, point.prediction, point.radius) == (Outcome.ABSTAINED, None, 0.0)
+        assert (point.outcome, point.prediction, point.radius) == (Outcome.PREDICTED, 0, 0.0)
         assert "no room" in point.reason
         assert point.promise is not None
         assert (point.promise.label, point.promise.radius) == (0, 0.0)
@@ -392,7 +393,7 @@ class TestSettlements:
         (answer,) = smoothed.predict(x, n=100)
         assert answer.prediction == 0  # the border belongs to the region
 
-    def test_no_answer_at_all_inside_a_region(self, tmp_path: Path) -> None:
+    def test_a_failure_stays_one_inside_a_region(self, tmp_path: Path) -> None:
         def broken(batch: np.ndarray) -> np.ndarray:
             return np.full((len(batch), 2), np.nan)
 
@@ -401,9 +402,9 @@ class TestSettlements:
         assert len(memory_of(smoothed)) == 0
         memory_of(smoothed).claim(X, 1, 0.5)
         point = self.certified(smoothed)
-        assert (point.outcome, point.prediction, point.radius, point.bounds) == (Outcome.CERTIFIED, 1, 0.5, None)
-        assert point.guarantee is not None
-        assert point.guarantee.alpha is None
+        assert (point.outcome, point.prediction, point.radius) == (Outcome.FAILED, None, 0.0)
+        assert "no finite answer" in point.reason
+        assert smoothed.predict(X, n=100)[0].prediction == 1  # which is looked up, not computed
 
     def test_the_same_again_is_the_same_promise(self, smoothed: SmoothedClassifier) -> None:
         one = self.certified(smoothed, indices=[7])
@@ -648,3 +649,23 @@ class TestRefusals:
 
         assert "geheim" not in repr(plane(memory=address))
         assert "geheim" not in lasting_name(address)
+
+
+def test_a_theorem_in_another_norm_is_refused(tmp_path: Path) -> None:
+    """Regions are balls in the norm of the noise; a radius in another one would promise points outside of them."""
+    euclidean = dataclasses.replace(get_certificate("uniform-l1"), name="mine", norm=Norm.L2)  # type: ignore[type-var]
+    smoothed = plane(right_half, sigma=0.5, noise=Noise.UNIFORM, memory=tmp_path / "memory.sqlite")
+    with pytest.raises(InputError, match="l2 norm, and with uniform noise a memory keeps regions in the l1 norm"):
+        smoothed.certify(X, n=N, certificate=euclidean)
+
+
+def test_a_memory_of_the_callers_own_stays_open(tmp_path: Path) -> None:
+    with plane(right_half, sigma=SIGMA, memory=tmp_path / "memory.sqlite") as first:
+        first.certify(X, n=N)
+        key = first.memory_key
+    with pytest.raises(RegionMemoryError, match="was closed"):
+        len(memory_of(first))
+    with open_memory(tmp_path / "memory.sqlite", key) as mine:
+        with plane(right_half, sigma=SIGMA, memory=mine) as smoothed:
+            smoothed.predict(X, n=100)
+        assert len(mine) == 1

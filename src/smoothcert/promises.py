@@ -16,7 +16,7 @@ NORM_OF_NOISE = {Noise.GAUSSIAN: Norm.L2, Noise.UNIFORM: Norm.L1}
 """The distance in which regions are promised: that of every theorem about this noise."""
 
 
-def memory_key(
+def key_for(
     classifier: BaseClassifier,
     rule: SigmaRule,
     *,
@@ -42,11 +42,11 @@ def remembered(point: CertifiedPoint, x: InputArray, memory: RegionMemory) -> Ce
     """The point after its region was claimed: with the class and the radius the memory granted.
 
     An input whose votes settle on nothing claims nothing. If it lies in a promised region, the answer is the class of
-    that region all the same, within what remains of it around the input.
+    that region all the same, within what remains of it around the input. A failure stays a failure.
     """
     if point.outcome is Outcome.CERTIFIED and point.prediction is not None:
         return _granted(point, memory.claim(x, point.prediction, point.radius))
-    promise = memory.lookup(x)
+    promise = memory.lookup(x) if point.outcome is Outcome.ABSTAINED else None
     return point if promise is None else _granted(point, promise)
 
 
@@ -62,10 +62,10 @@ def _granted(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
     else:
         granted = dataclasses.replace(
             point.verdict,
-            prediction=None,
+            prediction=promise.label,
             radius=0.0,
-            outcome=Outcome.ABSTAINED,
-            reason="the regions promised before leave no room around this input",
+            outcome=Outcome.PREDICTED,
+            reason="the regions promised before leave no room around this input: only its own answer is kept",
         )
     return dataclasses.replace(point, verdict=granted, promise=promise)
 

@@ -225,7 +225,7 @@ class Guarantee:
     """The promise a certified point makes, in numbers and as a sentence.
 
     alpha: the probability that sampling was misled; None where the votes do not stand for the answer, because it is
-    that of a region promised to another input. promise: where a memory keeps it.
+    that of a region promised before. promise: where a memory keeps it.
     """
 
     label: int
@@ -249,10 +249,10 @@ class Guarantee:
             f"{self.norm} distance."
         )
         if self.alpha is None:
-            return f"{kept} It was promised to another input, and this one lies in its region."
+            return f"{kept} It was promised by an earlier claim, in whose region this input lies."
         return (
-            f"{kept} Except with probability at most {self.alpha!r} over the sampling, the classifier smoothed with "
-            "the sigma of this input would answer so too."
+            f"{kept} Except with probability at most {self.alpha!r} over the sampling of this one claim, the "
+            "classifier smoothed with the sigma of this input would answer so too."
         )
 
 
@@ -262,7 +262,7 @@ class Settlement(enum.Enum):
     WHOLE = "the claimed region meets no region of another class and is promised whole"
     CUT = "the claimed region was cut, so that it touches no region of another class"
     OVERRULED = "the input lies in a region of another class: that class is the answer, in a region cut to stay inside"
-    INHERITED = "the votes settled on no class, but the input lies in a promised region, whose class is the answer"
+    INHERITED = "nothing was claimed: the input lies in a promised region, whose class is the answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,8 @@ class Promise:
 
     position: of the claim in the memory's log, from 1; for an INHERITED answer, which claims nothing, that of the
     region the input lies in. asked_label, asked_radius: what was claimed; None and 0 where nothing was.
-    memory: the digest of the key under which the memory keeps its regions.
+    memory: the identity of the memory, drawn at random when it was made. entry: the SHA-256 of the log up to this
+    position: a memory keeps the promise exactly if it has this entry there.
     """
 
     label: int
@@ -281,6 +282,7 @@ class Promise:
     asked_label: int | None
     asked_radius: float
     memory: str
+    entry: str
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.radius) and self.radius >= 0):

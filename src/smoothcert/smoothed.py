@@ -21,12 +21,12 @@ from smoothcert.certification import (
     smoothing_of,
 )
 from smoothcert.errors import InputError
-from smoothcert.memory import RegionMemory, lasting_name, open_memory
+from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
 from smoothcert.noise import check_sigma
-from smoothcert.promises import NORM_OF_NOISE, memory_key, promised, remembered
+from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
     AnyTally,
     CertifiedPoint,
@@ -89,6 +89,7 @@ class SmoothedClassifier:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
         self._rule: SigmaRule | None = None
         self._memory = memory
+        self._opened_memory = False
         self._levels: set[float] = set()
         self._model = model
         self._num_classes = num_classes
@@ -115,8 +116,8 @@ class SmoothedClassifier:
         return memory.location if isinstance(memory, RegionMemory) else lasting_name(memory)
 
     def close(self) -> None:
-        """Close the memory, if there is one."""
-        if isinstance(self._memory, RegionMemory):
+        """Close the memory, if it was opened here."""
+        if isinstance(self._memory, RegionMemory) and self._opened_memory:
             self._memory.close()
 
     def __enter__(self) -> Self:
@@ -137,7 +138,7 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[CertifiedPoint]:
-        """PREDICT: the class of every input, or an abstention; wrong with probability at most alpha each.
+        """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
         x: (m, *input_shape). indices number the noise streams; by default every input ever given gets a new one.
         """
@@ -273,6 +274,7 @@ class SmoothedClassifier:
         check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
         size = int(np.prod(inputs.shape[1:]))
         smoothing = self.smoothing(portfolio, size=size)
+        _ = self.memory  # a place that cannot be used says so before anything is sampled
         most = self.inputs_at_once(portfolio, n=n, size=size)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
@@ -334,12 +336,22 @@ class SmoothedClassifier:
             remembered=self._memory is not None,
         )
         portfolio.check_suits(found)
-        if found.remembered and len(portfolio.certificates) > 1:
+        if found.remembered:
+            self._check_one_region(portfolio)
+        return found
+
+    def _check_one_region(self, portfolio: Portfolio) -> None:
+        norm = NORM_OF_NOISE[self.noise]
+        if len(portfolio.certificates) > 1:
             raise InputError(
                 f"a memory promises one region for an input, and {portfolio} would give several radii: name one "
                 "certificate"
             )
-        return found
+        if portfolio.certificates[0].norm is not norm:
+            raise InputError(
+                f"{portfolio} gives radii in the {portfolio.certificates[0].norm} norm, and with {self.noise} noise a "
+                f"memory keeps regions in the {norm} norm"
+            )
 
     @property
     def rule(self) -> SigmaRule:
@@ -351,15 +363,21 @@ class SmoothedClassifier:
         return self._rule
 
     @property
+    def memory_key(self) -> MemoryKey:
+        """What a memory keeps the regions of this classifier under, once the shape of an input is known."""
+        return key_for(
+            self.classifier, self.rule, noise=self.noise, input_shape=self._shape, input_range=self.input_range
+        )
+
+    @property
     def memory(self) -> RegionMemory | None:
         """The regions promised so far, once the shape of an input is known; None without a memory."""
         if self._memory is None:
             return None
-        key = memory_key(
-            self.classifier, self.rule, noise=self.noise, input_shape=self._shape, input_range=self.input_range
-        )
+        key = self.memory_key
         if not isinstance(self._memory, RegionMemory):
             self._memory = open_memory(self._memory, key)
+            self._opened_memory = True
         elif self._memory.key != key:
             raise InputError(
                 f"the memory {self._memory.location} keeps the regions of another classifier: its model, sigma, noise "

@@ -438,3 +438,34 @@ class TestHelp:
 
     def test_the_main_page_names_it(self) -> None:
         assert "memory" in smoothcert("--help").stdout
+
+
+class TestPredictNeedsPromises:
+    """A mistyped place or another setting must not quietly begin an empty memory."""
+
+    def ask(self, folder: Path, memory: Path, out: Path, *settings: object) -> None:
+        invoke(
+            app, "predict", *model(folder / "points.npz"), *OPTIMISED, *(settings or SEARCH), "--n", 200, "--memory",
+            memory, "--out", out,
+        )  # fmt: skip
+
+    def test_a_place_where_there_is_none(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(RegionMemoryError, match="does not exist"):
+            self.ask(folder, tmp_path / "typo.sqlite", tmp_path / "out")
+        assert not (tmp_path / "typo.sqlite").exists()
+        assert not (tmp_path / "out").exists()
+
+    def test_other_settings(self, folder: Path, memory: Path, tmp_path: Path) -> None:
+        with pytest.raises(RegionMemoryError, match="holds no regions of this classifier, whose key is"):
+            self.ask(folder, memory, tmp_path / "out", "--sigma-range", "0.05,5", *SEARCH[2:])
+        with open_existing(memory) as opened:  # still the only one
+            assert len(opened) > 0
+
+
+def test_the_cost_of_the_search_is_that_of_the_inputs(folder: Path, tmp_path: Path) -> None:
+    result = smoothcert(
+        "certify", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, *SMALL, "--max", 6, "--memory",
+        tmp_path / "memory.sqlite", "--out", tmp_path / "run",
+    )  # fmt: skip
+    # 64 draws for the class, 7 levels with 16 draws, and 16 for each of the two that are compared at the end.
+    assert f"took {6 * (64 + 7 * 16 + 2 * 16)} evaluations" in result.stderr

@@ -56,7 +56,7 @@ def results(out: Path) -> list[tuple[object, ...]]:
     return [
         *rows(database, "SELECT idx, label, sigma FROM points ORDER BY idx"),
         *rows(database, "SELECT * FROM verdicts ORDER BY idx, place"),
-        *rows(database, "SELECT * FROM promises ORDER BY idx"),
+        *rows(database, "SELECT idx, label, radius, position, settlement FROM promises ORDER BY idx"),
         *rows(database, "SELECT * FROM tallies ORDER BY idx, stage, start"),
     ]
 

@@ -39,6 +39,7 @@ def promise(settlement: Settlement, *, position: int, label: int = 3, radius: fl
         asked_label=asked,
         asked_radius=0.0 if asked is None else 0.75,
         memory=DIGEST,
+        entry="e" * 64,
     )
 
 

@@ -45,9 +45,9 @@ def certify(
 
     The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
 
-    The default certificate is gaussian, uniform-l1 with uniform noise, or envelope with --sigma-rule. Several
-    --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares alpha among
-    them, so that the largest radius of each input may be taken.
+    The default certificate is gaussian, uniform-l1 with uniform noise, or envelope with --sigma-rule and no memory.
+    Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
+    alpha among them, so that the largest radius of each input may be taken.
 
     With --memory every sigma is allowed: each radius is a region claimed from the memory, in the order of the inputs,
     and holds for as long as the memory lives.

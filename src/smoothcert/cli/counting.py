@@ -12,13 +12,13 @@ _SECONDS_BETWEEN_LINES = 20.0
 
 
 @contextlib.contextmanager
-def inputs_progress(description: str) -> Iterator[Callable[[int, int], None]]:
-    """A callback that takes (inputs done, inputs in all); nothing is shown until it is called."""
+def inputs_progress(description: str, *, unit: str = "inputs") -> Iterator[Callable[[int, int], None]]:
+    """A callback that takes (done, in all), counted in `unit`; nothing is shown until it is called."""
     from smoothcert.cli.progress import timed_bars
 
     bars = timed_bars()
     if bars is None:
-        yield plain_lines(description)
+        yield plain_lines(description, unit=unit)
         return
     task = bars.add_task(description, total=None)
 
@@ -33,7 +33,7 @@ def inputs_progress(description: str) -> Iterator[Callable[[int, int], None]]:
             bars.stop()
 
 
-def plain_lines(description: str) -> Callable[[int, int], None]:
+def plain_lines(description: str, *, unit: str = "inputs") -> Callable[[int, int], None]:
     """A callback that takes (inputs done, inputs in all) and prints a line now and then."""
     began = last = time.perf_counter()
 
@@ -43,6 +43,6 @@ def plain_lines(description: str) -> Callable[[int, int], None]:
         if now - last >= _SECONDS_BETWEEN_LINES:
             last = now
             left = (total - done) * (now - began) / max(done, 1)
-            typer.echo(f"{description}: {done} of {total} inputs, {left:.0f} s left", err=True)
+            typer.echo(f"{description}: {done} of {total} {unit}, {left:.0f} s left", err=True)
 
     return show

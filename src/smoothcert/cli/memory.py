@@ -53,7 +53,7 @@ def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
     digests = [key] if key else list_digests(place)
     found: dict[str, Audit] = {}
     for digest in digests:
-        with open_existing(place, digest) as memory, inputs_progress("audit") as progress:
+        with open_existing(place, digest) as memory, inputs_progress("audit", unit="blocks of pairs") as progress:
             found[memory.key.digest] = memory.audit(progress=progress)
     if as_json:
         typer.echo(json.dumps([_audit_as_object(digest, one) for digest, one in found.items()]))

@@ -21,7 +21,10 @@ Data = Annotated[
 ]
 Sigma = Annotated[
     float | None,
-    typer.Option("--sigma", help="Noise level, in the units of the input. A new run needs this or --sigma-rule."),
+    typer.Option(
+        "--sigma",
+        help="Noise level, in the units of the input. A new run needs this or --sigma-rule; 'optimised' needs both.",
+    ),
 ]
 SigmaRule = Annotated[
     str | None,
@@ -63,8 +66,8 @@ Certificates = Annotated[
         show_default=False,
         help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class]; with "
         "--sigma-rule envelope[-two-class], lipschitz[-two-class]; for mean scores instead of votes "
-        "{gaussian,envelope}-soft[-two-class]; with uniform noise uniform-l1[-two-class]; or a baseline: lecuyer, li, "
-        "renyi [-two-class]. May be given several times.",
+        "{gaussian,envelope}-soft[-two-class]; with uniform noise uniform-l1[-soft][-two-class]; or a baseline: "
+        "lecuyer, li, renyi [-two-class]. May be given several times.",
     ),
 ]
 BestOf = Annotated[

@@ -38,9 +38,9 @@ def predict(
     workers: o.Workers = None,
     as_json: o.Json = False,
 ) -> None:
-    """Predict the classes of a dataset, or abstain; each answer is wrong with probability at most alpha.
+    """Predict the classes of a dataset, or abstain; each voted answer is wrong with probability at most alpha.
 
-    With --memory an input inside a promised region is answered with the class of that region.
+    With --memory an input inside a promised region is answered with the class of that region, without a vote.
     """
     from smoothcert.cli.running import run_verb
 

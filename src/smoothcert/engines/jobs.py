@@ -22,8 +22,8 @@ from smoothcert.data import (
     parse_shape,
 )
 from smoothcert.engines.local import Study
-from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
-from smoothcert.memory import RegionMemory, is_server, lasting_name
+from smoothcert.errors import CorruptRunError, DataError, InputError, RegionMemoryError, RunError
+from smoothcert.memory import MemoryKey, RegionMemory, is_server, lasting_name, list_digests
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
 from smoothcert.own_code import is_own_code
@@ -31,7 +31,7 @@ from smoothcert.records import Noise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
-from smoothcert.sigma import Ascent, OptimisedSigma, SigmaRule, load_sigma, parse_search
+from smoothcert.sigma import Ascent, OptimisedRule, OptimisedSigma, SigmaRule, load_sigma, parse_search
 from smoothcert.smoothed import SmoothedClassifier, usual_certificate
 
 SIGMA_RULE = "sigma.safetensors"
@@ -226,6 +226,8 @@ def _prepared(
         check_can_certify(job.portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
         smoothed.smoothing(job.portfolio, size=size)
         smoothed.inputs_at_once(job.portfolio, n=job.n, size=size)
+    elif job.memory is not None:
+        _check_there_are_promises(smoothed.memory_key, job.memory)
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
@@ -246,6 +248,18 @@ def _check_memory_is_there(job: Job, out: Path) -> None:
     if job.memory is not None and not is_server(job.memory) and not Path(job.memory).exists():
         raise RunError(
             f"the memory {job.memory} does not exist, but {out} has promised regions in it; give its place by --memory"
+        )
+
+
+def _check_there_are_promises(key: MemoryKey, place: str) -> None:
+    """Answers are looked up in a memory that is there: a mistyped place, or other settings, must not begin another."""
+    held = list_digests(place)
+    if key.digest not in held:
+        others = ", ".join(digest[:12] for digest in held) or "none"
+        raise RegionMemoryError(
+            f"{lasting_name(place)} holds no regions of this classifier, whose key is {key.digest[:12]} (there are: "
+            f"{others}). The key covers model, back end, sigma rule with all its settings, noise and inputs: give what "
+            "the regions were certified with, or certify something first"
         )
 
 
@@ -329,9 +343,11 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
         first = smoothed.check_inputs(dataset.inputs([0]))
     except InputError as error:
         raise DataError(f"{job.data} does not fit {job.model}: {error}") from error
-    _ = smoothed.rule  # a search that cannot work with this model says so here, and it is not the data's fault
+    rule = smoothed.rule  # a search that cannot work with this model says so here, and it is not the data's fault
     try:
-        smoothed.sigmas(first, [0])
+        # What a search finds lies within its bounds, and finding it takes long.
+        if not isinstance(rule, OptimisedRule):
+            smoothed.sigmas(first, [0])
     except InputError as error:
         raise DataError(f"{job.data} does not fit {job.sigma_rule or job.sigma}: {error}") from error
     largest = int(dataset.labels.max())
@@ -369,6 +385,7 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
     if job.task == "certify":
         parameters |= {"n0": job.n0, "certificate": job.certificate}
     if (memory := study.smoothed.memory) is not None:
+        # Not its identity: whether it is the same memory is told by the promises it keeps.
         parameters |= {"memory": memory.key.digest}
     return RunManifest(
         task=job.task,

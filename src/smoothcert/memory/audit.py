@@ -18,7 +18,7 @@ from smoothcert.errors import RegionMemoryError
 from smoothcert.memory.decision import Neighbour, deepest
 from smoothcert.memory.distances import ExactDistance, measure, relative_error
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, Row, centre_of, decode
+from smoothcert.memory.log import Centre, Claim, Row, centre_of, decode, entry_after
 from smoothcert.memory.nearest import with_smallest_gap
 from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
 from smoothcert.records import FloatArray, IntArray, Norm, Settlement
@@ -54,6 +54,9 @@ class Audit:
 
 class Reading(Protocol):
     """The part of one memory's log that an audit needs."""
+
+    @property
+    def identity(self) -> str: ...
 
     def count(self) -> int: ...
 
@@ -141,13 +144,14 @@ def _centre_or_none(row: Row, key: MemoryKey) -> Centre | None:
 def _batches(reading: Reading, key: MemoryKey, count: int, findings: _Findings) -> Iterator[list[Claim]]:
     """The well-formed claims up to this position, some hundreds at a time; what is wrong with the others is noted."""
     at_most = max(16, min(4096, _CELLS_READ_AT_ONCE // key.dimension))
-    last = 0
+    last, entry = 0, reading.identity
     while last < count:
         rows = [row for row in reading.read(after=last, at_most=at_most) if row.position <= count]
         if not rows:
             break
         _check_positions(rows, last, findings)
-        last = rows[-1].position
+        _check_entries(rows, entry, findings)
+        last, entry = rows[-1].position, rows[-1].entry
         claims = [claim for row in rows if (claim := _well_formed(row, key, findings)) is not None]
         if claims:
             yield claims
@@ -158,6 +162,14 @@ def _check_positions(rows: Sequence[Row], last: int, findings: _Findings) -> Non
         if row.position != last + 1:
             findings.add(f"after claim {last} comes claim {row.position}: what was between them is missing")
         last = row.position
+
+
+def _check_entries(rows: Sequence[Row], entry: str, findings: _Findings) -> None:
+    """Each entry must follow from its claim and from the entry before it."""
+    for row in rows:
+        if row.entry != entry_after(entry, row):
+            findings.add(f"claim {row.position} is not what was written, or does not follow the claim before it")
+        entry = row.entry
 
 
 def _well_formed(row: Row, key: MemoryKey, findings: _Findings) -> Claim | None:

@@ -48,7 +48,7 @@ def deepest(point: Centre, neighbours: Iterable[Neighbour], *, norm: Norm) -> In
     neighbours: at least the balls with the smallest gap.
     """
     found: Inside | None = None
-    for ball in sorted(neighbours, key=lambda ball: ball.position):
+    for ball in _distinct(neighbours):
         remaining = ExactDistance.between(point, ball.centre, norm=norm).largest_inside(ball.radius)
         if remaining >= 0 and (found is None or remaining > found.remaining):
             found = Inside(ball.position, ball.label, remaining)
@@ -61,9 +61,17 @@ def room(point: Centre, others: Sequence[Neighbour], *, norm: Norm) -> float:
     inf without balls, -inf if the point lies in one.
     """
     return min(
-        (ExactDistance.between(point, ball.centre, norm=norm).largest_apart(ball.radius) for ball in others),
+        (ExactDistance.between(point, ball.centre, norm=norm).largest_apart(ball.radius) for ball in _distinct(others)),
         default=math.inf,
     )
+
+
+def _distinct(balls: Iterable[Neighbour]) -> list[Neighbour]:
+    """The earliest of equal balls only, in the order of positions: exact arithmetic takes long."""
+    earliest: dict[tuple[float, bytes], Neighbour] = {}
+    for ball in sorted(balls, key=lambda ball: ball.position):
+        earliest.setdefault((ball.radius, ball.centre.tobytes()), ball)
+    return list(earliest.values())
 
 
 def overrule(inside: Inside, *, radius: float) -> Settled:

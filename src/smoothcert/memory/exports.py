@@ -63,6 +63,7 @@ def _columns(claims: list[Claim]) -> dict[str, list[int] | list[float] | list[st
         "asked_radius": [claim.asked_radius for claim in claims],
         "settlement": [claim.settlement.name.lower() for claim in claims],
         "claimed_at": [claim.claimed_at.isoformat() for claim in claims],
+        "entry": [claim.entry for claim in claims],
     }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,7 +22,8 @@ Centre = NDArray[np.float32]
 class Row(NamedTuple):
     """A claim as the database has it: nothing in it has been checked.
 
-    claimed_at: ISO 8601, UTC. centre: little-endian float32; empty where it was not asked for.
+    claimed_at: ISO 8601, UTC. entry: what `entry_after` gave. centre: little-endian float32; empty where it was not
+    asked for.
     """
 
     position: int
@@ -30,15 +33,32 @@ class Row(NamedTuple):
     asked_radius: float
     settlement: str
     claimed_at: str
+    entry: str
     centre: bytes
 
 
+def entry_after(previous: str, row: Row) -> str:
+    """SHA-256, in hexadecimal, of a claim and of the entry before it; before the first is the memory's identity.
+
+    So an entry stands for the whole log up to it: two logs with the same entry hold the same claims. row.entry itself
+    is not part of it.
+    """
+    told = row._replace(entry=previous, centre=b"")
+    hasher = hashlib.sha256(json.dumps(told[:-1]).encode())
+    hasher.update(row.centre)
+    return hasher.hexdigest()
+
+
 class StoredKey(NamedTuple):
-    """A memory as the database has it. number: the database's own name for it. key: canonical JSON."""
+    """A memory as the database has it.
+
+    number: the database's own name for it. key: canonical JSON. identity: drawn at random when it was made.
+    """
 
     number: int
     digest: str
     key: str
+    identity: str
 
 
 class ClaimLog(Protocol):
@@ -56,8 +76,8 @@ class ClaimLog(Protocol):
 
     def memories(self) -> list[StoredKey]: ...
 
-    def register(self, digest: str, key: str) -> int:
-        """The number of the memory with this key, which is made if it is not there."""
+    def register(self, digest: str, key: str) -> StoredKey:
+        """The memory with this key, which is made if it is not there."""
 
     def writing(self, memory: int) -> AbstractContextManager[None]: ...
 
@@ -69,6 +89,9 @@ class ClaimLog(Protocol):
 
     def fetch(self, memory: int, positions: Sequence[int]) -> list[Row]:
         """The claims at these positions, in any order."""
+
+    def entries(self, memory: int, positions: Sequence[int]) -> dict[int, str]:
+        """The entries at those of these positions that there are; at 0 the identity of the memory."""
 
     def outline(self, memory: int) -> list[Row]:
         """All claims in order, without their centres."""
@@ -82,7 +105,8 @@ class ClaimLog(Protocol):
 class Claim:
     """One entry of a memory's log: the ball of `radius` around `centre` answers `label`.
 
-    centre: (d,) float32. asked_label, asked_radius: what was claimed. claimed_at: UTC.
+    centre: (d,) float32. asked_label, asked_radius: what was claimed. claimed_at: UTC. entry: see `entry_after`; empty
+    before the claim is stored.
     """
 
     position: int
@@ -93,10 +117,12 @@ class Claim:
     asked_radius: float
     settlement: Settlement
     claimed_at: datetime
+    entry: str = ""
 
 
-def encode(claim: Claim) -> Row:
-    return Row(
+def encode(claim: Claim, *, previous: str) -> Row:
+    """The claim as it is stored after the entry `previous`."""
+    row = Row(
         position=claim.position,
         label=claim.label,
         radius=claim.radius,
@@ -104,8 +130,10 @@ def encode(claim: Claim) -> Row:
         asked_radius=claim.asked_radius,
         settlement=claim.settlement.name,
         claimed_at=claim.claimed_at.astimezone(UTC).isoformat(),
+        entry="",
         centre=claim.centre.astype("<f4", copy=False).tobytes(),
     )
+    return row._replace(entry=entry_after(previous, row))
 
 
 def decode(row: Row, *, dimension: int) -> Claim:
@@ -120,6 +148,7 @@ def decode(row: Row, *, dimension: int) -> Claim:
             asked_radius=row.asked_radius,
             settlement=Settlement[row.settlement],
             claimed_at=datetime.fromisoformat(row.claimed_at),
+            entry=row.entry,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RegionMemoryError(f"claim {row.position} of the memory is damaged: {error!r}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from smoothcert.errors import RegionMemoryError
+from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import ClaimLog, StoredKey
 from smoothcert.memory.regions import RegionMemory
@@ -31,7 +31,7 @@ def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
     log = existing_log(location)
     try:
         stored = _the_one(log, digest.strip().lower())
-        return RegionMemory(log, key_of(stored, location=log.location), stored.number)
+        return RegionMemory(log, key_of(stored, location=log.location), stored)
     except BaseException:
         log.disconnect()
         raise
@@ -86,6 +86,12 @@ def _open_log(location: str | Path, *, create: bool) -> ClaimLog:
         from smoothcert.memory.postgres_log import PostgresLog
 
         return PostgresLog(str(location), create=create)
+    if isinstance(location, str) and ("://" in location or "password=" in location):
+        # Not repeated here: it may hold a password.
+        raise InputError(
+            "this is no place for a memory: give the path of a file, or an address that begins with "
+            f"{' or '.join(_POSTGRES)}"
+        )
     from smoothcert.memory.sqlite_log import SqliteLog
 
     return SqliteLog(Path(location), create=create)

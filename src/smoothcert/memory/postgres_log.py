@@ -7,6 +7,7 @@ Writers of one memory exclude each other by a lock on its row. Statements see wh
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -29,7 +30,8 @@ CREATE TABLE smoothcert_memory_version (version integer NOT NULL);
 CREATE TABLE smoothcert_memories (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     digest text NOT NULL UNIQUE,
-    key text NOT NULL
+    key text NOT NULL,
+    identity text NOT NULL
 );
 CREATE TABLE smoothcert_claims (
     memory bigint NOT NULL REFERENCES smoothcert_memories (number),
@@ -40,12 +42,13 @@ CREATE TABLE smoothcert_claims (
     asked_radius double precision NOT NULL,
     settlement text NOT NULL,
     claimed_at text NOT NULL,
+    entry text NOT NULL,
     centre bytea NOT NULL,
     PRIMARY KEY (memory, position)
 );
 ALTER TABLE smoothcert_claims ALTER COLUMN centre SET STORAGE EXTERNAL;
 """
-_COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, "
+_COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, entry, "
 
 
 class PostgresLog:
@@ -56,6 +59,7 @@ class PostgresLog:
         self._address = address
         self._location = readable(address)
         self._connection: psycopg.Connection[Any] | None = None
+        self._writing = False
         try:
             self._prepare(create=create)
         except BaseException:
@@ -67,20 +71,21 @@ class PostgresLog:
         return self._location
 
     def memories(self) -> list[StoredKey]:
-        query = "SELECT number, digest, key FROM smoothcert_memories ORDER BY number"
+        query = "SELECT number, digest, key, identity FROM smoothcert_memories ORDER BY number"
         return [StoredKey(*row) for row in self._all(query)]
 
-    def register(self, digest: str, key: str) -> int:
-        find = "SELECT number FROM smoothcert_memories WHERE digest = %s"
+    def register(self, digest: str, key: str) -> StoredKey:
+        find = "SELECT number, digest, key, identity FROM smoothcert_memories WHERE digest = %s"
         found = self._all(find, (digest,))
         if not found:
             with self._explained():
                 self._open().execute(
-                    "INSERT INTO smoothcert_memories (digest, key) VALUES (%s, %s) ON CONFLICT DO NOTHING",
-                    (digest, key),
+                    "INSERT INTO smoothcert_memories (digest, key, identity) VALUES (%s, %s, %s) "
+                    "ON CONFLICT DO NOTHING",
+                    (digest, key, uuid.uuid4().hex),
                 )
             found = self._all(find, (digest,))
-        return int(found[0][0])
+        return StoredKey(*found[0])
 
     @contextlib.contextmanager
     def writing(self, memory: int) -> Iterator[None]:
@@ -91,13 +96,17 @@ class PostgresLog:
                 # In one message, because every message is waited for.
                 lock = f"SELECT 1 FROM smoothcert_memories WHERE number = {int(memory)} FOR UPDATE"
                 connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {lock}")
+            self._writing = True
             yield
             with self._explained():
                 connection.execute("COMMIT")
         except BaseException:
             # What became of a commit that failed is not known. A new connection reads it from the log.
+            self._writing = False
             self._roll_back()
             raise
+        finally:
+            self._writing = False
 
     def count(self, memory: int) -> int:
         rows = self._all("SELECT max(position) FROM smoothcert_claims WHERE memory = %s", (memory,))
@@ -116,6 +125,13 @@ class PostgresLog:
         query = f"SELECT {_COLUMNS} centre FROM smoothcert_claims WHERE memory = %s AND position = ANY(%s)"
         return [Row(*row) for row in self._all(query, (memory, list(positions)))]
 
+    def entries(self, memory: int, positions: Sequence[int]) -> dict[int, str]:
+        query = (
+            "SELECT position, entry FROM smoothcert_claims WHERE memory = %s AND position = ANY(%s) "
+            "UNION ALL SELECT 0, identity FROM smoothcert_memories WHERE number = %s AND 0 = ANY(%s)"
+        )
+        return dict(self._all(query, (memory, list(positions), memory, list(positions))))
+
     def outline(self, memory: int) -> list[Row]:
         query = f"SELECT {_COLUMNS} ''::bytea FROM smoothcert_claims WHERE memory = %s ORDER BY position"
         return [Row(*row) for row in self._all(query, (memory,))]
@@ -123,7 +139,7 @@ class PostgresLog:
     def append(self, memory: int, row: Row) -> None:
         with self._explained():
             self._open().execute(
-                f"INSERT INTO smoothcert_claims (memory, {_COLUMNS} centre) VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s)",
+                f"INSERT INTO smoothcert_claims (memory, {_COLUMNS} centre) VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s,%s)",
                 (memory, *row),
             )
 
@@ -148,6 +164,8 @@ class PostgresLog:
         driver = _driver()
         if self._connection is not None and self._connection.closed:
             self._connection = None
+        if self._connection is None and self._writing:
+            raise RegionMemoryError(f"the connection to {self._location} was lost in the middle of a claim")
         if self._connection is None:
             # Statements are not prepared: a pooler between us and the server may hand them to different sessions.
             self._connection = driver.connect(
@@ -156,6 +174,8 @@ class PostgresLog:
                 connect_timeout=_SECONDS_TO_CONNECT,
                 prepare_threshold=None,
                 application_name="smoothcert memory",
+                # Of several servers the one that is written to: a copy may not have heard of the last claims yet.
+                target_session_attrs="read-write",
             )
         return self._connection
 

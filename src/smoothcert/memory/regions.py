@@ -25,7 +25,7 @@ from smoothcert.memory.audit import Audit, audit_claims
 from smoothcert.memory.centres import CentreShelf
 from smoothcert.memory.decision import Neighbour, Settled, deepest, grant, overrule, room
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, balls_of, decode, encode
+from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, StoredKey, balls_of, decode, encode
 from smoothcert.memory.nearest import with_smallest_gap
 from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
 from smoothcert.records import FloatArray, Promise, Settlement
@@ -47,15 +47,17 @@ class RegionMemory:
     it on both sides: connections are closed before the fork and opened again when they are needed.
     """
 
-    def __init__(self, log: ClaimLog, key: MemoryKey, number: int) -> None:
+    def __init__(self, log: ClaimLog, key: MemoryKey, stored: StoredKey) -> None:
         self.key = key
         self.location = log.location
-        self._digest = key.digest
+        self.identity = stored.identity
         self._log = log
-        self._number = number
+        self._number = stored.number
         self._lock = threading.RLock()
         self._closed = False
-        self._shelf = CentreShelf(log, number, dimension=key.dimension)
+        self._shelf = CentreShelf(log, stored.number, dimension=key.dimension)
+        # The last position this process knows of, and its entry: by it the log is known again.
+        self._seen = (0, stored.identity)
         self._index = BallIndex()
         self._fitted_at = 0
         self._next_look = 0.0
@@ -79,13 +81,12 @@ class RegionMemory:
                 earlier = self._repeated(point, label, radius)
                 if earlier is not None:
                     return self._promise(earlier)
-                claim = self._settled_claim(point, label, radius)
-                row = encode(claim)
+                row = encode(self._settled_claim(point, label, radius), previous=self._seen[1])
                 self._log.append(self._number, row)
             # Only what is committed is known to the index. If this line is not reached, the next catch-up reads it.
             self._learn([row])
-            self._shelf.keep(claim.position, claim.centre)
-            return self._promise(claim)
+            self._shelf.keep(row.position, point)
+            return self._promise(decode(row, dimension=self.key.dimension))
 
     def lookup(self, x: Any) -> Promise | None:
         """The promise x already lies in, the one that reaches farthest around x; None if it lies in none.
@@ -98,8 +99,9 @@ class RegionMemory:
             self._prepare()
             self._catch_up()
             found = deepest(point, self._nearest(point, self._gaps(point), limit=0.0), norm=self.key.norm)
-        if found is None:
-            return None
+            if found is None:
+                return None
+            entry = self._log.entries(self._number, [found.position])[found.position]
         return Promise(
             label=found.label,
             radius=found.remaining,
@@ -107,16 +109,16 @@ class RegionMemory:
             settlement=Settlement.INHERITED,
             asked_label=None,
             asked_radius=0.0,
-            memory=self._digest,
+            memory=self.identity,
+            entry=entry,
         )
 
     def missing(self, promises: Sequence[Promise]) -> list[Promise]:
         """Those of these promises that are not in the log: it is another memory, or has lost them."""
         with self._lock:
             self._check_open()
-            rows = self._log.fetch(self._number, sorted({promise.position for promise in promises}))
-        kept = {row.position: row for row in rows}
-        return [promise for promise in promises if not _keeps(kept.get(promise.position), promise)]
+            kept = self._log.entries(self._number, sorted({promise.position for promise in promises}))
+        return [promise for promise in promises if kept.get(promise.position) != promise.entry]
 
     def __len__(self) -> int:
         """How many claims are stored."""
@@ -214,7 +216,8 @@ class RegionMemory:
             settlement=claim.settlement,
             asked_label=claim.asked_label,
             asked_radius=claim.asked_radius,
-            memory=self._digest,
+            memory=self.identity,
+            entry=claim.entry,
         )
 
     def _prepare(self) -> None:
@@ -232,7 +235,8 @@ class RegionMemory:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Read the claims appended since this process last looked."""
+        """Read the claims appended since this process last looked, if it is the same log still."""
+        self._check_same_log()
         while True:
             rows = self._log.read(self._number, after=len(self._index), at_most=self._rows_at_once)
             if rows:
@@ -240,16 +244,27 @@ class RegionMemory:
             if len(rows) < self._rows_at_once:
                 return
 
-    def _learn(self, rows: Sequence[Row]) -> None:
-        expected = range(len(self._index) + 1, len(self._index) + len(rows) + 1)
-        if [row.position for row in rows] != list(expected):
+    def _check_same_log(self) -> None:
+        """The index is good for the log it was made from; a log that was put back, or replaced, is another one."""
+        position, entry = self._seen
+        if self._log.entries(self._number, [position]).get(position) != entry:
             raise RegionMemoryError(
-                f"the memory in {self.location} is damaged: after claim {len(self._index)} comes claim "
-                f"{rows[0].position}, or one is missing soon after; audit it"
+                f"{self.location} is not the memory it was: claim {position}, which this process has seen, is no "
+                "longer there, or another is in its place. It was replaced, or put back to an earlier state, and "
+                "promises are lost. Nothing is answered from it; open it again if that was meant"
             )
+
+    def _learn(self, rows: Sequence[Row]) -> None:
+        for expected, row in enumerate(rows, start=len(self._index) + 1):
+            if row.position != expected:
+                raise RegionMemoryError(
+                    f"the memory in {self.location} is damaged: claim {expected} is missing; audit it"
+                )
         self._index.add(*balls_of(rows, dimension=self.key.dimension))
         for row in rows:
             self._asked.setdefault(hash((row.centre, row.asked_label, row.asked_radius)), row.position)
+        if rows[-1].position >= self._seen[0]:
+            self._seen = (rows[-1].position, rows[-1].entry)
 
     def _fit_if_grown(self, stored: int) -> None:
         """Forget all sketches for better ones, if there is much more to fit them to than the last time."""
@@ -294,6 +309,10 @@ class _Unhurried:
     def __init__(self, memory: RegionMemory) -> None:
         self._memory = memory
 
+    @property
+    def identity(self) -> str:
+        return self._memory.identity
+
     def count(self) -> int:
         return len(self._memory)
 
@@ -306,18 +325,6 @@ class _Unhurried:
         with self._memory._lock:
             self._memory._check_open()
             return self._memory._log.fetch(self._memory._number, positions)
-
-
-def _keeps(row: Row | None, promise: Promise) -> bool:
-    if row is None or row.label != promise.label:
-        return False
-    if promise.settlement is Settlement.INHERITED:
-        return promise.radius <= row.radius
-    return (row.radius, row.asked_label, row.asked_radius) == (
-        promise.radius,
-        promise.asked_label,
-        promise.asked_radius,
-    )
 
 
 def _checked_label(label: int) -> int:

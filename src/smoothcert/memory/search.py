@@ -54,7 +54,7 @@ class Sketcher:
         """Directions in which the sample varies most. sample: (m, d) float32, m ≥ 1."""
         # The median, not the mean: one input far out must not make all others look far from the middle, and their
         # sketches coarse.
-        middle = np.median(sample, axis=0).astype(np.float64)
+        middle = np.median(sample.astype(np.float64), axis=0)
         if sample.shape[1] <= DIRECTIONS:
             return cls(middle, None, 0.0)
         deviations = sample - middle

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ _SCHEMA = """
 CREATE TABLE memories (
     number INTEGER PRIMARY KEY,
     digest TEXT NOT NULL UNIQUE,
-    key TEXT NOT NULL
+    key TEXT NOT NULL,
+    identity TEXT NOT NULL
 ) STRICT;
 CREATE TABLE claims (
     memory INTEGER NOT NULL REFERENCES memories (number),
@@ -39,11 +41,12 @@ CREATE TABLE claims (
     asked_radius REAL NOT NULL,
     settlement TEXT NOT NULL,
     claimed_at TEXT NOT NULL,
+    entry TEXT NOT NULL,
     centre BLOB NOT NULL,
     UNIQUE (memory, position)
 ) STRICT;
 """
-_COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, "
+_COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, entry, "
 
 
 class SqliteLog:
@@ -51,8 +54,11 @@ class SqliteLog:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         """create: make the file if it is not there. Otherwise its absence is an error."""
-        self._path = path
+        # From the root: the process may go elsewhere and connect again from there.
+        self._path = path.resolve()
         self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._writing = False
         self._check_place(create=create)
         with self._explained():
             self._connection = self._connect()
@@ -68,30 +74,36 @@ class SqliteLog:
 
     def memories(self) -> list[StoredKey]:
         with self._explained():
-            rows = self._open().execute("SELECT number, digest, key FROM memories ORDER BY number")
+            rows = self._open().execute("SELECT number, digest, key, identity FROM memories ORDER BY number")
             return [StoredKey(*row) for row in rows]
 
-    def register(self, digest: str, key: str) -> int:
+    def register(self, digest: str, key: str) -> StoredKey:
         with self._explained():
-            known = self._number(digest)
-            if known is not None:
-                return known
-            self._open().execute("INSERT OR IGNORE INTO memories (digest, key) VALUES (?, ?)", (digest, key))
-            number = self._number(digest)
-            assert number is not None
-            return number
+            known = self._stored(digest)
+            if known is None:
+                self._open().execute(
+                    "INSERT OR IGNORE INTO memories (digest, key, identity) VALUES (?, ?, ?)",
+                    (digest, key, uuid.uuid4().hex),
+                )
+                known = self._stored(digest)
+            assert known is not None
+            return known
 
-    def _number(self, digest: str) -> int | None:
-        row = self._open().execute("SELECT number FROM memories WHERE digest = ?", (digest,)).fetchone()
-        return None if row is None else int(row[0])
+    def _stored(self, digest: str) -> StoredKey | None:
+        query = "SELECT number, digest, key, identity FROM memories WHERE digest = ?"
+        row = self._open().execute(query, (digest,)).fetchone()
+        return None if row is None else StoredKey(*row)
 
     @contextlib.contextmanager
     def writing(self, memory: int) -> Iterator[None]:
         """All writers of the file are excluded, whichever memory they write to."""
         with self._explained():
             connection = self._open()
-            connection.execute("BEGIN IMMEDIATE")
         try:
+            # Inside: an interrupt that comes while we wait for the lock is delivered when we have it.
+            with self._explained():
+                connection.execute("BEGIN IMMEDIATE")
+            self._writing = True
             yield
             with self._explained():
                 connection.execute("COMMIT")
@@ -101,6 +113,8 @@ class SqliteLog:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             raise
+        finally:
+            self._writing = False
 
     def count(self, memory: int) -> int:
         with self._explained():
@@ -120,6 +134,19 @@ class SqliteLog:
             found += self._rows(query, (memory, *part))
         return found
 
+    def entries(self, memory: int, positions: Sequence[int]) -> dict[int, str]:
+        found: dict[int, str] = {}
+        with self._explained():
+            if 0 in positions:
+                identity = self._open().execute("SELECT identity FROM memories WHERE number = ?", (memory,)).fetchone()
+                found |= {} if identity is None else {0: identity[0]}
+            for start in range(0, len(positions), _POSITIONS_AT_ONCE):
+                part = positions[start : start + _POSITIONS_AT_ONCE]
+                places = ",".join("?" * len(part))
+                query = f"SELECT position, entry FROM claims WHERE memory = ? AND position IN ({places})"
+                found |= dict(self._open().execute(query, (memory, *part)))
+        return found
+
     def outline(self, memory: int) -> list[Row]:
         return self._rows(f"SELECT {_COLUMNS} x'' FROM claims WHERE memory = ? ORDER BY position", (memory,))
 
@@ -130,7 +157,7 @@ class SqliteLog:
     def append(self, memory: int, row: Row) -> None:
         with self._explained():
             self._open().execute(
-                f"INSERT INTO claims (memory, {_COLUMNS} centre) VALUES (?,?,?,?,?,?,?,?,?)", (memory, *row)
+                f"INSERT INTO claims (memory, {_COLUMNS} centre) VALUES (?,?,?,?,?,?,?,?,?,?)", (memory, *row)
             )
 
     def disconnect(self) -> None:
@@ -141,8 +168,15 @@ class SqliteLog:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
+            if self._writing:
+                raise RegionMemoryError(f"the connection to {self._path} was lost in the middle of a claim")
             self._check_place(create=False)
             self._connection = self._connect()
+        elif self._file != _file_at(self._path):
+            raise RegionMemoryError(
+                f"{self._path} was deleted or replaced while it was in use. What was promised since can be kept by "
+                "nobody: put the file back, or begin again with a new memory"
+            )
         return self._connection
 
     def _check_place(self, *, create: bool) -> None:
@@ -157,8 +191,14 @@ class SqliteLog:
         connection = sqlite3.connect(
             self._path, timeout=_SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False
         )
-        # The result waits for the disk, also where SQLite was built with another default.
-        connection.execute("PRAGMA synchronous = FULL")
+        try:
+            # The result waits for the disk, also where SQLite was built with another default.
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA schema_version").fetchone()  # touches the file, which is made now if it is new
+        except BaseException:
+            connection.close()
+            raise
+        self._file = _file_at(self._path)
         return connection
 
     def _prepare(self, connection: sqlite3.Connection, *, create: bool) -> None:
@@ -231,12 +271,26 @@ class SqliteLog:
                 return f"{self._path} cannot be used: {error}"
 
 
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """What tells this file from another that comes to have its name."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to WAL. Unlike other statements this one does not wait for locks, so it is repeated."""
     deadline = time.monotonic() + _SECONDS_TO_WAIT
     while True:
         try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal":
+                raise RegionMemoryError(
+                    f"this place does not let SQLite keep a write-ahead log (its journal mode is {mode!r}): put the "
+                    "memory on a local disk"
+                )
             return
         except sqlite3.OperationalError:
             if time.monotonic() > deadline:

@@ -84,7 +84,8 @@ CREATE TABLE promises (
     settlement TEXT NOT NULL,
     asked_label INTEGER,
     asked_radius REAL NOT NULL,
-    memory TEXT NOT NULL
+    memory TEXT NOT NULL,
+    entry TEXT NOT NULL
 ) STRICT;
 """
 _TABLES = {"points", "verdicts", "tallies", "promises"}
@@ -187,7 +188,7 @@ class RunStore:
                 )
                 promises = [_promise_row(point.index, point.promise) for point in points if point.promise is not None]
                 if promises:  # a run of an earlier version has no such table, and no memory either
-                    self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?)", promises)
+                    self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?,?)", promises)
         except sqlite3.IntegrityError as error:
             raise RunError(
                 f"{self.path} already holds a result for one of these inputs; nothing was changed"
@@ -370,11 +371,12 @@ def _promise_row(index: int, promise: Promise) -> tuple[Any, ...]:
         promise.asked_label,
         promise.asked_radius,
         promise.memory,
+        promise.entry,
     )
 
 
 def _promise_from_row(row: Sequence[Any]) -> Promise:
-    _, label, radius, position, settlement, asked_label, asked_radius, memory = row
+    _, label, radius, position, settlement, asked_label, asked_radius, memory, entry = row
     return Promise(
         label=label,
         radius=radius,
@@ -383,6 +385,7 @@ def _promise_from_row(row: Sequence[Any]) -> Promise:
         asked_label=asked_label,
         asked_radius=asked_radius,
         memory=memory,
+        entry=entry,
     )
 
 

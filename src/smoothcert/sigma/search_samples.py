@@ -118,5 +118,6 @@ def gives_scores(classifier: BaseClassifier) -> TypeGuard[ScoringClassifier]:
 
 
 def _stream(x: InputArray, *, noise: Noise, seed: int) -> StreamId:
-    digest = hashlib.sha256(f"search {seed} {noise}\0".encode() + x.tobytes()).digest()
+    # Adding zero makes -0.0 into 0.0: equal inputs have equal bytes.
+    digest = hashlib.sha256(f"search {seed} {noise}\0".encode() + (x + np.float32(0)).tobytes()).digest()
     return StreamId(seed=int.from_bytes(digest[:8], "little"), index=0, stage=Stage.SEARCH)
