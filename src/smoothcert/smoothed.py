@@ -341,15 +341,20 @@ class SmoothedClassifier:
         return found
 
     def _check_one_region(self, portfolio: Portfolio) -> None:
-        norm = NORM_OF_NOISE[self.noise]
+        norm, certificate = NORM_OF_NOISE[self.noise], portfolio.certificates[0]
         if len(portfolio.certificates) > 1:
             raise InputError(
                 f"a memory promises one region for an input, and {portfolio} would give several radii: name one "
                 "certificate"
             )
-        if portfolio.certificates[0].norm is not norm:
+        if certificate.varying_sigma:
             raise InputError(
-                f"{portfolio} gives radii in the {portfolio.certificates[0].norm} norm, and with {self.noise} noise a "
+                f"{certificate.name} is about a sigma whose change is bounded; with a memory each region is that of "
+                "one constant sigma: use the certificate gaussian"
+            )
+        if certificate.norm is not norm:
+            raise InputError(
+                f"{portfolio} gives radii in the {certificate.norm} norm, and with {self.noise} noise a "
                 f"memory keeps regions in the {norm} norm"
             )
 

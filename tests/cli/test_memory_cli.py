@@ -469,3 +469,59 @@ def test_the_cost_of_the_search_is_that_of_the_inputs(folder: Path, tmp_path: Pa
     )  # fmt: skip
     # 64 draws for the class, 7 levels with 16 draws, and 16 for each of the two that are compared at the end.
     assert f"took {6 * (64 + 7 * 16 + 2 * 16)} evaluations" in result.stderr
+
+
+class TestMisuse:
+    def test_a_refused_resume_leaves_no_memory_behind(self, folder: Path, tmp_path: Path) -> None:
+        """Another file, made by another classifier: it must not get a memory of this one, which predict would take."""
+        other, run = tmp_path / "other.sqlite", tmp_path / "run"
+        invoke(
+            app, "certify", *model(folder / "points.npz"), "--sigma-rule", "optimised", "--sigma", 0.3, *SMALL,
+            "--search", "grid:points=3,noises=8,check=0", "--max", 2, "--memory", other, "--out", tmp_path / "another",
+        )  # fmt: skip
+        invoke(
+            app, "certify", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, *SMALL, "--max", 3, "--memory",
+            tmp_path / "memory.sqlite", "--out", run,
+        )  # fmt: skip
+        with pytest.raises(RunError, match="does not hold"):
+            invoke(app, "certify", "--resume", run, "--memory", other)
+        with open_existing(other):  # the only one there is
+            pass
+
+    def test_predicting_without_the_memory_is_remarked(self, folder: Path, tmp_path: Path) -> None:
+        result = invoke(
+            app, "predict", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, "--n", 100, "--max", 2, "--out",
+            tmp_path / "run",
+        )  # fmt: skip
+        assert "no --memory: regions that were promised" in result.stderr
+
+    def test_a_theorem_for_envelopes_is_refused(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="envelope is about a sigma whose change is bounded"):
+            invoke(
+                app, "certify", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, *SMALL, "--certificate", "envelope",
+                "--memory", tmp_path / "memory.sqlite", "--out", tmp_path / "run",
+            )  # fmt: skip
+
+    def test_a_rule_spelled_otherwise(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="use optimised or optimised-two-class"):
+            invoke(
+                app, "certify", *model(folder / "points.npz"), "--sigma-rule", "optimized", "--sigma", 0.25, "--out",
+                tmp_path / "run",
+            )  # fmt: skip
+
+    def test_the_two_rules_have_memories_of_their_own(self, folder: Path, tmp_path: Path) -> None:
+        for rule in ("optimised", "optimised-two-class"):
+            invoke(
+                app, "certify", *model(folder / "points.npz"), "--sigma-rule", rule, "--sigma", 0.25, *SEARCH, *SMALL,
+                "--max", 2, "--memory", tmp_path / "memory.sqlite", "--out", tmp_path / rule,
+            )  # fmt: skip
+        summaries = json.loads(invoke(app, "memory", "stats", tmp_path / "memory.sqlite", "--json").stdout)
+        assert [set(one["settlements"]) for one in summaries] == [{"whole", "cut", "overruled"}] * 2
+
+    def test_looked_up_answers_are_counted(self, folder: Path, memory: Path, tmp_path: Path) -> None:
+        result = invoke(
+            app, "predict", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, "--n", 100, "--max", 10, "--memory",
+            memory, "--out", tmp_path / "run",
+        )  # fmt: skip
+        assert "answers were looked up in a memory" in result.stdout
+        assert "radii hold" not in result.stdout

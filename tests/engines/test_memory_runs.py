@@ -253,7 +253,7 @@ class TestOtherMemories:
         before = self.stored(out)
         for part in memory.parent.glob("memory.sqlite*"):
             part.unlink()
-        with pytest.raises(RunError, match=r"memory\.sqlite does not exist, but .*run has promised regions in it"):
+        with pytest.raises(RunError, match=r"memory\.sqlite does not exist, but .*run has promised regions in one"):
             finished(Job.of_run(out, task="certify"), out)
         assert not memory.exists()  # and none was made
         assert self.stored(out) == before

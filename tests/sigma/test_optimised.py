@@ -93,18 +93,53 @@ def seeded_stream(x: np.ndarray, *, noise: Noise, seed: int = 0) -> StreamId:
 # The radii that are estimated.
 
 
+def test_all_other_classes_are_one_opponent_or_only_the_strongest_counts():
+    scores, sigmas = np.array([[[0.4, 0.3, 0.3]]]), np.array([[2.0]])
+    for noise, expected in ((Noise.GAUSSIAN, 2.0 * ndtri(0.4)), (Noise.UNIFORM, 2.0 * (0.4 - 0.6))):
+        alone = estimated_radii(scores, np.array([0]), sigmas, noise=noise, clamp=0.001, two_class=False)
+        assert alone == pytest.approx(expected)
+        strongest = estimated_radii(scores, np.array([0]), sigmas, noise=noise, clamp=0.001, two_class=True)
+        assert strongest > 0 > alone
+
+
+def test_the_radius_that_is_maximised_is_that_of_the_certificate():
+    """Far out three classes share the noise: there A leads each of them, and has less than half of the scores."""
+
+    def spread(batch):
+        away = np.linalg.norm(batch, axis=1) > 3.0
+        others = np.stack([away, away, away], axis=1) * np.array([0.29, 0.29, 0.02])
+        return np.log(np.column_stack((1.0 - others.sum(axis=1), others + 1e-12)))
+
+    classifier = as_classifier(spread, num_classes=4, input_shape=(2,))
+    start = np.zeros((1, 2), dtype=np.float32)
+    found = {
+        two_class: OptimisedSigma(1.0, search=GridSearch(points=9), most=64.0, two_class=two_class)
+        .for_model(classifier)
+        .search(start)
+        for two_class in (False, True)
+    }
+    assert found[True].sigmas[0] == pytest.approx(64.0)  # .4 against .29, however large sigma is
+    assert found[False].sigmas[0] < 3.0  # .4 against .6 would be lost
+
+
+def test_a_search_may_be_given_as_text():
+    assert OptimisedSigma(0.25, search="grid:points=9").search == GridSearch(points=9)
+    with pytest.raises(InputError, match="no search for sigma"):
+        OptimisedSigma(0.25, search=7)
+
+
 def test_estimated_radii_in_closed_form():
     scores = np.array([[[0.9, 0.06, 0.04], [0.2, 0.5, 0.3]]])
     sigmas = np.array([[0.25, 2.0]])
-    gaussian = estimated_radii(scores, np.array([0]), sigmas, noise=Noise.GAUSSIAN, clamp=0.001)
+    gaussian = estimated_radii(scores, np.array([0]), sigmas, noise=Noise.GAUSSIAN, clamp=0.001, two_class=True)
     assert gaussian[0] == pytest.approx([0.125 * (ndtri(0.9) - ndtri(0.06)), 1.0 * (ndtri(0.2) - ndtri(0.5))])
-    uniform = estimated_radii(scores, np.array([1]), sigmas, noise=Noise.UNIFORM, clamp=0.001)
+    uniform = estimated_radii(scores, np.array([1]), sigmas, noise=Noise.UNIFORM, clamp=0.001, two_class=True)
     assert uniform[0] == pytest.approx([0.25 * (0.06 - 0.9), 2.0 * (0.5 - 0.3)])
 
 
 def test_the_clamp_bounds_both_mean_scores():
     scores = np.array([[[1.0, 0.0]]])
-    radii = estimated_radii(scores, np.array([0]), np.array([[0.5]]), noise=Noise.GAUSSIAN, clamp=0.02)
+    radii = estimated_radii(scores, np.array([0]), np.array([[0.5]]), noise=Noise.GAUSSIAN, clamp=0.02, two_class=True)
     assert radii[0, 0] == pytest.approx(0.5 * ndtri(0.98))
 
 
@@ -190,15 +225,16 @@ def small_network():
     return network
 
 
+@pytest.mark.parametrize("two_class", [False, True])
 @pytest.mark.parametrize("noise", list(Noise))
-def test_the_slope_is_that_of_automatic_differentiation(noise):
+def test_the_slope_is_that_of_automatic_differentiation(noise, two_class):
     torch = pytest.importorskip("torch")
     network = small_network()
     classifier = as_classifier(network, input_shape=(6,), device="cpu")
     inputs = np.random.default_rng(5).normal(size=(8, 6)).astype(np.float32)
     start, step, noises, selection = 0.4, 1e-3, 25, 16
     search = Ascent(steps=1, noises=noises, step=step, clamp=1e-6, check=0)
-    settings = OptimisedSigma(start=start, search=search, noise=noise, selection=selection)
+    settings = OptimisedSigma(start=start, search=search, noise=noise, selection=selection, two_class=two_class)
     found = settings.for_model(classifier).search(inputs)
     slopes = (found.sigmas - start) / step
 
@@ -208,7 +244,8 @@ def test_the_slope_is_that_of_automatic_differentiation(noise):
         sigma = torch.tensor(start, dtype=torch.float64, requires_grad=True)
         noisy = torch.from_numpy(x.astype(np.float64)) + sigma * torch.from_numpy(draws.astype(np.float64))
         means = torch.softmax(exact(noisy), dim=1).mean(dim=0)
-        own, other = means[label], means[torch.arange(4) != int(label)].max()
+        others = means[torch.arange(4) != int(label)]
+        own, other = means[label], others.max() if two_class else others.sum()
         if noise is Noise.UNIFORM:
             radius = sigma * (own - other)
         else:
@@ -307,7 +344,8 @@ def perceptron():
 def test_an_input_gets_the_same_sigma_in_any_company(model, search):
     classifier = as_classifier(model(), input_shape=(1, 8, 8), device="cpu")
     inputs = np.random.default_rng(0).random((7, 1, 8, 8)).astype(np.float32)
-    settings = OptimisedSigma(start=0.25, search=search)
+    # The networks are not trained: no class has half of their scores, and only among two does one win.
+    settings = OptimisedSigma(start=0.25, search=search, two_class=True)
     whole = settings.for_model(classifier).search(inputs)
     alone = [settings.for_model(classifier).search(x[np.newaxis]) for x in inputs]
     turned = settings.for_model(classifier).search(inputs[::-1])

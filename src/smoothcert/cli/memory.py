@@ -45,7 +45,8 @@ def stats(place: Place, as_json: o.Json = False) -> None:
 def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
     """Check every claim against all others: regions of different classes must not touch. Exit 1 if something is wrong.
 
-    Nothing is believed that was computed when a claim was made; distances are measured again.
+    Nothing is believed that was computed when a claim was made: a bound on the distance excludes most pairs, the others
+    are measured again, and the chain of entries is computed again.
     """
     from smoothcert.cli.counting import inputs_progress
     from smoothcert.memory import list_digests, open_existing
@@ -94,11 +95,19 @@ def _sentences(summary: MemorySummary) -> str:
         radii = (summary.radii.smallest, summary.radii.median, summary.radii.largest)
         lines += [
             "  classes: " + ", ".join(f"{label}: {count}" for label, count in summary.classes.items()),
-            "  settled: " + ", ".join(f"{count} {one.name.lower()}" for one, count in summary.settlements.items()),
+            "  settled: " + ", ".join(f"{count} {name}" for name, count in _settlements(summary).items()),
             "  radii: smallest {}, median {}, largest {}".format(*(format_down(r, decimals=4) for r in radii)),
             f"  from {summary.first_claimed:%Y-%m-%d %H:%M:%S} to {summary.last_claimed:%Y-%m-%d %H:%M:%S} UTC",
         ]
     return "\n".join(lines)
+
+
+def _settlements(summary: MemorySummary) -> dict[str, int]:
+    """How many claims were settled in which way; what is inherited is never stored."""
+    from smoothcert.records import Settlement
+
+    stored = (one for one in Settlement if one is not Settlement.INHERITED)
+    return {one.name.lower(): summary.settlements.get(one, 0) for one in stored}
 
 
 def _as_object(summary: MemorySummary) -> dict[str, Any]:
@@ -108,7 +117,7 @@ def _as_object(summary: MemorySummary) -> dict[str, Any]:
         "key": summary.key.to_json(),
         "claims": summary.claims,
         "classes": {str(label): count for label, count in summary.classes.items()},
-        "settlements": {one.name.lower(): count for one, count in summary.settlements.items()},
+        "settlements": _settlements(summary),
         "radii": None if radii is None else [radii.smallest, radii.median, radii.largest],
         "first_claimed": None if summary.first_claimed is None else summary.first_claimed.isoformat(),
         "last_claimed": None if summary.last_claimed is None else summary.last_claimed.isoformat(),

@@ -31,7 +31,8 @@ SigmaRule = Annotated[
     typer.Option(
         "--sigma-rule",
         help="A level for every input instead: a file by `sigma fit` or `sigma train`, package.module:attribute, or "
-        "'optimised', which looks for the best level of every input, from --sigma on.",
+        "'optimised', which looks for the best level of every input, from --sigma on ('optimised-two-class': for a "
+        "two-class certificate).",
     ),
 ]
 Noise = Annotated[

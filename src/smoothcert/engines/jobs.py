@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from smoothcert.data import (
 )
 from smoothcert.engines.local import Study
 from smoothcert.errors import CorruptRunError, DataError, InputError, RegionMemoryError, RunError
-from smoothcert.memory import MemoryKey, RegionMemory, is_server, lasting_name, list_digests
+from smoothcert.memory import MemoryKey, RegionMemory, is_server, lasting_name, list_digests, list_memories
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
 from smoothcert.own_code import is_own_code
-from smoothcert.records import Noise, RunManifest
+from smoothcert.records import Noise, Promise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
@@ -38,7 +38,9 @@ SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
 
 OPTIMISED = "optimised"
-"""The name of the rule that looks for the best sigma of every input."""
+"""The name of the rule that looks for the best sigma of every input …"""
+OPTIMISED_TWO_CLASS = "optimised-two-class"
+"""… and of the one that looks for the best sigma of a two-class certificate."""
 
 Task = Literal["certify", "predict"]
 Notice = Callable[[str], None]
@@ -105,6 +107,8 @@ class Job:
         for option, given in (("--search", self.search), ("--sigma-range", self.sigma_range)):
             if given is not None:
                 raise InputError(f"{option} is about the search for the best sigma: it needs --sigma-rule {OPTIMISED}")
+        if self.sigma_rule is not None and self.sigma_rule.startswith("optimi"):
+            raise InputError(f"there is no rule {self.sigma_rule!r}: use {OPTIMISED} or {OPTIMISED_TWO_CLASS}")
         if (self.sigma is None) == (self.sigma_rule is None):
             raise InputError(
                 "give either --sigma, one level for all inputs, or --sigma-rule, which has its own for each"
@@ -112,18 +116,25 @@ class Job:
 
     @property
     def optimised(self) -> bool:
-        return self.sigma_rule == OPTIMISED
+        return self.sigma_rule in (OPTIMISED, OPTIMISED_TWO_CLASS)
 
     def optimised_sigma(self) -> OptimisedSigma:
         """The search that the settings describe."""
         if self.sigma is None:
             raise InputError(
-                f"--sigma-rule {OPTIMISED} also needs --sigma, where the search begins: the level the model was "
+                f"--sigma-rule {self.sigma_rule} also needs --sigma, where the search begins: the level the model was "
                 "trained with"
             )
         least, most = _parse_range(self.sigma_range)
         search = parse_search(Ascent.name if self.search is None else self.search)
-        return OptimisedSigma(self.sigma, search=search, least=least, most=most, noise=Noise(self.noise))
+        return OptimisedSigma(
+            self.sigma,
+            search=search,
+            least=least,
+            most=most,
+            noise=Noise(self.noise),
+            two_class=self.sigma_rule == OPTIMISED_TWO_CLASS,
+        )
 
     @property
     def portfolio(self) -> Portfolio:
@@ -226,11 +237,15 @@ def _prepared(
         check_can_certify(job.portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
         smoothed.smoothing(job.portfolio, size=size)
         smoothed.inputs_at_once(job.portfolio, n=job.n, size=size)
-    elif job.memory is not None:
+    if job.memory is not None and exists:
+        _check_key_is_known(smoothed.memory_key, job.memory, out)
+    elif job.memory is not None and job.task == "predict":
         _check_there_are_promises(smoothed.memory_key, job.memory)
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
+    if job.task == "predict" and smoothed.rule.envelope is None and job.memory is None:
+        notice("no --memory: regions that were promised for this sigma are not consulted, and may be contradicted")
     study = Study(
         smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate or ""
     )
@@ -247,13 +262,13 @@ def _check_memory_is_there(job: Job, out: Path) -> None:
     """A run that is gone on with must not begin a new memory: its promises are in the old one."""
     if job.memory is not None and not is_server(job.memory) and not Path(job.memory).exists():
         raise RunError(
-            f"the memory {job.memory} does not exist, but {out} has promised regions in it; give its place by --memory"
+            f"the memory {job.memory} does not exist, but {out} has promised regions in one; give its place by --memory"
         )
 
 
 def _check_there_are_promises(key: MemoryKey, place: str) -> None:
     """Answers are looked up in a memory that is there: a mistyped place, or other settings, must not begin another."""
-    held = list_digests(place)
+    held = [summary.digest for summary in list_memories(place) if summary.claims]
     if key.digest not in held:
         others = ", ".join(digest[:12] for digest in held) or "none"
         raise RegionMemoryError(
@@ -263,16 +278,33 @@ def _check_there_are_promises(key: MemoryKey, place: str) -> None:
         )
 
 
+def _check_key_is_known(key: MemoryKey, place: str, out: Path) -> None:
+    """Before a memory is opened, which would make one for this key: that of a run is there already."""
+    with RunStore.open(out) as store:
+        promises = _promises(store)
+    if promises and key.digest not in list_digests(place):
+        raise _lost(promises, promises, place=lasting_name(place), run=out)
+
+
 def _check_promises_are_kept(memory: RegionMemory, store: RunStore) -> None:
     """What the run has promised must be in the memory it goes on with."""
-    promises = [point.promise for point in store.points(with_tallies=False) if point.promise is not None]
+    promises = _promises(store)
     missing = memory.missing(promises)
     if missing:
-        raise RunError(
-            f"{memory.location} does not hold {len(missing)} of the {len(promises)} regions that {store.path} has "
-            f"promised, the first at position {missing[0].position}: it is not the memory the run was begun with, or "
-            "it was put back to an earlier state. Their certificates are void; certify these inputs again in a new run"
-        )
+        raise _lost(missing, promises, place=memory.location, run=store.path)
+
+
+def _promises(store: RunStore) -> list[Promise]:
+    return [point.promise for point in store.points(with_tallies=False) if point.promise is not None]
+
+
+def _lost(missing: Sequence[Promise], promises: Sequence[Promise], *, place: str, run: Path) -> RunError:
+    return RunError(
+        f"{place} does not hold {len(missing)} of the {len(promises)} regions that {run} has promised, the first at "
+        f"position {missing[0].position}: it is not the memory the run was begun with, or it was put back to an "
+        "earlier state. Give the right one by --memory; if it is lost, these certificates are void, and the inputs "
+        "must be certified again in a new run"
+    )
 
 
 def _memory_notice(memory: RegionMemory) -> str:

@@ -130,18 +130,20 @@ def _results(
         settings={key: str(value) for key, value in stated.items() if value is not None},
     )
     halved = _halved(results) if TallyKind.PAIRS in kinds else ()
-    return dataclasses.replace(results, remarks=(*halved, *_settled(points, name)))
+    return dataclasses.replace(results, remarks=(*halved, *_settled(points, results)))
 
 
-def _settled(points: Sequence[CertifiedPoint], name: str) -> tuple[str, ...]:
+def _settled(points: Sequence[CertifiedPoint], results: Results) -> tuple[str, ...]:
     """What the reader of results from a memory should know: how often it changed an answer, and what they hang on."""
     settled = Counter(point.promise.settlement for point in points if point.promise is not None)
     if not settled:
         return ()
+    if not results.has_radius:
+        return (f"{results.name}: {settled.total()} of {len(results)} answers were looked up in a memory.",)
     counts = ", ".join(f"{settled[one]} {one.name.lower()}" for one in Settlement)
     return (
-        f"{name}: regions kept by a memory: {counts}. The radii hold for as long as the memory lives and is consulted, "
-        "and depend on the order of the inputs.",
+        f"{results.name}: regions kept by a memory: {counts}. The radii hold for as long as the memory lives and is "
+        "consulted, and depend on the order of the inputs.",
     )
 
 

@@ -43,8 +43,10 @@ class OptimisedSigma:
 
     start: σ₀ (λ₀ for uniform noise). The class is the one of largest mean score over `selection` draws at σ₀, and it
     stays; the search begins at σ₀. least, most: σ is kept between them; None: a quarter of σ₀, four times σ₀.
-    noise: σ is the standard deviation of Gaussian noise, or the half-width of uniform noise. seed: of the noise the
-    search draws, which is never that of the certification.
+    noise: σ is the standard deviation of Gaussian noise, or the half-width of uniform noise. two_class: maximise the
+    radius of a certificate that bounds the strongest other class on its own, as the paper does, instead of one that
+    takes all others for one opponent. search: also as text, see `parse_search`. seed: of the noise the search draws,
+    which is never that of the certification.
     """
 
     start: float
@@ -52,11 +54,13 @@ class OptimisedSigma:
     least: float | None = None
     most: float | None = None
     noise: Noise = Noise.GAUSSIAN
+    two_class: bool = False
     seed: int = 0
     selection: int = 64
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise", Noise(self.noise))
+        object.__setattr__(self, "search", _as_search(self.search))
         check_sigma(self.start)
         check_count("selection", self.selection)
         if not 0 <= self.seed < 2**64:
@@ -97,6 +101,7 @@ class OptimisedSigma:
             "most": most,
             "search": str(self.search),
             "noise": str(self.noise),
+            "two_class": self.two_class,
             "seed": self.seed,
             "selection": self.selection,
         }
@@ -188,6 +193,7 @@ class OptimisedRule:
             least=least,
             most=most,
             noise=settings.noise,
+            two_class=settings.two_class,
         )
         sigmas, radii = search.find(problem)
         if search.check:
@@ -212,6 +218,14 @@ def parse_search(text: str) -> AnySearch:
             raise InputError(f"{item!r} in the search {text!r}: {key!r} {problem}; {name} takes {', '.join(types)}")
         settings[key] = _number(value, whole=types[key] == "int", item=item)
     return kind(**settings)
+
+
+def _as_search(search: object) -> AnySearch:
+    if isinstance(search, str):
+        return parse_search(search)
+    if not isinstance(search, Ascent | GridSearch | SignSearch):
+        raise InputError(f"{search!r} is no search for sigma: give Ascent, GridSearch, SignSearch, or one as text")
+    return search
 
 
 def _number(value: str, *, whole: bool, item: str) -> int | float:

@@ -25,12 +25,14 @@ MOST_EVALUATIONS = 10**9
 
 
 def estimated_radii(
-    scores: FloatArray, labels: IntArray, sigmas: FloatArray, *, noise: Noise, clamp: float
+    scores: FloatArray, labels: IntArray, sigmas: FloatArray, *, noise: Noise, clamp: float, two_class: bool
 ) -> FloatArray:
     """σ/2 (Φ⁻¹(E_A) - Φ⁻¹(E_B)) for Gaussian noise, λ (E_A - E_B) for uniform noise.
 
-    E_A is the mean score of the label, E_B the largest of any other class; for Gaussian noise both are moved into
-    [clamp, 1-clamp] first. An estimate, negative where another class leads, and never part of a certificate.
+    E_A is the mean score of the label. E_B is that of all others together, 1 - E_A, as in the certificates that bound
+    one probability; with two_class it is the largest of any other class, as in those that bound two, and in the paper.
+    For Gaussian noise both are moved into [clamp, 1-clamp] first. An estimate, negative where the opponent leads, and
+    never part of a certificate.
 
     scores: (k, s, classes), labels: (k,), sigmas: (k, s). Returns (k, s).
     """
@@ -38,7 +40,7 @@ def estimated_radii(
     own = np.take_along_axis(scores, place, axis=2)[..., 0]
     others = scores.copy()
     np.put_along_axis(others, place, -np.inf, axis=2)
-    best: FloatArray = others.max(axis=2)
+    best: FloatArray = others.max(axis=2) if two_class else 1.0 - own
     if noise is Noise.UNIFORM:
         margin: FloatArray = own - best
         return sigmas * margin
@@ -49,7 +51,10 @@ def estimated_radii(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """m inputs, the class (m,) each shall keep, and the range in which its noise level is looked for."""
+    """m inputs, the class (m,) each shall keep, and the range in which its noise level is looked for.
+
+    two_class: which opponent the class has, see `estimated_radii`.
+    """
 
     samples: NoisyScores
     labels: IntArray
@@ -57,11 +62,14 @@ class Problem:
     least: float
     most: float
     noise: Noise
+    two_class: bool
 
     def radii(self, chosen: IntArray, sigmas: FloatArray, *, noises: int, clamp: float) -> FloatArray:
         """Estimated radii of input chosen[i] at the levels sigmas[i], (k, s), over fresh noise shared by the levels."""
         scores = self.samples.mean_scores(chosen, sigmas, noises=noises)
-        return estimated_radii(scores, self.labels[chosen], sigmas, noise=self.noise, clamp=clamp)
+        return estimated_radii(
+            scores, self.labels[chosen], sigmas, noise=self.noise, clamp=clamp, two_class=self.two_class
+        )
 
     def every(self) -> IntArray:
         """The number of each input."""
