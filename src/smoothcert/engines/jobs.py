@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,19 @@ from smoothcert.data import (
     parse_shape,
 )
 from smoothcert.engines.local import Study
-from smoothcert.errors import CorruptRunError, DataError, InputError, RegionMemoryError, RunError
-from smoothcert.memory import MemoryKey, RegionMemory, is_server, lasting_name, list_digests, list_memories
+from smoothcert.engines.promised import (
+    check_key_is_known,
+    check_memory_is_there,
+    check_promises_are_kept,
+    check_there_are_promises,
+    memory_notice,
+)
+from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
+from smoothcert.memory import lasting_name
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.noise import check_sigma
 from smoothcert.own_code import is_own_code
-from smoothcert.records import Noise, Promise, RunManifest
+from smoothcert.records import Noise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
@@ -212,7 +219,8 @@ def prepare(
     exists = RunStore.exists(out)
     if exists:
         job = _with_recorded_choices(job, out)
-        _check_memory_is_there(job, out)
+        if job.memory is not None:
+            check_memory_is_there(job.memory, out)
     else:
         RunStore.check_can_create(out)
     dataset = load_dataset(
@@ -238,9 +246,9 @@ def _prepared(
         smoothed.smoothing(job.portfolio, size=size)
         smoothed.inputs_at_once(job.portfolio, n=job.n, size=size)
     if job.memory is not None and exists:
-        _check_key_is_known(smoothed.memory_key, job.memory, out)
+        check_key_is_known(smoothed.memory_key, job.memory, out)
     elif job.memory is not None and job.task == "predict":
-        _check_there_are_promises(smoothed.memory_key, job.memory)
+        check_there_are_promises(smoothed.memory_key, job.memory)
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
@@ -253,62 +261,9 @@ def _prepared(
     begin = RunStore.resume if exists else RunStore.create
     with begin(out, manifest, files=_files(job)) as store:
         if smoothed.memory is not None:
-            _check_promises_are_kept(smoothed.memory, store)
-            notice(_memory_notice(smoothed.memory))
+            check_promises_are_kept(smoothed.memory, store)
+            notice(memory_notice(smoothed.memory))
         yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
-
-
-def _check_memory_is_there(job: Job, out: Path) -> None:
-    """A run that is gone on with must not begin a new memory: its promises are in the old one."""
-    if job.memory is not None and not is_server(job.memory) and not Path(job.memory).exists():
-        raise RunError(
-            f"the memory {job.memory} does not exist, but {out} has promised regions in one; give its place by --memory"
-        )
-
-
-def _check_there_are_promises(key: MemoryKey, place: str) -> None:
-    """Answers are looked up in a memory that is there: a mistyped place, or other settings, must not begin another."""
-    held = [summary.digest for summary in list_memories(place) if summary.claims]
-    if key.digest not in held:
-        others = ", ".join(digest[:12] for digest in held) or "none"
-        raise RegionMemoryError(
-            f"{lasting_name(place)} holds no regions of this classifier, whose key is {key.digest[:12]} (there are: "
-            f"{others}). The key covers model, back end, sigma rule with all its settings, noise and inputs: give what "
-            "the regions were certified with, or certify something first"
-        )
-
-
-def _check_key_is_known(key: MemoryKey, place: str, out: Path) -> None:
-    """Before a memory is opened, which would make one for this key: that of a run is there already."""
-    with RunStore.open(out) as store:
-        promises = _promises(store)
-    if promises and key.digest not in list_digests(place):
-        raise _lost(promises, promises, place=lasting_name(place), run=out)
-
-
-def _check_promises_are_kept(memory: RegionMemory, store: RunStore) -> None:
-    """What the run has promised must be in the memory it goes on with."""
-    promises = _promises(store)
-    missing = memory.missing(promises)
-    if missing:
-        raise _lost(missing, promises, place=memory.location, run=store.path)
-
-
-def _promises(store: RunStore) -> list[Promise]:
-    return [point.promise for point in store.points(with_tallies=False) if point.promise is not None]
-
-
-def _lost(missing: Sequence[Promise], promises: Sequence[Promise], *, place: str, run: Path) -> RunError:
-    return RunError(
-        f"{place} does not hold {len(missing)} of the {len(promises)} regions that {run} has promised, the first at "
-        f"position {missing[0].position}: it is not the memory the run was begun with, or it was put back to an "
-        "earlier state. Give the right one by --memory; if it is lost, these certificates are void, and the inputs "
-        "must be certified again in a new run"
-    )
-
-
-def _memory_notice(memory: RegionMemory) -> str:
-    return f"memory {memory.location}: {len(memory)} regions promised so far under the key {memory.key.digest[:12]}"
 
 
 def _parse_range(text: str | None) -> tuple[float | None, float | None]:
