@@ -25,7 +25,7 @@ from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
-from smoothcert.noise import check_sigma
+from smoothcert.noise import as_noise, check_sigma
 from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
     AnyTally,
@@ -83,7 +83,7 @@ class SmoothedClassifier:
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
-        self.noise = _noise(noise)
+        self.noise = as_noise(noise)
         self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
         if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
@@ -623,10 +623,3 @@ def usual_certificate(noise: Noise, *, constant: bool) -> str:
     if noise is Noise.UNIFORM:
         return "uniform-l1"
     return "gaussian" if constant else "envelope"
-
-
-def _noise(noise: Noise | str) -> Noise:
-    try:
-        return Noise(noise)
-    except ValueError as error:
-        raise InputError(f"there is no noise {str(noise)!r}: use {' or '.join(Noise)}") from error

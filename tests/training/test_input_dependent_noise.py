@@ -12,7 +12,6 @@ import typer
 
 from cli_runner import invoke
 from smoothcert.cli.train import train as train_command
-from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records import Noise
@@ -25,16 +24,6 @@ from smoothcert.training.batches import Batches
 from smoothcert.training.noisy_inputs import with_noise
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_dataset("digits", split="train")
-
-
-@pytest.fixture(scope="module")
-def held_out():
-    return load_dataset("digits", split="test")
 
 
 def knn(digits, *, rate=0.5):

@@ -43,16 +43,6 @@ def config(**changes):
     return TrainingConfig(**(settings | changes))
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return load_dataset("digits", split="train")
-
-
-@pytest.fixture(scope="module")
-def held_out():
-    return load_dataset("digits", split="test")
-
-
 def run(digits, out, *, changes=None, **options):
     return train(config(**(changes or {})), digits, out=out, device="cpu", threads=1, **options)
 

@@ -14,7 +14,6 @@ from scipy import stats
 from cli_runner import invoke
 from smoothcert.cli.train import TrainingNoise
 from smoothcert.cli.train import train as train_command
-from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records import Noise
@@ -33,16 +32,6 @@ from smoothcert.training import (
 from smoothcert.training.noisy_inputs import with_noise
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_dataset("digits", split="train")
-
-
-@pytest.fixture(scope="module")
-def held_out():
-    return load_dataset("digits", split="test")
 
 
 def run(digits, objective, out, **options):

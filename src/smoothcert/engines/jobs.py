@@ -32,7 +32,7 @@ from smoothcert.engines.promised import (
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import load_classifier, parse_standardisation
-from smoothcert.noise import check_sigma
+from smoothcert.noise import as_noise, check_sigma
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
@@ -91,8 +91,7 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
-        if self.noise not in set(Noise):
-            raise InputError(f"there is no noise {self.noise!r}: use {' or '.join(Noise)}")
+        as_noise(self.noise)
         if self.sigma is not None:
             check_sigma(self.sigma)
         self._check_rule()

@@ -18,19 +18,15 @@ from smoothcert.errors import RegionMemoryError
 from smoothcert.memory.decision import Neighbour, deepest
 from smoothcert.memory.distances import ExactDistance, measure, relative_error
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, Row, centre_of, decode, entry_after
+from smoothcert.memory.log import Centre, Claim, Row, centre_of, decode, entry_after, rows_at_once
 from smoothcert.memory.nearest import with_smallest_gap
-from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
+from smoothcert.memory.search import LEAST, SINGLE, BallIndex, Sketcher, gaps_from_below, sample_size
 from smoothcert.records import FloatArray, IntArray, Norm, Settlement
 
 MOST_PROBLEMS = 100
 
-_CELLS_READ_AT_ONCE = 1 << 22
 _BLOCK = 2048
 _LONGEST_REACH = 1e15
-_UNIT = 2.0**-24
-_LEAST = 2.0**-120
-"""More than what underflow in single precision can take off a sum of a few hundred terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +139,7 @@ def _centre_or_none(row: Row, key: MemoryKey) -> Centre | None:
 
 def _batches(reading: Reading, key: MemoryKey, count: int, findings: _Findings) -> Iterator[list[Claim]]:
     """The well-formed claims up to this position, some hundreds at a time; what is wrong with the others is noted."""
-    at_most = max(16, min(4096, _CELLS_READ_AT_ONCE // key.dimension))
+    at_most = rows_at_once(key.dimension)
     last, entry = 0, reading.identity
     while last < count:
         rows = [row for row in reading.read(after=last, at_most=at_most) if row.position <= count]
@@ -261,9 +257,9 @@ def _reaching(index: BallIndex, part: slice) -> tuple[NDArray[np.float32], NDArr
     reach = (index.radii[part] + index.errors[part]) * (1.0 + 2.0**-20)
     known = reach <= _LONGEST_REACH
     reach = np.where(known, reach, 0.0).astype(np.float32)
-    eta = (vectors.shape[1] + 20) * 1.1 * _UNIT
+    eta = (vectors.shape[1] + 20) * 1.1 * SINGLE
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    edge = (1.0 - eta) * squares - (1.0 + eta) * np.square(reach, dtype=np.float64) - _LEAST
+    edge = (1.0 - eta) * squares - (1.0 + eta) * np.square(reach, dtype=np.float64) - LEAST
     return np.column_stack((vectors, reach)), np.where(known, edge, -np.inf).astype(np.float32)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.files import write_whole
-from smoothcert.memory.log import Centre, Claim
+from smoothcert.memory.log import Claim, bytes_of
 from smoothcert.memory.regions import RegionMemory
 
 SUFFIXES = (".csv", ".npz")
@@ -42,7 +42,7 @@ def _csv(claims: list[Claim]) -> bytes:
     writer.writerow([*_columns([]), "centre_sha256"])
     for claim in claims:
         fields = [column[0] for column in _columns([claim]).values()]
-        writer.writerow([*fields, hashlib.sha256(_bytes(claim.centre)).hexdigest()])
+        writer.writerow([*fields, hashlib.sha256(bytes_of(claim.centre)).hexdigest()])
     return text.getvalue().encode()
 
 
@@ -65,7 +65,3 @@ def _columns(claims: list[Claim]) -> dict[str, list[int] | list[float] | list[st
         "claimed_at": [claim.claimed_at.isoformat() for claim in claims],
         "entry": [claim.entry for claim in claims],
     }
-
-
-def _bytes(centre: Centre) -> bytes:
-    return centre.astype("<f4", copy=False).tobytes()

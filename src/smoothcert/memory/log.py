@@ -18,6 +18,13 @@ from smoothcert.records import FloatArray, IntArray, Settlement
 
 Centre = NDArray[np.float32]
 
+_CELLS_READ_AT_ONCE = 1 << 22
+
+
+def rows_at_once(dimension: int) -> int:
+    """How many claims to read at a time: some hundreds, fewer where centres are long."""
+    return max(16, min(4096, _CELLS_READ_AT_ONCE // dimension))
+
 
 class Row(NamedTuple):
     """A claim as the database has it: nothing in it has been checked.
@@ -120,6 +127,11 @@ class Claim:
     entry: str = ""
 
 
+def bytes_of(centre: Centre) -> bytes:
+    """As it is stored: little-endian."""
+    return centre.astype("<f4", copy=False).tobytes()
+
+
 def encode(claim: Claim, *, previous: str) -> Row:
     """The claim as it is stored after the entry `previous`."""
     row = Row(
@@ -131,7 +143,7 @@ def encode(claim: Claim, *, previous: str) -> Row:
         settlement=claim.settlement.name,
         claimed_at=claim.claimed_at.astimezone(UTC).isoformat(),
         entry="",
-        centre=claim.centre.astype("<f4", copy=False).tobytes(),
+        centre=bytes_of(claim.centre),
     )
     return row._replace(entry=entry_after(previous, row))
 

@@ -25,7 +25,7 @@ from smoothcert.memory.audit import Audit, audit_claims
 from smoothcert.memory.centres import CentreShelf
 from smoothcert.memory.decision import Neighbour, Settled, deepest, grant, overrule, room
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, StoredKey, balls_of, decode, encode
+from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, StoredKey, balls_of, decode, encode, rows_at_once
 from smoothcert.memory.nearest import with_smallest_gap
 from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
 from smoothcert.records import FloatArray, Promise, Settlement
@@ -37,7 +37,6 @@ _GROWTH = 4
 _FAR_BEHIND = 64
 """So many claims of others may be read inside a transaction."""
 _SECONDS_BETWEEN_LOOKS = 0.25
-_CELLS_READ_AT_ONCE = 1 << 22
 
 
 class RegionMemory:
@@ -55,6 +54,7 @@ class RegionMemory:
         self._number = stored.number
         self._lock = threading.RLock()
         self._closed = False
+        self._at_once = rows_at_once(key.dimension)
         self._shelf = CentreShelf(log, stored.number, dimension=key.dimension)
         # The last position this process knows of, and its entry: by it the log is known again.
         self._seen = (0, stored.identity)
@@ -130,7 +130,7 @@ class RegionMemory:
         """All claims in the order of their positions, as they are in the database when they are read."""
         after = 0
         while True:
-            rows = _Unhurried(self).read(after=after, at_most=self._rows_at_once)
+            rows = _Unhurried(self).read(after=after, at_most=self._at_once)
             if not rows:
                 return
             for row in rows:
@@ -238,10 +238,10 @@ class RegionMemory:
         """Read the claims appended since this process last looked, if it is the same log still."""
         self._check_same_log()
         while True:
-            rows = self._log.read(self._number, after=len(self._index), at_most=self._rows_at_once)
+            rows = self._log.read(self._number, after=len(self._index), at_most=self._at_once)
             if rows:
                 self._learn(rows)
-            if len(rows) < self._rows_at_once:
+            if len(rows) < self._at_once:
                 return
 
     def _check_same_log(self) -> None:
@@ -274,10 +274,6 @@ class RegionMemory:
         drawn = np.sort(np.random.default_rng(stored).choice(stored, size=size, replace=False)) + 1
         sample = CentreShelf(self._log, self._number, dimension=self.key.dimension).get(drawn)
         self._index, self._fitted_at = BallIndex(Sketcher.fit(sample)), stored
-
-    @property
-    def _rows_at_once(self) -> int:
-        return max(16, min(4096, _CELLS_READ_AT_ONCE // self.key.dimension))
 
     def _point(self, x: Any) -> Centre:
         """(d,) float32 with no negative zeros, so that equal points have equal bytes."""

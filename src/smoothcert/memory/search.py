@@ -26,11 +26,11 @@ MORE_DIRECTIONS = 512
 SAMPLE = 1024
 """Centres the directions are fitted to."""
 
-_SINGLE = 2.0**-24
+SINGLE = 2.0**-24
 _DOUBLE = 2.0**-53
 _LONGEST = 1e15
 """Centres farther than this from the middle have no sketch: their squares leave the range of single precision."""
-_LEAST = 2.0**-120
+LEAST = 2.0**-120
 """More than what underflow in single precision can take off a sum of a few hundred terms."""
 _LARGEST_DEFECT = 1e-6
 _ITERATIONS = 4
@@ -111,7 +111,7 @@ class Sketcher:
             rest = squares - np.einsum("ij,ij->i", coordinates, coordinates)
             vectors = np.column_stack((coordinates, np.sqrt(np.maximum(rest, 0.0))))
         known = (lengths <= _LONGEST) & (self.defect <= _LARGEST_DEFECT)
-        errors = np.where(known, self.error * lengths + _LEAST, np.inf)
+        errors = np.where(known, self.error * lengths + LEAST, np.inf)
         return np.where(known[:, None], vectors, 0.0), errors
 
 
@@ -227,10 +227,10 @@ class BallIndex:
 
         A product of m terms errs by at most γ_m Σ|v_i w_i| ≤ γ_m(‖v‖²+‖w‖²)/2, u = 2^-24, in whatever order the library
         adds; the two additions by at most 2u(1+u)(‖v‖²+‖w‖²) each, rounding the squares by u each. 16u is more than
-        twice that. What underflows is in _LEAST; nothing overflows, because ‖v‖ ≤ 1.1e15.
+        twice that. What underflows is in LEAST; nothing overflows, because ‖v‖ ≤ 1.1e15.
         """
         width = self._vectors.shape[1]
-        return width * _SINGLE / (1.0 - width * _SINGLE) + 16.0 * _SINGLE
+        return width * SINGLE / (1.0 - width * SINGLE) + 16.0 * SINGLE
 
     def _lowered_squares(self, vectors: NDArray[np.float32]) -> FloatArray:
         squares: FloatArray = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
@@ -247,7 +247,7 @@ class BallIndex:
         squares += self._lowered[: self._count]
         squares += np.float32(self._lowered_squares(query)[0])
         # Twice the room for underflow: in the products and in the squares.
-        lengths: FloatArray = np.subtract(squares, 2.0 * _LEAST, dtype=np.float64)
+        lengths: FloatArray = np.subtract(squares, 2.0 * LEAST, dtype=np.float64)
         np.sqrt(np.maximum(lengths, 0.0, out=lengths), out=lengths)
         # The errors are summed and taken off in float64; the factors are far more than the roundings of that.
         lengths *= 1.0 - 2.0**-40

@@ -127,9 +127,7 @@ class SqliteLog:
 
     def fetch(self, memory: int, positions: Sequence[int]) -> list[Row]:
         found: list[Row] = []
-        for start in range(0, len(positions), _POSITIONS_AT_ONCE):
-            part = positions[start : start + _POSITIONS_AT_ONCE]
-            places = ",".join("?" * len(part))
+        for part, places in _parts(positions):
             query = f"SELECT {_COLUMNS} centre FROM claims WHERE memory = ? AND position IN ({places})"
             found += self._rows(query, (memory, *part))
         return found
@@ -140,9 +138,7 @@ class SqliteLog:
             if 0 in positions:
                 identity = self._open().execute("SELECT identity FROM memories WHERE number = ?", (memory,)).fetchone()
                 found |= {} if identity is None else {0: identity[0]}
-            for start in range(0, len(positions), _POSITIONS_AT_ONCE):
-                part = positions[start : start + _POSITIONS_AT_ONCE]
-                places = ",".join("?" * len(part))
+            for part, places in _parts(positions):
                 query = f"SELECT position, entry FROM claims WHERE memory = ? AND position IN ({places})"
                 found |= dict(self._open().execute(query, (memory, *part)))
         return found
@@ -269,6 +265,13 @@ class SqliteLog:
                 return f"{self._path} is damaged: {error}"
             case _:
                 return f"{self._path} cannot be used: {error}"
+
+
+def _parts(positions: Sequence[int]) -> Iterator[tuple[Sequence[int], str]]:
+    """As many positions as a statement takes, with their placeholders."""
+    for start in range(0, len(positions), _POSITIONS_AT_ONCE):
+        part = positions[start : start + _POSITIONS_AT_ONCE]
+        yield part, ",".join("?" * len(part))
 
 
 def _file_at(path: Path) -> tuple[int, int] | None:

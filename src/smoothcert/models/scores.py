@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,14 @@ _UNEVEN = 1e-3
 """Probabilities of a sample that miss a sum of 1 by more than this are no probabilities."""
 
 
+def gives_scores(classifier: BaseClassifier) -> TypeGuard[ScoringClassifier]:
+    """Whether the model says how strongly it holds for each class."""
+    return isinstance(classifier, ScoringClassifier) and classifier.gives_scores
+
+
 def scoring(classifier: BaseClassifier) -> ScoringClassifier:
     """The classifier, if it gives scores; else a ModelError that says what to do."""
-    if isinstance(classifier, ScoringClassifier) and classifier.gives_scores:
+    if gives_scores(classifier):
         return classifier
     raise ModelError(
         f"soft smoothing averages the scores of the classes, and {classifier.description} gives only votes; use a "

@@ -13,6 +13,6 @@ with the input. Certificates take the float noise for the ideal one, as is usual
 low-order bits can break what they promise.
 """
 
-from smoothcert.noise.host import COUNTER_LIMIT, add_noise, check_sigma, scale_noise, unit_noise
+from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, scale_noise, unit_noise
 
-__all__ = ["COUNTER_LIMIT", "add_noise", "check_sigma", "scale_noise", "unit_noise"]
+__all__ = ["COUNTER_LIMIT", "add_noise", "as_noise", "check_sigma", "scale_noise", "unit_noise"]

@@ -24,6 +24,14 @@ _NUMPY_CHUNK = 1 << 18
 _LEAST_SIGMA, _MOST_SIGMA = 1e-6, 1e6
 
 
+def as_noise(noise: Noise | str) -> Noise:
+    """The kind of noise meant by a word."""
+    try:
+        return Noise(noise)
+    except ValueError as error:
+        raise InputError(f"there is no noise {str(noise)!r}: use {' or '.join(Noise)}") from error
+
+
 def check_sigma(sigma: float) -> None:
     """Refuse a noise level that float32 noise cannot carry: too small to change an input, or near overflow."""
     if not (isinstance(sigma, (int, float, np.floating)) and math.isfinite(sigma) and sigma > 0):

@@ -18,11 +18,12 @@ import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scores import gives_scores
 from smoothcert.noise import check_sigma
 from smoothcert.sigma.search_ascent import Ascent
 from smoothcert.sigma.search_grid import GridSearch
 from smoothcert.sigma.search_problem import Problem, check_count
-from smoothcert.sigma.search_samples import NoisyScores, gives_scores
+from smoothcert.sigma.search_samples import NoisyScores
 from smoothcert.sigma.search_signs import SignSearch
 from smoothcert.tallies import FloatArray, InputArray, IntArray, Noise
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeGuard
 
 import numpy as np
 
-from smoothcert.models.base import BaseClassifier, ScoringClassifier
+from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scores import gives_scores
 from smoothcert.noise import unit_noise
 from smoothcert.tallies import FloatArray, InputArray, IntArray, Noise, Stage, StreamId
 
@@ -110,11 +110,6 @@ class NoisyScores:
         start = self._drawn[i]
         self._drawn[i] = start + count
         return start
-
-
-def gives_scores(classifier: BaseClassifier) -> TypeGuard[ScoringClassifier]:
-    """Whether the model says how strongly it holds for each class."""
-    return isinstance(classifier, ScoringClassifier) and classifier.gives_scores
 
 
 def _stream(x: InputArray, *, noise: Noise, seed: int) -> StreamId:
