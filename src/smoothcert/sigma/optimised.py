@@ -26,6 +26,7 @@ from smoothcert.sigma.search_problem import Problem, check_count
 from smoothcert.sigma.search_samples import NoisyScores
 from smoothcert.sigma.search_signs import SignSearch
 from smoothcert.tallies import FloatArray, InputArray, IntArray, Noise
+from smoothcert.worded import parse_worded
 
 __all__ = ["Ascent", "GridSearch", "OptimisedRule", "OptimisedSigma", "SearchResult", "SignSearch", "parse_search"]
 
@@ -206,19 +207,7 @@ class OptimisedRule:
 
 def parse_search(text: str) -> AnySearch:
     """A search from its name and settings: "ascent", "grid:points=200,noises=1"; str() of a search gives it back."""
-    name, _, listed = text.strip().partition(":")
-    kind = _SEARCHES.get(name.strip())
-    if kind is None:
-        raise InputError(f"there is no search {name!r} for sigma; choose {', '.join(_SEARCHES)}")
-    types = {each.name: each.type for each in fields(kind)}
-    settings: dict[str, Any] = {}
-    for item in filter(None, (part.strip() for part in listed.split(","))):
-        key, _, value = (part.strip() for part in item.partition("="))
-        if key not in types or key in settings:
-            problem = "is given twice" if key in settings else "is unknown"
-            raise InputError(f"{item!r} in the search {text!r}: {key!r} {problem}; {name} takes {', '.join(types)}")
-        settings[key] = _number(value, whole=types[key] == "int", item=item)
-    return kind(**settings)
+    return parse_worded(text, _SEARCHES, what="search for sigma")
 
 
 def _as_search(search: object) -> AnySearch:
@@ -227,14 +216,6 @@ def _as_search(search: object) -> AnySearch:
     if not isinstance(search, Ascent | GridSearch | SignSearch):
         raise InputError(f"{search!r} is no search for sigma: give Ascent, GridSearch, SignSearch, or one as text")
     return search
-
-
-def _number(value: str, *, whole: bool, item: str) -> int | float:
-    try:
-        return int(value) if whole else float(value)
-    except ValueError:
-        expected = "a whole number" if whole else "a number"
-        raise InputError(f"{item!r} cannot be read: expected {expected} after the equals sign") from None
 
 
 def _labels(samples: NoisyScores, *, start: float, selection: int, count: int) -> IntArray:

@@ -16,9 +16,9 @@ from smoothcert.sigma.search_problem import (
     Problem,
     check_clamp,
     check_count,
-    written,
 )
 from smoothcert.tallies import FloatArray, Noise
+from smoothcert.worded import written
 
 STEP_ASIDE = 0.01
 """Half the distance of the two levels of a central difference, relative to the level between them.

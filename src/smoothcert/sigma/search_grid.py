@@ -13,9 +13,9 @@ from smoothcert.sigma.search_problem import (
     Problem,
     check_clamp,
     check_count,
-    written,
 )
 from smoothcert.tallies import FloatArray
+from smoothcert.worded import written
 
 
 @dataclass(frozen=True, slots=True)

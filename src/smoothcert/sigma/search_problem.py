@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -95,14 +95,6 @@ class Search(Protocol):
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         """The level (m,) that the search prefers for each input, and the radius (m,) it estimated there."""
-
-
-def written(search: Search) -> str:
-    """The name of a search with all its settings, as `parse_search` reads it; what is None is left out."""
-    given = {each: value for each in fields(search) if (value := getattr(search, each.name)) is not None}
-    # A level typed as a whole number is the same level, and makes the same digest.
-    values = {each.name: value if each.type == "int" else float(value) for each, value in given.items()}
-    return f"{search.name}:" + ",".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
