@@ -9,7 +9,8 @@
     ├── RunError              a run directory or a log cannot be used (exit 5)
     │   ├── RunBusyError          another process is writing to it
     │   ├── ManifestMismatchError it was made with other settings
-    │   └── CorruptRunError       it is damaged
+    │   ├── CorruptRunError       it is damaged
+    │   └── StepFailedError       a step of a reproduction failed (exit code of the step)
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
     └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
 
@@ -73,6 +74,15 @@ class ManifestMismatchError(RunError):
 
 class CorruptRunError(RunError):
     """The run on disk is damaged."""
+
+
+class StepFailedError(RunError):
+    """A command that was run as a step of a reproduction failed; the exit code is its own."""
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        # A process that a signal ended has a negative code, which no process can leave with.
+        self.exit_code = exit_code if 0 < exit_code < 256 else 1
 
 
 class RegionMemoryError(SmoothcertError):

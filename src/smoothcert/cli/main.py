@@ -20,6 +20,7 @@ from smoothcert.cli.plot import plot
 from smoothcert.cli.predict import predict
 from smoothcert.cli.radius import radius
 from smoothcert.cli.recertify import recertify
+from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.table import table
 from smoothcert.cli.train import train
 from smoothcert.errors import SmoothcertError
@@ -66,6 +67,7 @@ app.command()(plot)
 app.command()(export)
 app.command()(radius)
 app.command()(plan)
+app.command()(reproduce)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

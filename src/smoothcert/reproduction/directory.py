@@ -1,0 +1,195 @@
+"""The folder of a reproduction: what its steps have made, by which commands, and in how many seconds.
+
+`reproduction.json` holds, for every step that was ever begun, its command. A step whose command is another one now is
+refused with the difference: a table must not mix results of two recipes. Products that lie there without having been
+made here (a model copied in) are taken as they are, and the report says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import CorruptRunError, InputError, ManifestMismatchError, RunBusyError, RunError
+from smoothcert.reproduction.plan import Plan, PlannedRow, Step
+
+STATE = "reproduction.json"
+LOCK = "reproduction.lock"
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What is known of a step that was begun. seconds: of the attempts that came to an end, orderly or not.
+
+    An attempt without an end was cut off together with the process that watched it.
+    """
+
+    command: str
+    seconds: float = 0.0
+    begun: int = 0
+    ended: int = 0
+
+    @property
+    def time(self) -> str:
+        """For people; "at least" where an attempt was cut off before it could be added."""
+        return f"{'at least ' if self.ended < self.begun else ''}{self.seconds:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a step is: whether its product is complete, and a few words about it."""
+
+    finished: bool
+    words: str
+
+
+class Reproduction:
+    """One plan in one folder. logs: the folder of released logs, None where there is none on this machine."""
+
+    def __init__(self, plan: Plan, directory: Path, *, logs: Path | None = None) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.logs = None if logs is None else logs.resolve()
+        self._records = self._read()
+        self._check_same_commands()
+
+    def record(self, step: Step) -> StepRecord | None:
+        """What is known of how a step was done; None if it was never begun here."""
+        return self._records.get(step.product)
+
+    def progress(self, step: Step) -> Progress:
+        """How far a step is, from what lies on the disk."""
+        place = step.place(self.directory, self.logs)
+        if step.command is None:
+            return Progress(place.exists(), "there" if place.exists() else f"{place} is not there")
+        if place.is_file() and place.suffix == ".safetensors":  # such files are written whole or not at all
+            return Progress(True, "done" if self.record(step) else "done (it was there)")
+        if place.is_dir():
+            return _run_progress(place)
+        return Progress(False, "begun" if self.record(step) else "not begun")
+
+    def lacks_logs(self, row: PlannedRow) -> bool:
+        """Whether a row cannot be made because the released logs it is about are not here."""
+        return row.needs_logs and self.logs is None
+
+    def finished(self, row: PlannedRow) -> bool:
+        if self.lacks_logs(row):
+            return False
+        results = [row.result] if row.against is None else [row.result, row.against]
+        return all(self.progress(step).finished for step in results)
+
+    def path_of_result(self, step: Step, certificate: str | None = None) -> Path:
+        """The run or log to read, RUN@CERTIFICATE where a certificate is named."""
+        place = step.place(self.directory, self.logs)
+        return place if certificate is None else place.with_name(f"{place.name}@{certificate}")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While it is worked on: the folder is there, and no other process works in it."""
+        from filelock import FileLock, Timeout
+
+        self._check_folder()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.directory / LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise RunBusyError(
+                f"another process is working in {self.directory}; wait for it, or give another --out"
+            ) from None
+        try:
+            self._records = self._read()
+            yield
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
+    def timed(self, step: Step) -> Iterator[None]:
+        """Records that a step was begun, and, however it ends, how long it took."""
+        before = self.record(step) or StepRecord(command=step.shown)
+        began = StepRecord(step.shown, before.seconds, before.begun + 1, before.ended)
+        self._write(step, began)
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = began.seconds + time.monotonic() - start
+            self._write(step, StepRecord(began.command, seconds, began.begun, began.ended + 1))
+
+    def _check_folder(self) -> None:
+        if self.directory.exists() and not self.directory.is_dir():
+            raise InputError(f"{self.directory} is a file; --out must be a folder")
+        strangers = {STATE, LOCK}
+        if self.directory.is_dir() and not (self.directory / STATE).exists():
+            products = {Path(step.product).parts[0] for row in self.plan.rows for step in row.steps}
+            unknown = sorted(file.name for file in self.directory.iterdir() if file.name not in products | strangers)
+            if unknown:
+                raise RunError(
+                    f"{self.directory} holds {unknown[0]} and no reproduction: give an --out that is new or empty"
+                )
+
+    def _read(self) -> dict[str, StepRecord]:
+        path = self.directory / STATE
+        if not path.exists():
+            return {}
+        try:
+            document = json.loads(path.read_bytes())
+            records = {key: StepRecord(**value) for key, value in document["steps"].items()}
+            stored = (document["format"], document["recipe"], bool(document["quick"]))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CorruptRunError(f"{path} is damaged ({error}); give another --out") from error
+        wanted = (_FORMAT, self.plan.recipe.name, self.plan.quick)
+        if stored != wanted:
+            raise ManifestMismatchError(
+                f"{self.directory} holds {_described(*stored)}, not {_described(*wanted)}: give another --out"
+            )
+        return records
+
+    def _check_same_commands(self) -> None:
+        planned = {step.product: step for row in self.plan.rows for step in row.steps}
+        differing = [
+            f"{product} was made by\n    {record.command}\n  and would be made by\n    {planned[product].shown}"
+            for product, record in self._records.items()
+            if product in planned and record.command != planned[product].shown
+        ]
+        if differing:
+            raise ManifestMismatchError(
+                f"{self.directory} was made by another recipe than the one of this version. Give another --out, or "
+                "remove what differs together with its entry in " + STATE + ":\n  " + "\n  ".join(differing)
+            )
+
+    def _write(self, step: Step, record: StepRecord) -> None:
+        from dataclasses import asdict
+
+        from smoothcert.runs.files import write_atomically
+
+        self._records[step.product] = record
+        document: dict[str, Any] = {
+            "format": _FORMAT,
+            "recipe": self.plan.recipe.name,
+            "quick": self.plan.quick,
+            "steps": {key: asdict(value) for key, value in self._records.items()},
+        }
+        write_atomically(self.directory / STATE, (json.dumps(document, indent=1) + "\n").encode(), overwrite=True)
+
+
+def _described(form: object, recipe: object, quick: object) -> str:
+    return f"{recipe}{' --quick' if quick else ''}" + ("" if form == _FORMAT else f" in format {form}")
+
+
+def _run_progress(place: Path) -> Progress:
+    """A run is finished when it holds a result for each of its inputs."""
+    from smoothcert.runs.store import RunStore
+
+    if not RunStore.exists(place):
+        return Progress(False, "begun")
+    with RunStore.open(place) as store:
+        done, expected = len(store.indices()), store.manifest.parameters.get("inputs")
+    finished = isinstance(expected, int) and done >= expected
+    return Progress(finished, "done" if finished else f"{done} of {expected} inputs")

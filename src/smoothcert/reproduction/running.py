@@ -1,0 +1,110 @@
+"""Working through a plan: each step a child process of its own, begun, gone on with, or passed over because it is done.
+
+A child is what a user would have typed. It shows its own progress on the terminal and knows how to stop and to resume.
+Here it is started, told to stop, and waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from smoothcert.errors import InterruptedRunError, RunError, StepFailedError
+from smoothcert.reproduction.directory import Reproduction
+from smoothcert.reproduction.plan import PlannedRow, Step
+
+Say = Callable[[str], None]
+
+_THREADS = {"train": "--threads", "certify": "--workers", "predict": "--workers"}
+"""How the verbs spell on how many cores they work; `sigma train` is asked by its last word."""
+_SECONDS_BETWEEN_LOOKS = 0.2
+_SECONDS_TO_END = 30.0
+_STANDARD_ERROR = 2
+_STOPPED = InterruptedRunError.exit_code
+
+
+def run_rows(
+    reproduction: Reproduction,
+    rows: Sequence[PlannedRow],
+    *,
+    threads: int | None = None,
+    stop: threading.Event | None = None,
+    say: Say = lambda _: None,
+) -> None:
+    """Do what is missing for these rows, one after the other; a step that two rows share is done once.
+
+    stop: when set, the step in hand is told to stop, stores what it has, and InterruptedRunError is raised. A step that
+    fails is a StepFailedError; what was done before stays done.
+    """
+    with reproduction.held():
+        todo = [step for row in rows if not reproduction.lacks_logs(row) for step in row.steps if step.command]
+        missing = [step for step in dict.fromkeys(todo) if not reproduction.progress(step).finished]
+        for number, step in enumerate(missing, start=1):
+            if stop is not None and stop.is_set():
+                raise InterruptedRunError("stopped between two steps")
+            say(f"[{number}/{len(missing)}] {step.shown}")
+            _run(reproduction, step, threads=threads, stop=stop)
+
+
+def _run(reproduction: Reproduction, step: Step, *, threads: int | None, stop: threading.Event | None) -> None:
+    words = [*step.words(reproduction.logs), *_further_options(step, threads)]
+    with reproduction.timed(step):
+        code = _child(words, reproduction.directory, stop)
+    if code == _STOPPED or (code != 0 and stop is not None and stop.is_set()):
+        raise InterruptedRunError(f"stopped in: {step.shown}")
+    if code != 0:
+        raise StepFailedError(
+            f"this step {_ended(code)}; what it said is above:\n  cd {shlex.quote(str(reproduction.directory))} && "
+            f"{shlex.join(('smoothcert', *words))}\nWhat was done before is kept; the same command goes on from here",
+            exit_code=code,
+        )
+    if not (progress := reproduction.progress(step)).finished:
+        raise RunError(f"this step ended without having made {step.product} ({progress.words}): {step.shown}")
+
+
+def _further_options(step: Step, threads: int | None) -> list[str]:
+    """What changes no result: how many cores, and that an unfinished training is gone on with."""
+    assert step.command is not None  # released logs are never run
+    verbs = list(step.command[:2]) if step.command[0] == "sigma" else [step.command[0]]
+    resume = ["--resume"] if verbs == ["train"] else []
+    cores = [] if threads is None or verbs[-1] not in _THREADS else [_THREADS[verbs[-1]], str(threads)]
+    return resume + cores
+
+
+def _child(words: Sequence[str], directory: Path, stop: threading.Event | None) -> int:
+    """Run `smoothcert WORDS` in the folder and wait for it. Negative: the signal that ended it.
+
+    Its standard output joins the standard error: ours carries the table alone. It gets a process group of its own, so
+    that Ctrl-C reaches it once, through us.
+    """
+    program = [sys.executable, "-P", "-m", "smoothcert"]  # -P: nothing is imported from the folder of the results
+    child = subprocess.Popen(
+        [*program, *words], cwd=directory, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, process_group=0
+    )
+    told = False
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return child.wait(timeout=_SECONDS_BETWEEN_LOOKS)
+            if stop is not None and stop.is_set() and not told:
+                child.send_signal(signal.SIGINT)
+                told = True
+    except BaseException:
+        # Ctrl-C for the second time: at once, but not without having asked.
+        child.terminate()
+        try:
+            child.wait(timeout=_SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        raise
+
+
+def _ended(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
