@@ -60,13 +60,13 @@ class Demo:
 
     def train(self, sigma: float, *, stop: threading.Event | None = None) -> None:
         """A small network trained on noisy digits; a model that is already there is kept."""
-        from smoothcert.training import GaussianAugmentation, TrainingConfig, train
+        from smoothcert.training import NoiseAugmentation, TrainingConfig, train
 
         if self.model_path(sigma).exists():
             return
         self.out.mkdir(parents=True, exist_ok=True)
         config = TrainingConfig(
-            arch="mlp", objective=GaussianAugmentation(sigma=sigma), seed=self.seed, epochs=self.epochs, batch=128
+            arch="mlp", objective=NoiseAugmentation(), sigma=sigma, seed=self.seed, epochs=self.epochs, batch=128
         )
         train(
             config,

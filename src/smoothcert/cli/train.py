@@ -15,7 +15,7 @@ from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
     from smoothcert.sigma.base import SigmaRule
-    from smoothcert.training import Objective, TrainedModel, TrainingProgress
+    from smoothcert.training import CarriedSigma, TrainedModel, TrainingProgress
 
 
 class TrainingNoise(enum.StrEnum):
@@ -25,10 +25,39 @@ class TrainingNoise(enum.StrEnum):
     UNIFORM = "uniform"
 
 
+class Optimiser(enum.StrEnum):
+    """The words of `training.Optimiser`."""
+
+    SGD = "sgd"
+    ADAMW = "adamw"
+
+
+class Augment(enum.StrEnum):
+    """The words of `training.Augment`."""
+
+    NONE = "none"
+    FLIP_CROP = "flip-crop"
+
+
+class Precision(enum.StrEnum):
+    """The words of `training.Precision`."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
 def train(
     data: Annotated[str, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")],
     arch: Annotated[str, typer.Option("--arch", help="mlp, lenet, small_net, cifar_resnet20, resnet50, …")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The checkpoint to write, .safetensors.")],
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            help="gaussian (augmentation with noise), stability, consistency, macer, adversarial, smoothadv or "
+            "smoothmix, with settings as in consistency:weight=5,noises=4 (all are in docs/training.md).",
+        ),
+    ] = "gaussian",
     sigma: Annotated[
         float | None,
         typer.Option("--sigma", help="Noise level to train with, in the units of the input; needed without a rule."),
@@ -38,13 +67,40 @@ def train(
         typer.Option("--noise", help="The kind of noise to train with; for uniform noise --sigma is the half-width."),
     ] = TrainingNoise.GAUSSIAN,
     sigma_rule: Annotated[
-        Path | None,
-        typer.Option("--sigma-rule", help="A rule (see `sigma fit`) that gives every input its own noise level."),
+        str | None,
+        typer.Option(
+            "--sigma-rule",
+            help="A level for every input: a file by `sigma fit` or `sigma train`, or 'optimised' (also "
+            "optimised:after=0.5,rate=0.05): from --sigma on, carried from epoch to epoch.",
+        ),
     ] = None,
     epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 10,
     batch: Annotated[int, typer.Option("--batch", help="Inputs in a step.")] = 256,
-    rate: Annotated[float, typer.Option("--lr", help="Peak learning rate of the one-cycle schedule.")] = 0.1,
+    optimiser: Annotated[Optimiser, typer.Option("--optimiser", help="sgd (Nesterov) or adamw.")] = Optimiser.SGD,
+    rate: Annotated[
+        float | None, typer.Option("--lr", help="Peak learning rate (default: 0.1 for sgd, 0.001 for adamw).")
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option("--schedule", help="one-cycle[:rise=0.3], or step[:drops=2,factor=0.1].")
+    ] = "one-cycle",
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="L2 penalty on the weights.")] = 1e-4,
+    average: Annotated[
+        float, typer.Option("--average", help="Decay of a moving average of the weights, as 0.999; 0: none.")
+    ] = 0.0,
+    augment: Annotated[
+        Augment, typer.Option("--augment", help="flip-crop mirrors and moves images, as usual for CIFAR-10.")
+    ] = Augment.NONE,
+    precision: Annotated[
+        Precision, typer.Option("--precision", help="Of forward and backward passes; weights stay float32.")
+    ] = Precision.FLOAT32,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            "--patience",
+            help="Stop after so many epochs without better accuracy under noise on a tenth of the training data (at "
+            "most 2000 inputs) kept back for this, and take the best epoch.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Of weights, order and noise (default: from the operating system).")
     ] = None,
@@ -52,15 +108,19 @@ def train(
         bool, typer.Option("--standardise/--no-standardise", help="Let the model's first layer standardise inputs.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished training beside --out.")] = False,
+    tensorboard: Annotated[
+        Path | None, typer.Option("--tensorboard", help="Write the curves for TensorBoard into this directory, too.")
+    ] = None,
     input_range: o.InputRange = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     threads: Annotated[int | None, typer.Option("--threads", help="Cores used (default: all).")] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Train a network with noise added to its inputs, of one level or, if Gaussian, of a level for every input.
+    """Train a network to be right under noise.
 
-    Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on.
+    Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on. The curves
+    are in a csv file beside the checkpoint.
     """
     from smoothcert.cli.fitting import both_splits
     from smoothcert.cli.progress import stop_on_interrupt
@@ -68,56 +128,57 @@ def train(
     from smoothcert.models.devices import import_torch
 
     import_torch("training")
-    from smoothcert.training import TrainingConfig
-    from smoothcert.training import train as run_training
+    from smoothcert import training
+    from smoothcert.records import Noise
 
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors: that is the format checkpoints are written in")
-    objective = _objective(noise, sigma, sigma_rule)
-    config = TrainingConfig(
-        arch=arch, objective=objective, seed=_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
-        peak_rate=rate, weight_decay=weight_decay, standardise=standardise,
+    level, carried = _noise_level(sigma, sigma_rule)
+    config = training.TrainingConfig(
+        arch=arch, objective=training.parse_objective(objective), sigma=level, carried=carried,
+        noise=Noise(noise.value), seed=_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
+        optimiser=training.Optimiser(optimiser.value), schedule=training.parse_schedule(schedule),
+        peak_rate=_USUAL_RATES[optimiser] if rate is None else rate, weight_decay=weight_decay, average=average,
+        augment=training.Augment(augment.value), precision=training.Precision(precision.value), patience=patience,
+        standardise=standardise,
     )  # fmt: skip
     dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
     with stop_on_interrupt("batch") as stop, _shown_progress() as (preparing, progress):
-        trained = run_training(
+        trained = training.train(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
-            progress=progress, preparing=preparing, stop=stop,
+            tensorboard=tensorboard, progress=progress, preparing=preparing, stop=stop,
         )  # fmt: skip
     _print_result(trained, as_json=as_json)
 
 
-def _objective(noise: TrainingNoise, sigma: float | None, rule_file: Path | None) -> Objective:
+_USUAL_RATES = {Optimiser.SGD: 0.1, Optimiser.ADAMW: 0.001}
+
+
+def _noise_level(sigma: float | None, rule: str | None) -> tuple[float | SigmaRule, CarriedSigma | None]:
+    """The number given or the rule, and how the number is to move."""
     from smoothcert.errors import InputError
-    from smoothcert.training import GaussianAugmentation, UniformAugmentation
+    from smoothcert.training import CarriedSigma
+    from smoothcert.worded import parse_worded
 
-    if noise is TrainingNoise.GAUSSIAN:
-        return GaussianAugmentation(sigma=_noise_level(sigma, rule_file))
-    if rule_file is not None:
-        raise InputError(
-            f"--sigma-rule {rule_file} cannot be trained with under --noise uniform: rules are for Gaussian noise. "
-            "Give one half-width with --sigma"
-        )
-    if sigma is None:
-        raise InputError("the noise level is missing: give --sigma, which is the half-width of uniform noise")
-    return UniformAugmentation(sigma=sigma)
-
-
-def _noise_level(sigma: float | None, rule_file: Path | None) -> float | SigmaRule:
-    """The number given, or the rule; both may be given where they say the same."""
-    from smoothcert.errors import InputError
-
-    if rule_file is None:
+    optimised = rule is not None and rule.partition(":")[0] == CarriedSigma.name
+    if rule is None or optimised:
         if sigma is None:
             raise InputError("the noise level is missing: give --sigma, or --sigma-rule with a rule for every input")
-        return sigma
+        carried = parse_worded(rule, {CarriedSigma.name: CarriedSigma}, what="rule for sigma") if rule else None
+        return sigma, carried
+    return _rule_from_file(Path(rule), sigma), None
+
+
+def _rule_from_file(file: Path, sigma: float | None) -> SigmaRule:
+    """A number may be given besides, where it says the same."""
+    from smoothcert.errors import InputError
     from smoothcert.sigma.files import load_rule
 
-    rule = load_rule(rule_file)
+    rule = load_rule(file)
     base = rule.to_json().get("base_sigma")
     if sigma is not None and sigma != base:
         stated = "has no single noise level" if base is None else f"has the base value {base:g}"
-        raise InputError(f"--sigma {sigma:g} contradicts {rule_file}, which {stated}; leave --sigma out")
+        raise InputError(f"--sigma {sigma:g} contradicts {file}, which {stated}; leave --sigma out")
     return rule
 
 
@@ -158,7 +219,8 @@ def _shown_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tr
 
 def _line_an_epoch(report: TrainingProgress) -> None:
     if report.step * report.epochs == report.epoch * report.steps:
-        typer.echo(_sentence(report), err=True)
+        left = "" if report.seconds_left is None else f"  about {report.seconds_left / 60:.1f} min left"
+        typer.echo(_sentence(report) + left, err=True)
 
 
 def _sentence(report: TrainingProgress) -> str:
@@ -171,13 +233,14 @@ def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"model": str(trained.path), "arch": trained.header.arch, **facts}))
         return
-    objective = facts["objective"]
-    if "sigma" in objective:
-        kind = "uniform noise" if objective["name"] == TrainingNoise.UNIFORM else "noise"
-        noise = f"{kind} {objective['sigma']:g}"
+    kind = "uniform noise" if facts["noise"] == TrainingNoise.UNIFORM else "noise"
+    if "sigma_trained_with" in facts:
+        noise = f"{kind} of {facts['sigma_trained_with']['mean']:.4g} on average"
     else:
-        noise = f"noise of {facts['sigma_trained_with']['mean']:.4g} on average"
+        noise = f"{kind} {facts['sigma']:g}"
+    early = f", stopped after epoch {facts['epochs_done']}" if facts["epochs_done"] < facts["epochs"] else ""
+    best = f", weights of epoch {facts['epoch_taken']}" if facts["patience"] is not None else ""
     typer.echo(
         f"{trained.path}: {trained.header.arch}, {trained.accuracy:.2%} of the {facts['noisy_accuracy_split']} inputs "
-        f"right under {noise}, {trained.seconds:.0f} s, seed {facts['seed']}"
+        f"right under {noise}, {trained.seconds:.0f} s, seed {facts['seed']}{early}{best}"
     )

@@ -104,6 +104,16 @@ def reproducible_kernels() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
+def check_bfloat16(device: torch.device) -> None:
+    """InputError where the device cannot compute in bfloat16."""
+    import torch
+
+    if device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        raise InputError(
+            f"{torch.cuda.get_device_name(device)} has no bfloat16: leave --precision at float32, or use a newer card"
+        )
+
+
 def in_float64(tensor: torch.Tensor) -> torch.Tensor:
     """A float64 copy; on the CPU where the device has no float64 (MPS)."""
     import torch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -12,8 +13,7 @@ from torch import Tensor
 
 from smoothcert.data.base import Dataset
 from smoothcert.errors import DataError
-from smoothcert.records import FloatArray
-from smoothcert.training.objective import Batch
+from smoothcert.records import FloatArray, IntArray
 
 PRELOAD_BYTES = 2 * 2**30
 """Data up to this size is held as one tensor on the device; larger data is read batch by batch."""
@@ -21,52 +21,65 @@ PRELOAD_BYTES = 2 * 2**30
 _CHUNK = 1024
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Inputs of a dataset on the device that computes: their indices (B,), inputs (B, *input_shape), labels (B,)."""
+
+    indices: Tensor
+    inputs: Tensor
+    labels: Tensor
+
+
 class Batches:
     """Batches of one dataset. The order of an epoch is a pure function of (seed, epoch).
 
-    sigma: noise level of all inputs, or (len(dataset),) with one for each.
+    kept_back: (k,) indices that are never given out.
     """
 
     def __init__(
-        self, dataset: Dataset, *, batch: int, seed: int, device: torch.device, sigma: float | FloatArray
+        self, dataset: Dataset, *, batch: int, seed: int, device: torch.device, kept_back: IntArray | None = None
     ) -> None:
-        if len(dataset) < 2:
-            raise DataError(
-                f"{dataset.name} has {len(dataset)} inputs in split {dataset.split}; training needs at least 2"
-            )
         if int(dataset.labels.min()) < 0 or int(dataset.labels.max()) >= dataset.num_classes:
             raise DataError(
                 f"{dataset.name} has inputs without a label in 0 … {dataset.num_classes - 1}; training needs one each"
+            )
+        every = np.arange(len(dataset))
+        self._used = torch.from_numpy(every if kept_back is None else np.setdiff1d(every, kept_back))
+        if len(self._used) < 2:
+            raise DataError(
+                f"{dataset.name} has {len(self._used)} inputs in split {dataset.split} to learn from; "
+                "training needs at least 2"
             )
         self._dataset = dataset
         self._batch = batch
         self._seed = seed
         self._device = device
         self._labels = torch.from_numpy(np.array(dataset.labels, dtype=np.int64)).to(device)
-        self._sigma = noise_levels(sigma, device) if isinstance(sigma, np.ndarray) else sigma
         size = 4 * len(dataset) * math.prod(dataset.input_shape)
         self._inputs = self._read(slice(None)) if size <= PRELOAD_BYTES else None
 
     def __len__(self) -> int:
         """Batches in an epoch; the last may be smaller."""
-        return -(-len(self._dataset) // self._batch)
+        return -(-len(self._used) // self._batch)
 
-    def epoch(self, epoch: int, *, first: int = 0) -> Iterator[Batch]:
+    @property
+    def inputs(self) -> int:
+        """Inputs in an epoch."""
+        return len(self._used)
+
+    def epoch(self, epoch: int, *, first: int = 0) -> Iterator[Rows]:
         """The batches `first`, first+1, … of that epoch."""
-        order = torch.randperm(len(self._dataset), generator=seeded_generator(self._seed, "order", epoch))
-        for chosen in torch.split(order, self._batch)[first:]:
+        order = torch.randperm(len(self._used), generator=seeded_generator(self._seed, "order", epoch))
+        for chosen in torch.split(self._used[order], self._batch)[first:]:
             there = chosen.to(self._device)
-            sigma = self._sigma[there] if isinstance(self._sigma, Tensor) else self._sigma
-            yield Batch(inputs=self._rows(chosen), labels=self._labels[there], sigma=sigma)
-
-    def _rows(self, chosen: Tensor) -> Tensor:
-        return self._read(chosen.numpy()) if self._inputs is None else self._inputs[chosen.to(self._device)]
+            inputs = self._read(chosen.numpy()) if self._inputs is None else self._inputs[there]
+            yield Rows(indices=there, inputs=inputs, labels=self._labels[there])
 
     def _read(self, indices: slice | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
         return torch.from_numpy(np.array(self._dataset.inputs(indices), dtype=np.float32)).to(self._device)
 
 
-def noise_levels(sigmas: FloatArray, device: torch.device) -> Tensor:
+def as_levels(sigmas: FloatArray, device: torch.device) -> Tensor:
     """The levels as noise is multiplied with them: float32 on the device."""
     return torch.from_numpy(sigmas.astype(np.float32)).to(device)
 

@@ -8,9 +8,9 @@ from torch import nn
 
 from smoothcert.data.base import Dataset
 from smoothcert.models.torch_classifier import tensor_votes
-from smoothcert.records import FloatArray, Noise
-from smoothcert.sigma.over_data import evenly_spread
-from smoothcert.training.batches import noise_levels, seeded_generator
+from smoothcert.records import FloatArray, IntArray, Noise
+from smoothcert.training.batches import as_levels, seeded_generator
+from smoothcert.training.module_modes import evaluating
 from smoothcert.training.noisy_inputs import with_noise
 
 _BATCH = 500
@@ -24,24 +24,20 @@ def noisy_accuracy(
     sigma: float | FloatArray,
     seed: int,
     device: torch.device,
-    most: int | None = None,
+    among: IntArray | None = None,
 ) -> float:
     """Fraction of inputs classified rightly, each under one noise of level sigma.
 
-    sigma: of all inputs, or (len(dataset),) with one for each. most: at most this many inputs, evenly spread over the
-    dataset; None takes all.
+    sigma: of all inputs, or (len(dataset),) with one for each. among: the indices of the inputs; None takes all.
     """
-    indices = evenly_spread(len(dataset), most=most)
+    indices = np.arange(len(dataset)) if among is None else among
     generator = seeded_generator(seed, "evaluation", device=device)
-    was_training = module.training
-    module.eval()
     correct = 0
-    with torch.inference_mode():
+    with evaluating(module), torch.inference_mode():
         for start in range(0, len(indices), _BATCH):
             chosen = indices[start : start + _BATCH]
             inputs = torch.from_numpy(np.array(dataset.inputs(chosen), dtype=np.float32)).to(device)
-            level = noise_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma
+            level = as_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma
             votes = tensor_votes(module(with_noise(noise, inputs, sigma=level, generator=generator)))
             correct += int((votes.cpu().numpy() == dataset.labels[chosen]).sum())
-    module.train(was_training)
     return correct / len(indices)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from smoothcert.records import Noise
-from smoothcert.sigma.base import SigmaRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,30 +17,33 @@ class Batch:
     """What one step learns from, on the device that computes.
 
     inputs: (B, *input_shape) float32, clean. labels: (B,) int64. sigma: the noise level of all of them, or (B,) float32
-    with one for each.
+    with one for each. noise: its kind. progress: the share of the training that is done, in [0, 1).
     """
 
     inputs: Tensor
     labels: Tensor
     sigma: float | Tensor
+    noise: Noise = Noise.GAUSSIAN
+    progress: float = 0.0
 
 
 class Objective(Protocol):
     """Turns one batch into a loss. The loop knows nothing else about how a network is made robust.
 
-    noise: the kind of noise the network is meant for. sigma: its level, in the units of the input, or a rule that gives
-    one to every input; the accuracy reported is under this noise.
-    settings: everything the objective depends on, as plain JSON with a "name"; training is resumed only if equal.
+    An objective is a frozen dataclass of plain numbers and words: they are its settings on the command line
+    (`name:setting=value,…`), and a training is resumed only if all are equal. It holds no state.
+
+    name: the word on the command line.
+    noises_allowed: the kinds of noise its formula is made for.
     """
 
-    @property
-    def noise(self) -> Noise: ...
+    name: ClassVar[str]
+    noises_allowed: ClassVar[frozenset[Noise]]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    @property
-    def sigma(self) -> float | SigmaRule: ...
+    def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
+        """The scalar terms of the loss by name, each a mean over the batch; their sum is minimised.
 
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-    def loss(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Tensor:
-        """Scalar loss, a mean over the batch. All randomness comes from `generator`, on the device of the inputs."""
+        All randomness comes from `generator`, on the device of the inputs. The module is in training mode when this is
+        called, and is again when it returns.
+        """

@@ -3,22 +3,67 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
-WARM_UP = 0.3
-START_DIVISOR = 25.0
-END_DIVISOR = 1e4
+from smoothcert.training.objectives.settings import check_count, check_number
+from smoothcert.worded import Worded, parse_worded
 
 
-def one_cycle(step: int, *, steps: int, peak: float) -> float:
-    """Learning rate of step 0 ≤ step < steps (Smith and Topin 2018).
+class Schedule(Worded, Protocol):
+    """A dataclass of settings that makes a rate for every step."""
 
-    A cosine up from peak/25 to `peak` over the first 30% of the steps, then a cosine down to peak/25/10000.
+    def rate(self, step: int, *, steps: int, peak: float) -> float:
+        """Learning rate of step 0 ≤ step < steps; `peak` is the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneCycle:
+    """A cosine up from peak/25 to the peak over the share `rise` of the steps, then a cosine down to peak/250000.
+
+    Smith and Topin 2018.
     """
-    last_of_rise = max(WARM_UP * steps - 1, 0.0)
-    start, end = peak / START_DIVISOR, peak / START_DIVISOR / END_DIVISOR
-    if step <= last_of_rise:
-        return _cosine(start, peak, step / last_of_rise if last_of_rise > 0 else 1.0)
-    return _cosine(peak, end, (step - last_of_rise) / max(steps - 1 - last_of_rise, 1e-9))
+
+    rise: float = 0.3
+
+    name: ClassVar[str] = "one-cycle"
+    _START_DIVISOR: ClassVar[float] = 25.0
+    _END_DIVISOR: ClassVar[float] = 1e4
+
+    def __post_init__(self) -> None:
+        check_number("rise of one-cycle", self.rise, most=1.0)
+
+    def rate(self, step: int, *, steps: int, peak: float) -> float:
+        last_of_rise = max(self.rise * steps - 1, 0.0)
+        start = peak / self._START_DIVISOR
+        if step <= last_of_rise:
+            return _cosine(start, peak, step / last_of_rise if last_of_rise > 0 else 1.0)
+        return _cosine(peak, start / self._END_DIVISOR, (step - last_of_rise) / max(steps - 1 - last_of_rise, 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The peak, multiplied by `factor` at `drops` equally spaced moments: the papers' ÷10 every 30 of 90 epochs."""
+
+    drops: int = 2
+    factor: float = 0.1
+
+    name: ClassVar[str] = "step"
+
+    def __post_init__(self) -> None:
+        check_count("drops of step", self.drops, least=0)
+        check_number("factor of step", self.factor, most=1.0)
+
+    def rate(self, step: int, *, steps: int, peak: float) -> float:
+        return peak * self.factor ** (step * (self.drops + 1) // steps)
+
+
+SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (OneCycle, Steps)}
+
+
+def parse_schedule(text: str) -> Schedule:
+    """A schedule from its name and settings, as "one-cycle" or "step:drops=2,factor=0.1"."""
+    return parse_worded(text, SCHEDULES, what="schedule")
 
 
 def _cosine(begin: float, end: float, fraction: float) -> float:

@@ -31,7 +31,7 @@ from smoothcert.models.torch_classifier import private_copy
 from smoothcert.sigma.network import SigmaNetwork, shrunk
 from smoothcert.sigma.over_data import evenly_spread
 from smoothcert.training.batches import seeded_generator
-from smoothcert.training.schedule import one_cycle
+from smoothcert.training.schedule import OneCycle
 
 _SOFTNESS = 0.1
 """Width, in Φ⁻¹ units, over which a margin below 0 stops counting: misclassified inputs still pull a little."""
@@ -197,7 +197,7 @@ def _fit(
         noise = seeded_generator(config.seed, "sigma noise", epoch, device=data.device)
         total, seen = 0.0, 0
         for inputs, labels in data.epoch(epoch):
-            optimizer.param_groups[0]["lr"] = one_cycle(step, steps=steps, peak=config.peak_rate)
+            optimizer.param_groups[0]["lr"] = OneCycle().rate(step, steps=steps, peak=config.peak_rate)
             radii = _radii(sigma, module, inputs, labels, noise, config)
             loss = config.penalty * sigma.sum_of_norms() - radii.mean()
             optimizer.zero_grad(set_to_none=True)

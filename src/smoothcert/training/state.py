@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,43 @@ from smoothcert.models.checkpoints import FORMAT_VERSION, read_tensors, write_te
 
 @dataclass(frozen=True, slots=True)
 class EpochResult:
-    """Mean loss over an epoch, and the accuracy under noise after it."""
+    """One epoch: the mean loss and its terms, the accuracy under noise after it, the last learning rate, the mean noise
+    level of the training inputs, and the seconds the training had taken by its end.
+    """
 
     loss: float
     accuracy: float
+    terms: Mapping[str, float]
+    rate: float
+    sigma: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
     """Where a training stands: `batch` batches of `epoch` are done.
 
-    parameters, momenta: by parameter name (parameters include buffers; momenta is empty before the first step).
-    noise: state of the noise generator of this epoch. loss_sum: sum of losses over the inputs of this epoch so far.
+    parameters, averaged, best: tensors of the network, of its moving average and of the best epoch so far, by name,
+    buffers included; the last two may be empty. optimiser: its state, see `state_by_name`. noise: state of the noise
+    generator of this epoch. levels: σ of every training input where it moves. sums: of every term of the loss over the
+    inputs of this epoch so far.
     """
 
     settings: Mapping[str, Any]
     epoch: int
     batch: int
-    loss_sum: float
+    sums: Mapping[str, float]
     seconds: float
     history: tuple[EpochResult, ...]
-    parameters: Mapping[str, Tensor]
-    momenta: Mapping[str, Tensor]
     noise: Tensor
+    levels: Tensor | None
+    parameters: Mapping[str, Tensor]
+    averaged: Mapping[str, Tensor]
+    best: Mapping[str, Tensor]
+    optimiser: Mapping[str, Tensor]
+
+
+_GROUPS = ("parameters", "averaged", "best", "optimiser")
 
 
 def partial_path(out: Path) -> Path:
@@ -46,17 +60,18 @@ def partial_path(out: Path) -> Path:
 
 
 def save_state(path: Path, state: TrainingState) -> None:
-    tensors = {f"parameters/{name}": tensor for name, tensor in state.parameters.items()}
-    tensors |= {f"momenta/{name}": tensor for name, tensor in state.momenta.items()}
+    tensors = {f"{group}/{name}": tensor for group in _GROUPS for name, tensor in getattr(state, group).items()}
     tensors["noise"] = state.noise
+    if state.levels is not None:
+        tensors["levels"] = state.levels
     document = {
         "format": FORMAT_VERSION,
         "settings": dict(state.settings),
         "epoch": state.epoch,
         "batch": state.batch,
-        "loss_sum": state.loss_sum,
+        "sums": dict(state.sums),
         "seconds": state.seconds,
-        "history": [[result.loss, result.accuracy] for result in state.history],
+        "history": [asdict(result) for result in state.history],
     }
     write_tensors(path, {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, document)
 
@@ -71,14 +86,14 @@ def load_state(path: Path) -> TrainingState:
             settings=dict(document["settings"]),
             epoch=int(document["epoch"]),
             batch=int(document["batch"]),
-            loss_sum=float(document["loss_sum"]),
+            sums={name: float(value) for name, value in document["sums"].items()},
             seconds=float(document["seconds"]),
-            history=tuple(EpochResult(loss=loss, accuracy=accuracy) for loss, accuracy in document["history"]),
-            parameters=_below("parameters/", tensors),
-            momenta=_below("momenta/", tensors),
+            history=tuple(EpochResult(**result) for result in document["history"]),
             noise=tensors["noise"],
+            levels=tensors.get("levels"),
+            **{group: _below(f"{group}/", tensors) for group in _GROUPS},
         )
-    except (ModelError, KeyError, TypeError, ValueError) as error:
+    except (ModelError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptRunError(
             f"the unfinished training {path} cannot be read ({error}); delete it to start again"
         ) from error

@@ -1,0 +1,117 @@
+"""A noise level for each training input, optimised as the network learns and carried from epoch to epoch.
+
+Alfarra et al., "Data dependent randomized smoothing", Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert.attacks.geometry import per_row
+from smoothcert.errors import InputError
+from smoothcert.records import FloatArray, Noise
+from smoothcert.sigma.search_ascent import STEP_ASIDE
+from smoothcert.sigma.search_problem import check_clamp, check_count, estimated_radii
+from smoothcert.training.batches import Rows
+from smoothcert.training.module_modes import evaluating
+from smoothcert.training.noise_levels import spread_of
+from smoothcert.training.noisy_inputs import logits_of_copies, unit_noises
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedSigma:
+    """How σ of a training input moves. All inputs begin at one level.
+
+    Once the share `after` of the training is done, σ of every input takes `steps` steps up the slope of its estimated
+    radius each time the input is met, each with `noises` fresh draws: σ ← σ + start · rate · dR̂/dσ, kept in
+    [start/within, start·within]. The slope is a central difference with shared noise; the class is the one of largest
+    mean score, as in the search for an input that is certified. clamp: see `estimated_radii`.
+    """
+
+    steps: int = 1
+    noises: int = 4
+    rate: float = 0.02
+    within: float = 4.0
+    after: float = 0.25
+    clamp: float = 1e-4
+
+    name: ClassVar[str] = "optimised"
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps)
+        check_count("noises", self.noises)
+        check_clamp(self.clamp)
+        if not (math.isfinite(self.rate) and self.rate > 0):
+            raise InputError(f"rate={self.rate} of the optimised sigma must be a positive number; 0.02 is usual")
+        if not (math.isfinite(self.within) and self.within >= 1):
+            raise InputError(f"within={self.within} of the optimised sigma must be a factor of at least 1; 4 is usual")
+        if not 0 <= self.after <= 1:
+            raise InputError(f"after={self.after} of the optimised sigma is a share of the training, between 0 and 1")
+
+
+class CarriedLevels:
+    """σ of every training input, (N,) float64, moving. Accuracy on other inputs is measured at their mean."""
+
+    def __init__(self, plan: CarriedSigma, *, start: float, count: int, noise: Noise) -> None:
+        self._plan = plan
+        self._start = start
+        self._noise = noise
+        self._sigmas: FloatArray = np.full(count, start)
+
+    @property
+    def judging(self) -> float:
+        return self.mean
+
+    @property
+    def trained(self) -> FloatArray:
+        return self._sigmas
+
+    @property
+    def mean(self) -> float:
+        return float(self._sigmas.mean())
+
+    def of(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> Tensor:
+        chosen = rows.indices.cpu().numpy()
+        if progress >= self._plan.after:
+            with evaluating(module), torch.no_grad():
+                for _ in range(self._plan.steps):
+                    self._sigmas[chosen] = self._moved(self._sigmas[chosen], rows.inputs, module, generator)
+        return torch.from_numpy(self._sigmas[chosen].astype(np.float32)).to(rows.inputs.device)
+
+    def summary(self) -> Mapping[str, Any]:
+        return {"sigma_trained_with": spread_of(self._sigmas)}
+
+    def state(self) -> Tensor:
+        return torch.from_numpy(self._sigmas.copy())
+
+    def restore(self, state: Tensor) -> None:
+        self._sigmas = state.numpy().copy()
+
+    def _moved(self, sigmas: FloatArray, inputs: Tensor, module: nn.Module, generator: torch.Generator) -> FloatArray:
+        """One step up the slope. sigmas: (B,), inputs: (B, *input_shape)."""
+        noises = unit_noises(self._noise, inputs, self._plan.noises, generator)
+        beside = sigmas[:, np.newaxis] * [1.0 - STEP_ASIDE, 1.0 + STEP_ASIDE]
+        scores = np.stack([_mean_scores(module, inputs, noises, level) for level in beside.T], axis=1)
+        radii = estimated_radii(
+            scores, scores.sum(axis=1).argmax(axis=1), beside,
+            noise=self._noise, clamp=self._plan.clamp, two_class=False,
+        )  # fmt: skip
+        slope = (radii[:, 1] - radii[:, 0]) / (2.0 * STEP_ASIDE * sigmas)
+        bounds = (self._start / self._plan.within, self._start * self._plan.within)
+        moved: FloatArray = np.clip(sigmas + self._start * self._plan.rate * slope, *bounds)
+        return moved
+
+
+def _mean_scores(module: nn.Module, inputs: Tensor, noises: Tensor, sigmas: FloatArray) -> FloatArray:
+    """Mean softmax over the noises at these levels: (B, classes)."""
+    levels = torch.from_numpy(sigmas.astype(np.float32)).to(inputs.device)
+    scores = logits_of_copies(module, inputs + per_row(levels, inputs) * noises).float().softmax(dim=2).mean(dim=0)
+    means: FloatArray = scores.cpu().numpy().astype(np.float64)
+    return means

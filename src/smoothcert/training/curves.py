@@ -1,0 +1,76 @@
+"""The curves of a training, to watch while it runs: a csv file beside the checkpoint, and TensorBoard."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from smoothcert.errors import MissingExtraError
+from smoothcert.files import write_whole
+from smoothcert.training.state import EpochResult
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+def curves_path(out: Path) -> Path:
+    """Where the training that writes `out` keeps its curves."""
+    return out.with_suffix(".csv")
+
+
+class Curves(Protocol):
+    """Hears of every epoch."""
+
+    def show(self, history: Sequence[EpochResult]) -> None:
+        """The last epoch is the new one; a resumed training begins with all that are done."""
+
+    def close(self) -> None: ...
+
+
+class CsvCurves:
+    """One line an epoch. The file is written anew each time, so a resumed training leaves no epoch twice."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def show(self, history: Sequence[EpochResult]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        terms = list(history[0].terms)
+        writer.writerow(["epoch", "loss", *terms, "accuracy_under_noise", "learning_rate", "mean_sigma", "seconds"])
+        for number, result in enumerate(history, start=1):
+            values = [result.loss, *(result.terms[name] for name in terms), result.accuracy, result.rate, result.sigma]
+            writer.writerow([number, *(f"{value:.6g}" for value in values), f"{result.seconds:.1f}"])
+        write_whole(self._path, text.getvalue().encode())
+
+    def close(self) -> None: ...
+
+
+class TensorBoardCurves:
+    """Scalars in a log directory of TensorBoard. done: epochs of an earlier part; what lies beyond is purged there."""
+
+    def __init__(self, directory: Path, *, done: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise MissingExtraError("tensorboard", "tensorboard", "curves for TensorBoard") from error
+        self._writer: SummaryWriter = SummaryWriter(str(directory), purge_step=done + 1)
+
+    def show(self, history: Sequence[EpochResult]) -> None:
+        result, epoch = history[-1], len(history)
+        scalars = {
+            "loss": result.loss,
+            **{f"terms/{name}": value for name, value in result.terms.items()},
+            "accuracy under noise": result.accuracy,
+            "learning rate": result.rate,
+            "mean sigma": result.sigma,
+        }
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, epoch)
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

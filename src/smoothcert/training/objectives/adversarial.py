@@ -1,0 +1,46 @@
+"""Adversarial training of the base classifier (Madry et al. 2018), in the ℓ2 norm, followed by noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from smoothcert.attacks import PlainTarget, pgd
+from smoothcert.records import Noise
+from smoothcert.training.module_modes import evaluating
+from smoothcert.training.noisy_inputs import noises
+from smoothcert.training.objective import Batch
+from smoothcert.training.objectives.settings import check_count, check_number, grown
+
+
+@dataclass(frozen=True, slots=True)
+class Adversarial:
+    """Cross-entropy at x' + sigma·noise, where x', within `radius` of x, is the worst for the network without noise.
+
+    The radius, ℓ2, grows from 0 over the share `warm_up` of the training. The attack takes `steps` steps of
+    2·radius/steps. It knows nothing of the noise: see SmoothAdv for one that does.
+    """
+
+    radius: float = 1.0
+    steps: int = 10
+    warm_up: float = 0.3
+
+    name: ClassVar[str] = "adversarial"
+    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+
+    def __post_init__(self) -> None:
+        check_number("radius of adversarial", self.radius)
+        check_count("steps of adversarial", self.steps)
+        check_number("warm_up of adversarial", self.warm_up, most=1.0)
+
+    def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
+        radius = self.radius * grown(batch.progress, warm_up=self.warm_up)
+        with evaluating(module):
+            points = pgd(PlainTarget(module, batch.labels), batch.inputs, radius=radius, steps=self.steps)
+        (noise,) = noises(batch, 1, generator)
+        return {"cross_entropy": functional.cross_entropy(module(points + noise), batch.labels)}

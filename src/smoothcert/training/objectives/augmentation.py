@@ -1,0 +1,30 @@
+"""Augmentation with noise: the plain objective of randomized smoothing (Cohen et al. 2019, section 3.3, appendix F).
+
+With a rule for the noise level it is the input-dependent augmentation of Súkeník et al. (2022, appendix E.4), and with
+uniform noise it is meant for certificates in the ℓ1 norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from smoothcert.records import Noise
+from smoothcert.training.noisy_inputs import noisy
+from smoothcert.training.objective import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseAugmentation:
+    """Cross-entropy on x + sigma·noise, one fresh noise an input and step; sigma 0 is ordinary training."""
+
+    name: ClassVar[str] = "augmentation"
+    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+
+    def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
+        return {"cross_entropy": functional.cross_entropy(module(noisy(batch, generator)), batch.labels)}

@@ -1,0 +1,70 @@
+"""SmoothAdv: adversarial training of the smoothed classifier (Salman et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.attacks import FixedNoise, SmoothedTarget, ddn, pgd
+from smoothcert.errors import InputError
+from smoothcert.records import Noise
+from smoothcert.training.module_modes import evaluating
+from smoothcert.training.noisy_inputs import logits_of_copies, noises
+from smoothcert.training.objective import Batch
+from smoothcert.training.objectives.consistency import disagreement
+from smoothcert.training.objectives.settings import check_count, check_number, grown
+from smoothcert.training.soft_votes import cross_entropy_of_copies
+
+_METHODS = ("pgd", "ddn")
+
+
+@dataclass(frozen=True, slots=True)
+class SmoothAdv:
+    """Cross-entropy at the points x' + δᵢ, x' maximising -log of the mean softmax over the same `noises` copies.
+
+    x' is looked for within the ℓ2 distance `radius` of x, by `steps` steps of projected gradient ascent (pgd) or of
+    decoupled direction and norm (ddn), which stays closer where less is enough. The radius grows from 0 over the share
+    `warm_up` of the training. consistency, entropy: weights of Jeong and Shin's terms over the same copies, 0 for none.
+    """
+
+    radius: float = 1.0
+    steps: int = 4
+    noises: int = 4
+    method: str = "pgd"
+    warm_up: float = 0.3
+    consistency: float = 0.0
+    entropy: float = 0.0
+
+    name: ClassVar[str] = "smoothadv"
+    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+
+    def __post_init__(self) -> None:
+        check_number("radius of smoothadv", self.radius)
+        check_count("steps of smoothadv", self.steps)
+        check_count("noises of smoothadv", self.noises)
+        check_number("warm_up of smoothadv", self.warm_up, most=1.0)
+        check_number("consistency of smoothadv", self.consistency)
+        check_number("entropy of smoothadv", self.entropy)
+        if self.method not in _METHODS:
+            raise InputError(f"method of smoothadv is {self.method!r}; choose {' or '.join(_METHODS)}")
+
+    def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
+        noise = noises(batch, self.noises, generator)
+        with evaluating(module):
+            points = self._worst(module, batch, noise)
+        logits = logits_of_copies(module, points + noise)
+        terms = {"cross_entropy": cross_entropy_of_copies(logits, batch.labels)}
+        if self.consistency > 0 or self.entropy > 0:
+            spread, entropy = disagreement(logits)
+            terms |= {"consistency": self.consistency * spread, "entropy": self.entropy * entropy}
+        return terms
+
+    def _worst(self, module: nn.Module, batch: Batch, noise: Tensor) -> Tensor:
+        radius = self.radius * grown(batch.progress, warm_up=self.warm_up)
+        target = SmoothedTarget(module, batch.labels, 1.0, FixedNoise(noise))
+        attack = pgd if self.method == "pgd" else ddn
+        return attack(target, batch.inputs, radius=radius, steps=self.steps)
