@@ -63,6 +63,11 @@ class Plan:
     quick: bool
     rows: tuple[PlannedRow, ...]
 
+    @property
+    def comparable(self) -> bool:
+        """Whether its figures may stand beside the published ones: not if --quick has changed a setting."""
+        return not (self.quick and self.recipe.quick)
+
     def chosen(self, patterns: Sequence[str]) -> tuple[PlannedRow, ...]:
         """The rows whose names hold one of the patterns (* and ? as in file names); all of them without a pattern."""
         if not patterns:

@@ -13,7 +13,7 @@ A recipe says which steps make a result and what the paper has for it:
                             the name of the measure. What is the same for all rows of a table may stand in the table.
 
 In a row, `of` is the step whose result is measured (default: result), `against` a step it is compared with,
-`certificate` the one that is read where a run carries several, `name` what it is called (with {variables}). A published
+`certificate` (a variable, too) the one that is read where a run carries several, `name` what it is called (with {variables}). A published
 number of nan means that the paper prints none: ours is shown alone.
 """
 
@@ -23,17 +23,19 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import resources
 from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.reproduction.measures import MEASURES
 
-Value = str | int | float
+Value = str | int | Decimal
+"""Of a variable. Numbers keep the digits they are written with: 0.50 is 0.50 in commands, names and tables."""
 
 _RECIPE_KEYS = {"title", "source", "about", "time", "digits", "settings", "quick", "steps", "tables"}
 _TABLE_KEYS = {"title", "rows"}
-_RESERVED = {"of", "against", "certificate", "name", "radii"}
+_RESERVED = {"of", "against", "name", "radii"}
 _SHARED_VARIABLES = {"logs", "out"}
 
 
@@ -52,11 +54,15 @@ class StepRecipe:
 
 @dataclass(frozen=True, slots=True)
 class PublishedNumber:
-    """measure: a key of MEASURES. radius: only for certified accuracy. value: None where the paper prints none."""
+    """measure: a key of MEASURES. radius: only for certified accuracy. printed: None where the paper prints none."""
 
     measure: str
     radius: float | None
-    value: float | None
+    printed: str | None
+
+    @property
+    def value(self) -> float | None:
+        return None if self.printed is None else float(self.printed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def load_recipe(name: str) -> Recipe:
 def parse_recipe(name: str, text: str) -> Recipe:
     """The recipe in a TOML text; RecipeError with the place of what is wrong."""
     try:
-        document = tomllib.loads(text)
+        document = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"the recipe {name} is not TOML: {error}") from error
     return _Reader(name).recipe(document)
@@ -177,25 +183,25 @@ class _Reader:
     def _numbers(self, measure: str, row: Mapping[str, Any]) -> list[PublishedNumber]:
         given = row[measure]
         if not MEASURES[measure].by_radius:
-            return [PublishedNumber(measure=measure, radius=None, value=self._number(measure, given))]
+            return [PublishedNumber(measure=measure, radius=None, printed=self._number(measure, given))]
         radii = row.get("radii", [])
         if not isinstance(given, list) or len(given) != len(radii):
             raise self._error(f"{measure} needs a number for each of the radii {radii}, not {given}")
         return [
-            PublishedNumber(measure=measure, radius=float(radius), value=self._number(measure, value))
+            PublishedNumber(measure=measure, radius=float(radius), printed=self._number(measure, value))
             for radius, value in zip(radii, given, strict=True)
         ]
 
-    def _number(self, measure: str, value: Any) -> float | None:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+    def _number(self, measure: str, value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
             raise self._error(f"{measure} must be a number or nan, not {value!r}")
-        return None if value != value else float(value)
+        return None if value != value else str(value)
 
     def _variables(self, where: str, found: Mapping[str, Any], steps: Mapping[str, StepRecipe]) -> dict[str, Value]:
         for key, value in found.items():
             if key in steps or key in _SHARED_VARIABLES:
                 raise self._error(f"{where} may not set {key}: that name is taken")
-            if isinstance(value, bool) or not isinstance(value, str | int | float):
+            if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
                 raise self._error(f"{where} sets {key} to {value!r}: expected a text or a number")
         return dict(found)
 

@@ -46,22 +46,23 @@ def _heading(title: str, form: TableFormat) -> str:
 
 
 def _table(reproduction: Reproduction, measured: Sequence[Measured]) -> Table:
-    quick, digits = reproduction.plan.quick, reproduction.plan.recipe.digits
+    comparable, digits = reproduction.plan.comparable, reproduction.plan.recipe.digits
     columns = [
         Column("row", "row", Kind.NAME),
         Column("measure", "measure", Kind.NAME),
         Column("paper", "paper", Kind.COUNT),
-        Column("ours", "ours (quick)" if quick else "ours", Kind.COUNT),
+        Column("ours", "ours" if comparable else "ours (quick)", Kind.COUNT),
         Column("difference", "difference", Kind.COUNT),
         Column("points", "inputs", Kind.COUNT),
         Column("n", "n", Kind.COUNT),
     ]
     rows: list[tuple[Cell, ...]] = []
     for one in measured:
-        paper = None if one.number.value is None else format_nearest(one.number.value, decimals=digits)
         # A difference to figures of a smoke run would only look like a result.
-        apart = None if quick or one.difference is None else f"{one.difference:+.{digits}f}"
-        rows.append((one.row.name, title_of(one.number), paper, _ours(one, digits), apart, one.points, one.n))
+        apart = None if not comparable or one.difference is None else f"{one.difference:+.{digits}f}"
+        rows.append(
+            (one.row.name, title_of(one.number), one.number.printed, _ours(one, digits), apart, one.points, one.n)
+        )
     return Table(columns=tuple(columns), rows=tuple(rows))
 
 
@@ -81,7 +82,7 @@ def _notes(reproduction: Reproduction) -> list[str]:
     rows = reproduction.plan.rows
     missing = [row.name for row in rows if not reproduction.finished(row) and not reproduction.lacks_logs(row)]
     without_logs = [row.name for row in rows if reproduction.lacks_logs(row)]
-    notes = [NOT_COMPARABLE] if reproduction.plan.quick else []
+    notes = [] if reproduction.plan.comparable else [NOT_COMPARABLE]
     if missing:
         notes.append(f"Not done yet ({len(missing)} of {len(rows)} rows): {_listed(missing)}.")
     if without_logs:
@@ -101,7 +102,7 @@ def as_json(reproduction: Reproduction, measured: Sequence[Measured]) -> dict[st
     return {
         "recipe": reproduction.plan.recipe.name,
         "quick": reproduction.plan.quick,
-        "comparable": not reproduction.plan.quick,
+        "comparable": reproduction.plan.comparable,
         "directory": str(reproduction.directory),
         "rows": [
             {
@@ -111,7 +112,7 @@ def as_json(reproduction: Reproduction, measured: Sequence[Measured]) -> dict[st
                 "radius": one.number.radius,
                 "paper": one.number.value,
                 "ours": one.ours,
-                "difference": None if reproduction.plan.quick else one.difference,
+                "difference": one.difference if reproduction.plan.comparable else None,
                 "points": one.points,
                 "n": None if one.n is None else int(one.n),
             }
