@@ -12,6 +12,7 @@
     │   ├── CorruptRunError       it is damaged
     │   └── StepFailedError       a step of a reproduction failed (exit code of the step)
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
+    ├── BrokenCertificateError an attack inside a certified radius changed the answer (exit 7)
     └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
 
 Every message says what was given, what was expected and what to do next. The command line prints the message and
@@ -89,6 +90,12 @@ class RegionMemoryError(SmoothcertError):
     """A memory of promised regions is missing, damaged, of another version, or out of reach."""
 
     exit_code = 6
+
+
+class BrokenCertificateError(SmoothcertError):
+    """An attack inside a certified radius changed the smoothed classifier's answer: a certificate is false."""
+
+    exit_code = 7
 
 
 class InterruptedRunError(SmoothcertError):

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from smoothcert.cli import data, memory, sigma
+from smoothcert.cli.attack import attack
 from smoothcert.cli.certify import certify
 from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
@@ -28,8 +29,8 @@ from smoothcert.errors import SmoothcertError
 app = typer.Typer(
     name="smoothcert",
     help="Certified robustness by randomized smoothing.",
-    epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 6 memory, 130 stopped, "
-    "resumable.",
+    epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 6 memory, 7 a certificate was "
+    "broken by an attack, 130 stopped, resumable.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,6 +62,7 @@ app.command()(train)
 app.command()(predict)
 app.command()(certify)
 app.command()(recertify)
+app.command()(attack)
 app.command()(table)
 app.command()(compare)
 app.command()(plot)

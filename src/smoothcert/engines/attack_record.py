@@ -1,0 +1,169 @@
+"""What attacks found, in a file that is only ever added to: one line of JSON for the settings, then one for each input.
+
+The lines of a group of inputs are written together. A process that dies leaves at most one unfinished line, which is
+dropped when the same attack goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self
+
+from filelock import FileLock, Timeout
+
+from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError
+
+_FORMAT = "smoothcert attack 1"
+
+
+class Fate(enum.StrEnum):
+    """What fresh samples say of the answer at the point an attack ended at."""
+
+    UNCHANGED = "unchanged"
+    """The votes settle on the answer of the run."""
+    ABSTAINED = "abstained"
+    """They settle on nothing: no change is proved."""
+    CHANGED = "changed"
+    """They settle on another answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackResult:
+    """One input, attacked within one radius, and the check by fresh samples.
+
+    radius: as it was asked for. prediction: the answer of the run, which the attack tried to change. certified_radius:
+    of the run; 0 where nothing was certified. distance: of the point found, measured in float64 and rounded up.
+    sigma, counts, invalid: of the fresh votes; None where a memory answered. answer: what they settle on; None for an
+    abstention, or where samples without a valid answer are in the lead. p_value: of that answer; None where there is
+    none to be had. point: the float32 values of the point in base64, where it contradicts a certificate.
+    """
+
+    radius: str
+    index: int
+    label: int | None
+    prediction: int
+    certified_radius: float
+    distance: float
+    fate: Fate
+    answer: int | None
+    sigma: float | None
+    counts: tuple[int, ...] | None
+    invalid: int
+    p_value: float | None
+    point: str | None = None
+
+    @property
+    def breaks_certificate(self) -> bool:
+        """Whether the answer changed closer than the certified radius: what must not happen."""
+        return self.fate is Fate.CHANGED and self.distance < self.certified_radius
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        counts = document["counts"]
+        fields = {**document, "fate": Fate(document["fate"]), "counts": None if counts is None else tuple(counts)}
+        return cls(**fields)
+
+
+class AttackRecord:
+    """The open file of one attack. Made by `open_record`."""
+
+    def __init__(self, path: Path, file: IO[bytes], found: list[AttackResult]) -> None:
+        self.path = path
+        self.found = found
+        self._file = file
+
+    def add(self, results: Sequence[AttackResult]) -> None:
+        """Write the results of a group; they are on the disk when this returns."""
+        self._file.write(b"".join(_line(result.to_json()) for result in results))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.found += results
+
+
+def recorded_seed(path: Path) -> int | None:
+    """The seed of the attack in that file; None where there is no file yet."""
+    if not path.exists():
+        return None
+    seed = _read(path)[0]["settings"].get("seed")
+    return seed if type(seed) is int else None
+
+
+@contextmanager
+def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]:
+    """Begin a file, or go on with one that has the same header; otherwise the difference is shown.
+
+    header: "run" and "settings", both objects of plain JSON.
+    """
+    lock = FileLock(path.with_name(path.name + ".lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise RunBusyError(f"another process is writing to {path}") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+    try:
+        found, length = _compared(path, header) if path.exists() else ([], 0)
+        with path.open("r+b" if path.exists() else "xb") as file:
+            file.truncate(length)
+            file.seek(length)
+            if length == 0:
+                file.write(_line({"format": _FORMAT, **header}))
+            yield AttackRecord(path, file, found)
+    finally:
+        lock.release()
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, allow_nan=False) + "\n").encode()
+
+
+def _compared(path: Path, header: Mapping[str, Any]) -> tuple[list[AttackResult], int]:
+    stored, results, length = _read(path)
+    old, new = (dict(_flat(one)) for one in (stored, json.loads(json.dumps(header))))
+    old.pop("format", None)
+    differing = [
+        f"{key}: the file has {old.get(key, 'nothing')!r}, now {new.get(key, 'nothing')!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+    if differing:
+        raise ManifestMismatchError(
+            f"{path} holds another attack; give another --out, or the same settings to go on:\n  "
+            + "\n  ".join(differing)
+        )
+    return results, length
+
+
+def _flat(header: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for part, values in header.items():
+        if isinstance(values, dict):
+            yield from ((f"{part}.{key}", value) for key, value in values.items())
+        else:
+            yield part, values
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
+    """The header, the results, and how many bytes whole lines take."""
+    content = path.read_bytes()
+    length = content.rfind(b"\n") + 1
+    lines = content[:length].splitlines()
+    try:
+        header = json.loads(lines[0])
+        if header["format"] != _FORMAT or not isinstance(header["settings"], dict):
+            raise ValueError("not the format of an attack")
+        return header, [AttackResult.from_json(json.loads(line)) for line in lines[1:]], length
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CorruptRunError(
+            f"{path} is not a record of an attack, or it is damaged: give another --out, or move it away"
+        ) from error

@@ -1,0 +1,249 @@
+"""Looking for points at which a smoothed classifier changes its answer: the attacks, set up for one run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert.attacks import (
+    Assessment,
+    AttackObjective,
+    EstimatedTarget,
+    FreshNoise,
+    Keep,
+    SmoothedTarget,
+    Target,
+    ddn,
+    pgd,
+    random_start,
+)
+from smoothcert.engines.attack_settings import AttackMethod, AttackSettings, GradientSource
+from smoothcert.engines.jobs import Job
+from smoothcert.errors import InputError
+from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, parse_standardisation, resolve_device
+from smoothcert.models.checkpoints import load_any
+from smoothcert.models.scores import gives_scores
+from smoothcert.models.torch_classifier import private_copy
+from smoothcert.own_code import imported, is_own_code
+from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
+from smoothcert.sampling.sampler import Progress
+from smoothcert.sigma import SigmaRule
+
+_DISTANCE_MARGIN = 1e-12
+"""More than what float64 can lose in a distance between float32 points, relative to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """An attack on the inputs of one run; `points` finds them, without deciding whether they prove anything.
+
+    module: what is differentiated; None estimates gradients from the answers of `classifier`, by `source`. rule: the
+    noise level at every point, asked anew at every step; None takes the level of the input throughout. by_votes: the
+    answer of the smoothed classifier is that of most votes, not of the largest mean score.
+    """
+
+    settings: AttackSettings
+    classifier: BaseClassifier
+    module: nn.Module | None
+    source: GradientSource
+    device: torch.device
+    noise: Noise
+    norm: Norm
+    rule: SigmaRule | None
+    by_votes: bool
+    bounds: tuple[float, float] | None
+    samples_at_once: int
+
+    @property
+    def samples_per_input(self) -> int:
+        """Noisy copies looked at for one input and radius."""
+        return self.settings.restarts * (self.settings.steps + 2) * self.settings.draws
+
+    def points(
+        self,
+        inputs: InputArray,
+        predictions: IntArray,
+        *,
+        sigmas: FloatArray,
+        limits: FloatArray,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> InputArray:
+        """For each input (B, *shape) the strongest point found, certainly no farther than its limit (B,).
+
+        Every restart ends at a point; all of them are judged once more, with noise of their own.
+        """
+        generator = torch.Generator(device=self.device).manual_seed(seed)
+        clean = torch.from_numpy(inputs).to(self.device)
+        target = self._target(torch.from_numpy(predictions).to(self.device), sigmas, generator, progress)
+        radius = torch.from_numpy(limits).to(clean)
+        best: tuple[Tensor, Assessment] | None = None
+        for restart in range(self.settings.restarts):
+            start = None
+            if restart:
+                start = random_start(clean, radius=radius, generator=generator, norm=self.norm)
+            found = self._attacked(target, clean, radius, start)
+            safe = torch.from_numpy(pulled_inside(_host(found), inputs, limits, self.norm, self.bounds)).to(clean)
+            best = _stronger(best, safe, target(safe))
+        assert best is not None
+        return _host(best[0])
+
+    def _attacked(self, target: Target, clean: Tensor, radius: Tensor, start: Tensor | None) -> Tensor:
+        steps = self.settings.steps
+        if self.settings.method == AttackMethod.DDN:
+            return ddn(target, clean, steps=steps, radius=radius, start=start, bounds=self.bounds)
+        return pgd(
+            target,
+            clean,
+            radius=radius,
+            steps=steps,
+            step_size=self.settings.step_size,
+            start=start,
+            bounds=self.bounds,
+            norm=self.norm,
+            keep=Keep.BEST,
+        )
+
+    def _target(
+        self, labels: Tensor, sigmas: FloatArray, generator: torch.Generator, progress: Progress | None
+    ) -> Target:
+        sigma = self._sigma(sigmas)
+        draws = self.settings.draws
+        at_once = max(1, self.samples_at_once // len(labels))
+        if self.module is not None:
+            fresh = FreshNoise(self.noise, draws, generator, at_once=at_once)
+            objective = AttackObjective(self.settings.objective)
+            target: Target = SmoothedTarget(self.module, labels, sigma, fresh, objective, by_votes=self.by_votes)
+        else:
+            # Each noise is used with both signs.
+            fresh = FreshNoise(self.noise, math.ceil(draws / 2), generator, at_once=max(1, at_once // 2))
+            target = EstimatedTarget(self._answers, labels, sigma, fresh, self.noise)
+        return _counted(target, draws * len(labels), progress)
+
+    def _sigma(self, sigmas: FloatArray) -> Tensor | Callable[[Tensor], Tensor]:
+        rule = self.rule
+        if rule is None:
+            return torch.from_numpy(sigmas).to(device=self.device, dtype=torch.float32)
+        return lambda points: torch.from_numpy(rule.sigmas(_host(points))).to(points)
+
+    def _answers(self, batch: Tensor) -> Tensor:
+        """(N, K): scores, or the votes as ones, on the device of the batch."""
+        values = np.ascontiguousarray(_host(batch))
+        if self.source is GradientSource.SCORES and gives_scores(self.classifier):
+            scores = self.classifier.votes_and_scores(values)[1]
+            return torch.from_numpy(scores).to(batch)
+        votes = torch.from_numpy(self.classifier.classify(values)).to(batch.device)
+        classes = torch.arange(self.classifier.num_classes, device=batch.device)
+        return (votes[:, None] == classes).to(batch.dtype)
+
+
+def _host(points: Tensor) -> InputArray:
+    values: InputArray = points.detach().cpu().numpy()
+    return values
+
+
+def _counted(target: Target, samples: int, progress: Progress | None) -> Target:
+    if progress is None:
+        return target
+
+    def look(points: Tensor, /) -> Assessment:
+        seen = target(points)
+        progress(samples)
+        return seen
+
+    return look
+
+
+def _stronger(best: tuple[Tensor, Assessment] | None, points: Tensor, seen: Assessment) -> tuple[Tensor, Assessment]:
+    """Row by row the point that is wrong, or has the larger loss."""
+    if best is None:
+        return points, seen
+    kept, known = best
+    takes = (seen.wrong & ~known.wrong) | ((seen.wrong == known.wrong) & (seen.losses > known.losses))
+    rows = takes.view(-1, *(1 for _ in points.shape[1:]))
+    chosen = Assessment(
+        torch.where(takes, seen.losses, known.losses), seen.gradients, torch.where(takes, seen.wrong, known.wrong)
+    )
+    return torch.where(rows, points, kept), chosen
+
+
+def distances(points: InputArray, inputs: InputArray, norm: Norm) -> FloatArray:
+    """(B,): how far float32 points (B, *shape) are from the inputs, in float64 and rounded up."""
+    deltas = (points.astype(np.float64) - inputs.astype(np.float64)).reshape(len(points), -1)
+    length: FloatArray = np.abs(deltas).sum(axis=1) if norm is Norm.L1 else np.sqrt(np.square(deltas).sum(axis=1))
+    return length * (1.0 + _DISTANCE_MARGIN)
+
+
+def pulled_inside(
+    points: InputArray, inputs: InputArray, limits: FloatArray, norm: Norm, bounds: tuple[float, float] | None
+) -> InputArray:
+    """The points (B, *shape), those farther than their limit (B,) moved towards their input until they are not.
+
+    Each try aims a little lower, so that rounding to float32 cannot keep a point outside; after the last it is the
+    input itself.
+    """
+    pulled = points.copy()
+    for attempt in range(_TRIES):
+        length = distances(pulled, inputs, norm)
+        outside = length > limits
+        if not outside.any():
+            return pulled
+        share = limits[outside] / length[outside] * (1.0 - 2.0 ** (attempt - _TRIES))
+        column = share.reshape(-1, *(1 for _ in inputs.shape[1:]))
+        start = inputs[outside].astype(np.float64)
+        pulled[outside] = (start + column * (pulled[outside] - start)).astype(np.float32)
+        if bounds is not None:
+            np.clip(pulled, *bounds, out=pulled)
+    outside = distances(pulled, inputs, norm) > limits
+    pulled[outside] = inputs[outside]
+    return pulled
+
+
+_TRIES = 30
+
+
+def gradient_source(
+    job: Job, classifier: BaseClassifier, settings: AttackSettings, *, input_shape: tuple[int, ...]
+) -> tuple[nn.Module | None, GradientSource, torch.device]:
+    """What is differentiated, or what gradients are estimated from, and where that is computed."""
+    wanted = GradientSource(settings.gradient)
+    if wanted in (GradientSource.AUTO, GradientSource.EXACT):
+        module = _module(job, input_shape)
+        if module is not None:
+            device = resolve_device(job.device)
+            return private_copy(module, device), GradientSource.EXACT, device
+        if wanted is GradientSource.EXACT:
+            raise InputError(
+                f"{job.model} is not a torch module, so there is nothing to differentiate: use --gradient scores or "
+                "votes, which need only its answers"
+            )
+    scored = gives_scores(classifier)
+    if wanted is GradientSource.SCORES and not scored:
+        raise InputError(f"{job.model} answers with classes alone: use --gradient votes")
+    by_scores = scored and wanted is not GradientSource.VOTES
+    return None, GradientSource.SCORES if by_scores else GradientSource.VOTES, torch.device("cpu")
+
+
+def _module(job: Job, input_shape: tuple[int, ...]) -> nn.Module | None:
+    """The torch module a job names; None where it is something else."""
+    if is_own_code(job.model):
+        found = imported(job.model)
+        return found if isinstance(found, nn.Module) else None
+    if Path(job.model).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what there is to say was said when the classifier was loaded
+        return load_any(
+            Path(job.model),
+            arch=job.arch,
+            num_classes=job.num_classes,
+            input_shape=input_shape,
+            standardise=parse_standardisation(job.standardise),
+        ).module

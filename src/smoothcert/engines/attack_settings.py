@@ -1,0 +1,108 @@
+"""What a person asks of an attack on a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from smoothcert.attacks import AttackObjective
+from smoothcert.errors import InputError
+from smoothcert.statistics import check_alpha
+
+CERTIFIED = "certified"
+"""The word for the radius that is each input's own: just inside what was certified for it."""
+
+
+class AttackMethod(enum.StrEnum):
+    PGD = "pgd"
+    DDN = "ddn"
+
+
+class GradientSource(enum.StrEnum):
+    """Where the gradient of the smoothed classifier comes from; the value is the word on the command line."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    SCORES = "scores"
+    VOTES = "votes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackSettings:
+    """How a run is attacked. `seed` may be left open until the attack begins.
+
+    radii: numbers as text, or "certified". draws: noisy copies of a point behind one gradient. n: fresh samples that
+    check what an attack found; alpha: the probability that any of these checks, of all inputs and radii together, says
+    that an answer changed that did not.
+    """
+
+    radii: tuple[str, ...]
+    method: str = AttackMethod.PGD.value
+    objective: str = AttackObjective.SOFT_VOTE.value
+    gradient: str = GradientSource.AUTO.value
+    steps: int = 20
+    step_size: float | None = None
+    draws: int = 100
+    restarts: int = 1
+    n: int = 10_000
+    alpha: float = 0.001
+    skip: int = 1
+    max_inputs: int | None = None
+    seed: int | None = None
+
+    def check(self) -> None:
+        """Refuse what cannot work before anything slow is loaded."""
+        if not self.radii:
+            raise InputError("there is no radius to attack within: give --radius 0.25,0.5 or --radius certified")
+        for text in self.radii:
+            self.limit(text, certified=0.0)
+        for option, word, words in (
+            ("method", self.method, AttackMethod),
+            ("objective", self.objective, AttackObjective),
+            ("gradient", self.gradient, GradientSource),
+        ):
+            if word not in list(words):
+                raise InputError(f"--{option} {word!r} is unknown: use {', '.join(words)}")
+        for option, count in (
+            ("steps", self.steps),
+            ("draws", self.draws),
+            ("restarts", self.restarts),
+            ("skip", self.skip),
+            ("max", self.max_inputs),
+        ):
+            if count is not None and count < 1:
+                raise InputError(f"--{option} {count} must be at least 1")
+        if self.step_size is not None and not (math.isfinite(self.step_size) and self.step_size > 0):
+            raise InputError(f"--step-size {self.step_size} must be a positive number, in the units of the input")
+        if self.seed is not None and not 0 <= self.seed < 2**64:
+            raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
+        check_alpha(self.alpha)
+
+    @staticmethod
+    def limit(text: str, *, certified: float) -> float:
+        """How far a point may be, for a radius as it was typed and an input with that certified radius."""
+        if text == CERTIFIED:
+            return certified * _JUST_INSIDE
+        try:
+            radius = float(text)
+        except ValueError:
+            radius = math.nan
+        if not (math.isfinite(radius) and radius >= 0):
+            raise InputError(f"--radius {text!r} is neither a number of at least 0 nor the word {CERTIFIED}")
+        return radius
+
+    def to_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "radii": list(self.radii)}
+
+
+_JUST_INSIDE = 1.0 - 1e-9
+"""A certificate speaks of points closer than its radius, and distances are known to 1e-12."""
+
+
+def parse_attack_radii(given: list[str]) -> tuple[str, ...]:
+    """Radii from options that may each hold several, with commas; the same text twice counts once."""
+    texts = [part.strip() for text in given for part in text.split(",")]
+    return tuple(dict.fromkeys(text for text in texts if text))

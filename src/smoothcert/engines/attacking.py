@@ -1,0 +1,315 @@
+"""An attack on a finished run: every input within every radius, each change checked by fresh samples, resumable."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import math
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert.certificates import get_portfolio
+from smoothcert.certificates.portfolio import is_soft
+from smoothcert.certification import check_can_certify, check_can_predict
+from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range, parse_shape
+from smoothcert.engines.attack_record import AttackRecord, AttackResult, open_record, recorded_seed
+from smoothcert.engines.attack_search import Search, distances, gradient_source
+from smoothcert.engines.attack_settings import CERTIFIED, AttackMethod, AttackSettings
+from smoothcert.engines.attack_verdicts import SOFT_CERTIFICATE, checked
+from smoothcert.engines.jobs import Job, Notice, _smoothed
+from smoothcert.engines.promised import check_key_is_known, check_memory_is_there, check_promises_are_kept
+from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
+from smoothcert.promises import NORM_OF_NOISE
+from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Noise, Norm, Outcome, RunManifest
+from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.sampling.sampler import Progress
+from smoothcert.sigma import OptimisedRule
+from smoothcert.sigma.constant import ConstantRule
+from smoothcert.smoothed import SmoothedClassifier
+
+RECORD = "attack.jsonl"
+"""Where an attack is recorded in the directory of its run, unless another place is named."""
+
+_INPUTS_AT_ONCE = 16
+_SAMPLES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Everything loaded. points: the inputs taken from the run; `finished` results were recorded before."""
+
+    settings: AttackSettings
+    manifest: RunManifest
+    smoothed: SmoothedClassifier
+    dataset: Dataset
+    search: Search
+    soft: bool
+    points: tuple[CertifiedPoint, ...]
+    record: AttackRecord
+    finished: int
+
+    def victims(self, radius: str) -> list[CertifiedPoint]:
+        """The inputs to attack: those certified, whatever their class, and those rightly predicted."""
+        return [point for point in self.points if _is_victim(point, radius)]
+
+    @property
+    def tests(self) -> int:
+        """How many checks by fresh samples there will be: they share alpha."""
+        return sum(len(self.victims(radius)) for radius in self.settings.radii)
+
+    @property
+    def level(self) -> float:
+        """The error probability of one check."""
+        return self.settings.alpha / max(self.tests, 1)
+
+    @property
+    def samples_per_test(self) -> int:
+        return self.search.samples_per_input + self.settings.n
+
+    @property
+    def group_size(self) -> int:
+        """Inputs attacked together; fixed by the settings of the run, so that resuming repeats the same groups."""
+        return min(_INPUTS_AT_ONCE, self.smoothed.known_batch())
+
+
+def _is_victim(point: CertifiedPoint, radius: str) -> bool:
+    certified = point.outcome is Outcome.CERTIFIED
+    return certified or (radius != CERTIFIED and point.prediction is not None and point.correct)
+
+
+@contextmanager
+def prepare_attack(
+    run: Path,
+    settings: AttackSettings,
+    *,
+    out: Path | None = None,
+    notice: Notice = lambda _: None,
+    fetching: ProgressCallback | None = None,
+    **moved: str | int | None,
+) -> Iterator[Attack]:
+    """Load what the run was made with, check that it is the same, and begin the record or go on with it.
+
+    moved: where model, data or memory lie now, another device or number of workers.
+    """
+    settings.check()
+    manifest = read_manifest(run)
+    if manifest.task not in ("certify", "predict"):
+        raise RunError(
+            f"{run} is a {manifest.task} run, which does not say how its votes are made; attack the run it comes from"
+        )
+    job = Job.of_run(run, task="predict" if manifest.task == "predict" else "certify", **moved)
+    out = run / RECORD if out is None else out
+    if settings.seed is None:
+        known = recorded_seed(out)
+        settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
+    norm = NORM_OF_NOISE[Noise(job.noise)]
+    if settings.method == AttackMethod.DDN and norm is not Norm.L2:
+        raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
+    if job.memory is not None:
+        check_memory_is_there(job.memory, run)
+    dataset = load_dataset(
+        job.data,
+        split=job.split,
+        root=None if job.data_root is None else Path(job.data_root),
+        input_range=parse_input_range(job.input_range),
+        input_shape=parse_shape(job.input_shape),
+        progress=fetching,
+    )
+    with _smoothed(job, dataset) as smoothed, RunStore.open(run) as store:
+        _check_same(run, manifest, smoothed, dataset)
+        if job.memory is not None:
+            check_key_is_known(smoothed.memory_key, job.memory, run)
+            assert smoothed.memory is not None
+            check_promises_are_kept(smoothed.memory, store)
+        points = tuple(store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs])
+        _check_some(run, points, settings)
+        smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
+        soft = manifest.task == "certify" and is_soft(job.portfolio.certificates[0])
+        search = _search(job, settings, smoothed, dataset, norm=norm, soft=soft)
+        with open_record(out, _header(manifest, points, settings, search)) as record:
+            attack = Attack(
+                settings, manifest, smoothed, dataset, search, soft, points, record, finished=len(record.found)
+            )
+            _check_level(attack)
+            notice(
+                f"{smoothed.classifier.description}; gradients: {search.source}; {attack.tests} attacks, each checked "
+                f"at level {attack.level:.2g}"
+            )
+            yield attack
+
+
+def _check_same(run: Path, manifest: RunManifest, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
+    rule = manifest.parameters.get("sigma_rule")
+    pairs = {
+        "model": (manifest.model.get("digest"), smoothed.classifier.digest),
+        "data": (manifest.data.get("digest"), dataset.digest),
+        "sigma rule": (None, None) if rule is None else (rule.get("digest"), smoothed.rule.digest),
+    }
+    for name, (stored, now) in pairs.items():
+        if stored != now:
+            raise ManifestMismatchError(
+                f"{run} was made with another {name} (or back end): it has the digest {str(stored)[:12]}, now it is "
+                f"{str(now)[:12]}. Certificates speak of the classifier they were made for; give the right one"
+            )
+
+
+def _check_some(run: Path, points: Sequence[CertifiedPoint], settings: AttackSettings) -> None:
+    if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
+        raise RunError(f"{run} has no input to attack: none is certified, and none is rightly predicted")
+
+
+def _check_level(attack: Attack) -> None:
+    n = attack.settings.n
+    if attack.soft:
+        check_can_certify(
+            get_portfolio(SOFT_CERTIFICATE[attack.smoothed.noise]),
+            n=n,
+            alpha=attack.level,
+            num_classes=attack.smoothed.classifier.num_classes,
+        )
+    else:
+        check_can_predict(n=n, alpha=attack.level)
+
+
+def _search(
+    job: Job, settings: AttackSettings, smoothed: SmoothedClassifier, dataset: Dataset, *, norm: Norm, soft: bool
+) -> Search:
+    module, source, device = gradient_source(job, smoothed.classifier, settings, input_shape=dataset.input_shape)
+    # A search for sigma at every step would cost more than the attack: there the level of the input is kept.
+    fixed = isinstance(smoothed.rule, ConstantRule | OptimisedRule)
+    return Search(
+        settings=settings,
+        classifier=smoothed.classifier,
+        module=module,
+        source=source,
+        device=device,
+        noise=smoothed.noise,
+        norm=norm,
+        rule=None if fixed else smoothed.rule,
+        by_votes=not soft,
+        bounds=dataset.input_range,
+        samples_at_once=min(_SAMPLES_AT_ONCE, smoothed.known_batch()),
+    )
+
+
+def _header(
+    manifest: RunManifest, points: Sequence[CertifiedPoint], settings: AttackSettings, search: Search
+) -> dict[str, Any]:
+    """What an attack depends on: the settings, and the answers and radii of the run it is about."""
+    promised = hashlib.sha256()
+    for point in points:
+        promised.update(f"{point.index} {point.label} {point.prediction} {point.radius!r}\n".encode())
+    return {
+        "run": {
+            "seed": manifest.seed,
+            "model": manifest.model.get("digest"),
+            "data": manifest.data.get("digest"),
+            "alpha": manifest.parameters.get("alpha"),
+            "inputs": len(points),
+            "answers": promised.hexdigest(),
+        },
+        "settings": {**settings.to_json(), "gradient": search.source.value},
+    }
+
+
+def run_attack(
+    attack: Attack,
+    *,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    on_group: Callable[[Sequence[AttackResult]], None] | None = None,
+) -> None:
+    """Attack group after group, recording each; what the record holds is not done again.
+
+    stop: when set, the group in flight is finished and recorded, then InterruptedRunError is raised.
+    """
+    done = {(result.radius, result.index) for result in attack.record.found}
+    for radius in attack.settings.radii:
+        victims = attack.victims(radius)
+        for at in range(0, len(victims), attack.group_size):
+            group = victims[at : at + attack.group_size]
+            if all((radius, point.index) in done for point in group):
+                continue
+            if stop is not None and stop.is_set():
+                raise InterruptedRunError(f"stopped on request; what was finished is in {attack.record.path}")
+            results = _attacked(attack, radius, group, progress)
+            attack.record.add([result for result in results if (radius, result.index) not in done])
+            if on_group is not None:
+                on_group(results)
+
+
+def _attacked(
+    attack: Attack, radius: str, group: Sequence[CertifiedPoint], progress: Progress | None
+) -> list[AttackResult]:
+    """The strongest point found for every input of a group, and what fresh samples say there."""
+    inputs = attack.smoothed.check_inputs(attack.dataset.inputs([point.index for point in group]))
+    predictions = np.array([point.prediction for point in group], dtype=np.int64)
+    limits = np.array([AttackSettings.limit(radius, certified=point.radius) for point in group])
+    points = attack.search.points(
+        inputs,
+        predictions,
+        sigmas=_sigmas(attack.smoothed, inputs, group),
+        limits=limits,
+        seed=_derived(attack, "attack", radius, group[0].index),
+        progress=progress,
+    )
+    # A stream of its own for every radius; within it the index of the input tells draws apart.
+    attack.smoothed.seed = _derived(attack, "check", radius)
+    verdicts = checked(
+        attack.smoothed,
+        points,
+        group,
+        n=attack.settings.n,
+        level=attack.level,
+        soft=attack.soft,
+        progress=progress,
+    )
+    results = [
+        AttackResult(
+            radius=radius,
+            index=point.index,
+            label=point.label,
+            prediction=verdict.prediction,
+            certified_radius=point.radius,
+            distance=float(distance),
+            fate=verdict.fate,
+            answer=verdict.answer,
+            sigma=verdict.sigma,
+            counts=verdict.counts,
+            invalid=verdict.invalid,
+            p_value=verdict.p_value,
+        )
+        for point, distance, verdict in zip(group, distances(points, inputs, attack.search.norm), verdicts, strict=True)
+    ]
+    return [_with_evidence(result, x) for result, x in zip(results, points, strict=True)]
+
+
+def _with_evidence(result: AttackResult, point: InputArray) -> AttackResult:
+    if not result.breaks_certificate:
+        return result
+    return dataclasses.replace(result, point=base64.b64encode(point.astype("<f4").tobytes()).decode())
+
+
+def _sigmas(smoothed: SmoothedClassifier, inputs: InputArray, group: Sequence[CertifiedPoint]) -> FloatArray:
+    """The levels of the inputs: those of the run, or, where a memory answered without one, asked for now."""
+    known = np.array([point.sigma for point in group], dtype=np.float64)
+    missing = [row for row, point in enumerate(group) if not math.isfinite(point.sigma)]
+    if missing:
+        asked = smoothed.sigmas(inputs, [point.index for point in group], rows=missing)
+        for row, level in asked.items():
+            known[row] = level
+    return known
+
+
+def _derived(attack: Attack, *names: object) -> int:
+    """A seed of its own for every purpose: no draw is shared with the run, or between attack and check."""
+    text = " ".join(map(str, (attack.settings.seed, attack.manifest.seed, *names)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
