@@ -71,7 +71,7 @@ except SmoothcertError as error:
 
 def test_control_c_says_how_to_resume_and_resuming_finishes(tmp_path):
     out = tmp_path / "m.safetensors"
-    command = [sys.executable, "-c", PROGRAM, *BASE, "--epochs", "300", "--out", str(out)]
+    command = [sys.executable, "-c", PROGRAM, *BASE, "--epochs", "100", "--out", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
@@ -83,13 +83,13 @@ def test_control_c_says_how_to_resume_and_resuming_finishes(tmp_path):
     assert process.wait() == InterruptedRunError.exit_code == 130
     assert "Go on with the same command and --resume" in rest
     assert partial_path(out).exists()
-    assert isinstance(invoke("--epochs", 300, "--out", out).exception, InputError)
+    assert isinstance(invoke("--epochs", 100, "--out", out).exception, InputError)
     differing = invoke("--epochs", 2, "--resume", "--out", out).exception
     assert isinstance(differing, ManifestMismatchError)
-    assert "epochs was 300, now 2" in str(differing)
+    assert "epochs was 100, now 2" in str(differing)
     assert "seed" not in str(differing)
-    assert invoke("--epochs", 300, "--resume", "--out", out).exit_code == 0
-    assert load_checkpoint(out).header.training["epochs"] == 300
+    assert invoke("--epochs", 100, "--resume", "--out", out).exit_code == 0
+    assert load_checkpoint(out).header.training["epochs"] == 100
 
 
 def test_the_module_imports_nothing_heavy():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 
@@ -21,9 +22,8 @@ from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.training import (
     Batch,
-    GaussianAugmentation,
+    NoiseAugmentation,
     TrainingConfig,
-    UniformAugmentation,
     load_state,
     noisy_accuracy,
     partial_path,
@@ -34,8 +34,19 @@ from smoothcert.training.noisy_inputs import with_noise
 CPU = torch.device("cpu")
 
 
-def run(digits, objective, out, **options):
-    config = TrainingConfig(arch="mlp-32", objective=objective, seed=7, epochs=2, batch=64)
+def without_seconds(history):
+    return [dataclasses.replace(result, seconds=0.0) for result in history]
+
+
+def assert_same_weights(first, second):
+    for name, tensor in first.module.state_dict().items():
+        assert torch.equal(tensor, second.module.state_dict()[name]), name
+
+
+def run(digits, sigma, out, *, noise=Noise.UNIFORM, objective=None, **options):
+    config = TrainingConfig(
+        arch="mlp-32", sigma=sigma, noise=noise, objective=objective or NoiseAugmentation(), seed=7, epochs=2, batch=64
+    )
     return train(config, digits, out=out, device="cpu", threads=1, **options)
 
 
@@ -68,23 +79,24 @@ def test_loss_and_gradient_of_a_hand_case():
     x, half_width = torch.tensor([[0.7], [-0.2], [0.1]]), 0.5
     draws = torch.rand(3, 1, generator=torch.Generator().manual_seed(11)).numpy()
     noisy = x.numpy().astype(np.float64) + half_width * (2.0 * draws.astype(np.float64) - 1.0)
-    batch = Batch(x, torch.ones(3, dtype=torch.int64), half_width)
-    loss = UniformAugmentation(half_width).loss(TwoClasses(), batch, torch.Generator().manual_seed(11))
+    batch = Batch(x, torch.ones(3, dtype=torch.int64), half_width, noise=Noise.UNIFORM)
+    (loss,) = NoiseAugmentation().terms(TwoClasses(), batch, torch.Generator().manual_seed(11)).values()
     loss.backward()
     assert loss.item() == pytest.approx(np.log1p(np.exp(-2.0 * noisy)).mean(), rel=1e-6)
     assert module.weight.grad.item() == pytest.approx((-noisy / (1.0 + np.exp(2.0 * noisy))).mean(), rel=1e-5)
 
 
 def test_a_half_width_of_zero_is_ordinary_training(digits, tmp_path):
-    one = run(digits, UniformAugmentation(0.0), tmp_path / "a.safetensors")
-    other = run(digits, GaussianAugmentation(0.0), tmp_path / "b.safetensors")
-    assert one.history == other.history
+    one = run(digits, 0.0, tmp_path / "a.safetensors")
+    other = run(digits, 0.0, tmp_path / "b.safetensors", noise=Noise.GAUSSIAN)
+    assert without_seconds(one.history) == without_seconds(other.history)
+    assert_same_weights(one, other)
 
 
 @pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
 def test_impossible_half_widths_are_refused(sigma):
-    with pytest.raises(InputError, match=r"half-width of .* cannot be trained with"):
-        UniformAugmentation(sigma)
+    with pytest.raises(InputError, match="cannot be trained with"):
+        TrainingConfig(arch="mlp-32", sigma=sigma, noise=Noise.UNIFORM, seed=7)
 
 
 class SeesOverstepping(torch.nn.Module):
@@ -112,9 +124,9 @@ def test_accuracy_is_measured_under_the_noise_asked_for():
 
 
 def test_training_judges_under_its_own_noise_and_the_checkpoint_says_which(digits, held_out, tmp_path):
-    trained = run(digits, UniformAugmentation(0.5), tmp_path / "m.safetensors", held_out=held_out)
+    trained = run(digits, 0.5, tmp_path / "m.safetensors", held_out=held_out)
     facts = load_checkpoint(tmp_path / "m.safetensors").header.training
-    assert facts["objective"] == {"name": "uniform", "sigma": 0.5}
+    assert (facts["objective"], facts["noise"], facts["sigma"]) == ({"name": "augmentation"}, "uniform", 0.5)
     again = {
         noise: noisy_accuracy(trained.module, held_out, noise=noise, sigma=0.5, seed=7, device=CPU) for noise in Noise
     }
@@ -125,27 +137,27 @@ def test_training_judges_under_its_own_noise_and_the_checkpoint_says_which(digit
 
 @pytest.mark.parametrize("stop_at", [1, 22, 30])
 def test_stopped_and_resumed_ends_with_the_same_bits(digits, tmp_path, stop_at):
-    clean = run(digits, UniformAugmentation(0.5), tmp_path / "clean.safetensors")
+    clean = run(digits, 0.5, tmp_path / "clean.safetensors")
     stop, steps, out = threading.Event(), [], tmp_path / "m.safetensors"
 
-    class Stopping(UniformAugmentation):
+    class Stopping(NoiseAugmentation):
         __slots__ = ()
 
-        def loss(self, *arguments):
+        def terms(self, *arguments):
             steps.append(1)
             if len(steps) == stop_at:
                 stop.set()
-            return super().loss(*arguments)
+            return super().terms(*arguments)
 
     with pytest.raises(InterruptedRunError):
-        run(digits, Stopping(0.5), out, stop=stop)
-    assert load_state(partial_path(out)).settings["objective"] == {"name": "uniform", "sigma": 0.5}
-    with pytest.raises(ManifestMismatchError, match=r"objective was .*uniform.*, now .*gaussian"):
-        run(digits, GaussianAugmentation(0.5), out, resume=True)
-    resumed = run(digits, UniformAugmentation(0.5), out, resume=True)
-    assert resumed.history == clean.history
-    for name, tensor in resumed.module.state_dict().items():
-        assert torch.equal(tensor, clean.module.state_dict()[name]), name
+        run(digits, 0.5, out, objective=Stopping(), stop=stop)
+    settings = load_state(partial_path(out)).settings
+    assert (settings["objective"], settings["noise"], settings["sigma"]) == ({"name": "augmentation"}, "uniform", 0.5)
+    with pytest.raises(ManifestMismatchError, match=r"other settings: noise was uniform, now gaussian\."):
+        run(digits, 0.5, out, noise=Noise.GAUSSIAN, resume=True)
+    resumed = run(digits, 0.5, out, resume=True)
+    assert without_seconds(resumed.history) == without_seconds(clean.history)
+    assert_same_weights(resumed, clean)
 
 
 def command(*arguments):
@@ -170,25 +182,25 @@ def test_the_verb_trains_with_uniform_noise(tiny_data, tmp_path):
     assert result.exit_code == 0, result.output
     assert "right under uniform noise 0.3" in result.stdout
     header = load_checkpoint(out).header.training
-    assert header["objective"] == {"name": "uniform", "sigma": 0.3}
+    assert (header["objective"], header["noise"], header["sigma"]) == ({"name": "augmentation"}, "uniform", 0.3)
     assert header["noisy_accuracy"] == 1.0  # the noise cannot carry one class into the other
     document = json.loads(command(*tiny_data, *settings, "--out", tmp_path / "b.safetensors", "--json").stdout)
-    assert document["objective"] == header["objective"]
+    assert (document["objective"], document["noise"]) == (header["objective"], "uniform")
     assert document["loss"] == header["loss"]
     gaussian = command(*tiny_data, "--sigma", 0.3, "--epochs", 5, "--seed", 3, "--out", tmp_path / "c.safetensors")
     assert "right under noise 0.3" in gaussian.stdout
-    assert load_checkpoint(tmp_path / "c.safetensors").header.training["objective"]["name"] == "gaussian"
+    assert load_checkpoint(tmp_path / "c.safetensors").header.training["noise"] == "gaussian"
 
 
 def test_the_verb_refuses_rules_and_nothing(tiny_data, tmp_path):
     points = np.eye(4, dtype=np.float32)
     save_rule(tmp_path / "rule.safetensors", KnnSigma(points=points, base_sigma=0.25, rate=0.1, k=1, offset=1.0))
     uniform = [*tiny_data, "--noise", "uniform", "--out", tmp_path / "m.safetensors"]
-    with pytest.raises(InputError, match="cannot be trained with under --noise uniform"):
+    with pytest.raises(InputError, match="rules for sigma are for Gaussian noise; give one number with uniform noise"):
         command(*uniform, "--sigma-rule", tmp_path / "rule.safetensors")
-    with pytest.raises(InputError, match="cannot be trained with under --noise uniform"):
+    with pytest.raises(InputError, match="rules for sigma are for Gaussian noise; give one number with uniform noise"):
         command(*uniform, "--sigma", 0.25, "--sigma-rule", tmp_path / "rule.safetensors")
-    with pytest.raises(InputError, match="give --sigma, which is the half-width"):
+    with pytest.raises(InputError, match="the noise level is missing: give --sigma"):
         command(*uniform)
 
 

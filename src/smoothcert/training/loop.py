@@ -291,7 +291,7 @@ class _Loop:
         sigma = self._levels.of(rows, self._computing, progress=progress, generator=self._noise)
         batch = Batch(inputs, rows.labels, sigma, noise=self._config.noise, progress=progress)
         terms = self._config.objective.terms(self._computing, batch, self._noise)
-        self._optimiser.param_groups[0]["lr"] = self._rate()
+        self._optimiser.param_groups[0]["lr"] = self._rate(self._done_steps)
         self._optimiser.zero_grad(set_to_none=True)
         torch.stack(tuple(terms.values())).sum().backward()  # type: ignore[no-untyped-call]
         self._optimiser.step()
@@ -302,8 +302,8 @@ class _Loop:
             self._sums[name] = self._sums[name] + added if name in self._sums else added
         self._batch += 1
 
-    def _rate(self) -> float:
-        return self._config.schedule.rate(self._done_steps, steps=self._all_steps, peak=self._config.peak_rate)
+    def _rate(self, step: int) -> float:
+        return self._config.schedule.rate(step, steps=self._all_steps, peak=self._config.peak_rate)
 
     def _between_steps(self) -> None:
         self._report(every=_SECONDS_BETWEEN_REPORTS)
@@ -317,7 +317,7 @@ class _Loop:
             loss=sum(terms.values()),
             accuracy=self._epoch_accuracy(),
             terms=terms,
-            rate=float(self._optimiser.param_groups[0]["lr"]),
+            rate=self._rate(self._done_steps - 1),
             sigma=self._levels.mean,
             seconds=self._seconds,
         )
@@ -328,9 +328,10 @@ class _Loop:
         self._sums = {}
         if self._config.patience is not None and self._best_epoch() == self._epoch - 1:
             self._best = {name: tensor.detach().clone() for name, tensor in self._judged.state_dict().items()}
-        self._save()
+        # Shown before it is stored: killed in between, an epoch is made and shown again; none is left out.
         for curves in self._curves:
             curves.show(self._history)
+        self._save()
 
     def _epoch_accuracy(self) -> float:
         """On inputs kept back where there are some: what is held out must not decide when to stop."""
