@@ -37,7 +37,9 @@ def reproduce(
     ] = None,
     status: Annotated[bool, typer.Option("--status", help="Say how far it is; run nothing.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="Show the recipes there are.")] = False,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Cores used (default: all).")] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Cores used (default: all; with --quick one).")
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Train, certify and tabulate what a paper reports, and print paper | ours | difference.
@@ -64,7 +66,8 @@ def reproduce(
             "--logs DIR"
         )
     typed = _typed(name, quick=quick, out=out, logs=logs, only=only or [], threads=threads)
-    _run(reproduction, only or [], threads=threads, typed=typed)
+    # What --quick does is too small for a second core: its threads would mostly wait for each other.
+    _run(reproduction, only or [], threads=threads or (1 if quick else None), typed=typed)
     _print_result(reproduction, as_json=as_json)
 
 

@@ -13,8 +13,8 @@ A recipe says which steps make a result and what the paper has for it:
                             the name of the measure. What is the same for all rows of a table may stand in the table.
 
 In a row, `of` is the step whose result is measured (default: result), `against` a step it is compared with,
-`certificate` (a variable, too) the one that is read where a run carries several, `name` what it is called (with {variables}). A published
-number of nan means that the paper prints none: ours is shown alone.
+`certificate` (a variable, too) the one that is read where a run carries several, `name` what it is called (with
+{variables}). A published number of nan means that the paper prints none: ours is shown alone.
 """
 
 from __future__ import annotations
