@@ -51,7 +51,9 @@ class SmoothMix:
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
         noise = noises(batch, self.noises, generator)
-        share = 0.5 * torch.rand(len(batch.labels), generator=generator, device=batch.inputs.device)
+        share = 0.5 * torch.rand(
+            len(batch.labels), generator=generator, device=batch.inputs.device, dtype=batch.inputs.dtype
+        )
         near, far = self._path(module, batch, noise)
         mixed = near + per_row(share, near) * (far - near)
         here, there = logits_of_copies(module, torch.cat([near + noise, mixed + noise])).chunk(2)
@@ -82,5 +84,6 @@ def _mixed_divergence(here: Tensor, there: Tensor, share: Tensor, labels: Tensor
     vote = mean_log_softmax(here).exp()
     right = vote.argmax(dim=1) == labels
     wanted = (1.0 - share.unsqueeze(1)) * vote + share.unsqueeze(1) / vote.shape[1]
-    divergence = (wanted * (wanted.log() - there.log_softmax(dim=2))).sum(dim=2)
+    # A vote of 0 with a share of 0 counts as 0, not as 0·log 0.
+    divergence = (torch.xlogy(wanted, wanted) - wanted * there.log_softmax(dim=2)).sum(dim=2)
     return (divergence * right).mean()
