@@ -121,7 +121,7 @@ def _run(attack: Attack) -> None:
     each = attack.samples_per_test
     if attack.finished:
         _say(f"{attack.finished} of {attack.tests} attacks are already in {attack.record.path}")
-    with stop_on_interrupt("group of inputs") as stop:
+    with stop_on_interrupt("groups of inputs") as stop:
         try:
             with samples_progress(attack.tests * each, done=attack.finished * each) as progress:
                 run_attack(attack, stop=stop, progress=progress)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +46,8 @@ class Search:
     """An attack on the inputs of one run; `points` finds them, without deciding whether they prove anything.
 
     module: what is differentiated; None estimates gradients from the answers of `classifier`, by `source`. rule: the
-    noise level at every point, asked anew at every step; None takes the level of the input throughout. by_votes: the
+    noise level at every point, asked anew at every step, by one thread at a time; None takes the level of the input
+    throughout. by_votes: the
     answer of the smoothed classifier is that of most votes, not of the largest mean score.
     """
 
@@ -60,6 +62,7 @@ class Search:
     by_votes: bool
     bounds: tuple[float, float] | None
     samples_at_once: int
+    rule_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def samples_per_input(self) -> int:
@@ -131,7 +134,12 @@ class Search:
         rule = self.rule
         if rule is None:
             return torch.from_numpy(sigmas).to(device=self.device, dtype=torch.float32)
-        return lambda points: torch.from_numpy(rule.sigmas(_host(points))).to(points)
+
+        def level(points: Tensor) -> Tensor:
+            with self.rule_lock:
+                return torch.from_numpy(rule.sigmas(_host(points))).to(points)
+
+        return level
 
     def _answers(self, batch: Tensor) -> Tensor:
         """(N, K): scores, or the votes as ones, on the device of the batch."""

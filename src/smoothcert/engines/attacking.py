@@ -9,6 +9,7 @@ import math
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from smoothcert.engines.attack_verdicts import SOFT_CERTIFICATE, checked
 from smoothcert.engines.jobs import Job, Notice, _smoothed
 from smoothcert.engines.promised import check_key_is_known, check_memory_is_there, check_promises_are_kept
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
+from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.promises import NORM_OF_NOISE
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Noise, Norm, Outcome, RunManifest
 from smoothcert.runs.store import RunStore, read_manifest
@@ -39,7 +41,8 @@ RECORD = "attack.jsonl"
 """Where an attack is recorded in the directory of its run, unless another place is named."""
 
 _INPUTS_AT_ONCE = 16
-_SAMPLES_AT_ONCE = 1024
+_SMALL = 4096
+_SAMPLES_OF_SMALL_INPUTS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +78,12 @@ class Attack:
         return self.search.samples_per_input + self.settings.n
 
     @property
-    def group_size(self) -> int:
-        """Inputs attacked together; fixed by the settings of the run, so that resuming repeats the same groups."""
-        return min(_INPUTS_AT_ONCE, self.smoothed.known_batch())
+    def workers(self) -> int:
+        """Groups attacked side by side: one a core; one alone where the model or its device takes no more."""
+        if self.search.device.type != "cpu":
+            return 1
+        allowed = usable_cores() if self.search.module is not None else self.smoothed.classifier.concurrency
+        return max(1, min(self.smoothed.workers or usable_cores(), allowed))
 
 
 def _is_victim(point: CertifiedPoint, radius: str) -> bool:
@@ -196,8 +202,13 @@ def _search(
         rule=None if fixed else smoothed.rule,
         by_votes=not soft,
         bounds=dataset.input_range,
-        samples_at_once=min(_SAMPLES_AT_ONCE, smoothed.known_batch()),
+        samples_at_once=_samples_at_once(smoothed.known_batch(), size=math.prod(dataset.input_shape)),
     )
+
+
+def _samples_at_once(batch: int, *, size: int) -> int:
+    """Noisy copies differentiated together: the batch of the run; more for small inputs, where that is quicker."""
+    return max(batch, _SAMPLES_OF_SMALL_INPUTS if size <= _SMALL else 1)
 
 
 def _header(
@@ -225,48 +236,97 @@ def run_attack(
     *,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
-    on_group: Callable[[Sequence[AttackResult]], None] | None = None,
+    on_results: Callable[[Sequence[AttackResult]], None] | None = None,
 ) -> None:
     """Attack group after group, recording each; what the record holds is not done again.
 
-    stop: when set, the group in flight is finished and recorded, then InterruptedRunError is raised.
+    As many groups as there are workers are attacked side by side, each on one core; which ones changes nothing. Their
+    checks follow, one after the other. stop: when set, the groups in flight are finished and recorded, then
+    InterruptedRunError is raised.
     """
     done = {(result.radius, result.index) for result in attack.record.found}
+    pending = [
+        (radius, points)
+        for radius, points in _groups(attack)
+        if any((radius, point.index) not in done for point in points)
+    ]
+    for at in range(0, len(pending), attack.workers):
+        if stop is not None and stop.is_set():
+            raise InterruptedRunError(f"stopped on request; what was finished is in {attack.record.path}")
+        together = [_loaded(attack, radius, points) for radius, points in pending[at : at + attack.workers]]
+        for group, found in zip(together, _found(attack, together, progress), strict=True):
+            results = _checked(attack, group, found, progress)
+            attack.record.add([result for result in results if (result.radius, result.index) not in done])
+            if on_results is not None:
+                on_results(results)
+
+
+def _groups(attack: Attack) -> Iterator[tuple[str, list[CertifiedPoint]]]:
+    """What is attacked together, by radius; fixed by the settings, so that resuming repeats the same groups."""
+    size = min(_INPUTS_AT_ONCE, attack.smoothed.known_batch())
     for radius in attack.settings.radii:
         victims = attack.victims(radius)
-        for at in range(0, len(victims), attack.group_size):
-            group = victims[at : at + attack.group_size]
-            if all((radius, point.index) in done for point in group):
-                continue
-            if stop is not None and stop.is_set():
-                raise InterruptedRunError(f"stopped on request; what was finished is in {attack.record.path}")
-            results = _attacked(attack, radius, group, progress)
-            attack.record.add([result for result in results if (radius, result.index) not in done])
-            if on_group is not None:
-                on_group(results)
+        for at in range(0, len(victims), size):
+            yield radius, victims[at : at + size]
 
 
-def _attacked(
-    attack: Attack, radius: str, group: Sequence[CertifiedPoint], progress: Progress | None
-) -> list[AttackResult]:
-    """The strongest point found for every input of a group, and what fresh samples say there."""
-    inputs = attack.smoothed.check_inputs(attack.dataset.inputs([point.index for point in group]))
-    predictions = np.array([point.prediction for point in group], dtype=np.int64)
-    limits = np.array([AttackSettings.limit(radius, certified=point.radius) for point in group])
-    points = attack.search.points(
-        inputs,
-        predictions,
-        sigmas=_sigmas(attack.smoothed, inputs, group),
-        limits=limits,
-        seed=_derived(attack, "attack", radius, group[0].index),
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Inputs that are attacked together within one radius."""
+
+    radius: str
+    points: Sequence[CertifiedPoint]
+    inputs: InputArray
+
+
+def _loaded(attack: Attack, radius: str, points: Sequence[CertifiedPoint]) -> _Group:
+    inputs = attack.dataset.inputs([point.index for point in points])
+    return _Group(radius, points, attack.smoothed.check_inputs(inputs))
+
+
+def _found(attack: Attack, groups: Sequence[_Group], progress: Progress | None) -> list[InputArray]:
+    """The strongest points found, group by group, each in a thread of its own."""
+    if attack.workers == 1:
+        return [_points(attack, group, progress) for group in groups]
+    abandoned = threading.Event()
+
+    def tell(samples: int) -> None:
+        if abandoned.is_set():
+            raise InterruptedRunError("stopped at once")
+        if progress is not None:
+            progress(samples)
+
+    try:
+        with ThreadPoolExecutor(attack.workers, initializer=make_thread_sequential) as pool:
+            futures = [pool.submit(_points, attack, group, tell) for group in groups]
+            try:
+                return [future.result() for future in futures]
+            except BaseException:
+                abandoned.set()
+                raise
+    finally:
+        restore_thread_default()
+
+
+def _points(attack: Attack, group: _Group, progress: Progress | None) -> InputArray:
+    return attack.search.points(
+        group.inputs,
+        np.array([point.prediction for point in group.points], dtype=np.int64),
+        sigmas=_sigmas(attack.smoothed, group.inputs, group.points),
+        limits=np.array([AttackSettings.limit(group.radius, certified=point.radius) for point in group.points]),
+        seed=_derived(attack, "attack", group.radius, group.points[0].index),
         progress=progress,
     )
+
+
+def _checked(attack: Attack, group: _Group, found: InputArray, progress: Progress | None) -> list[AttackResult]:
+    """What fresh samples say at the points found."""
     # A stream of its own for every radius; within it the index of the input tells draws apart.
-    attack.smoothed.seed = _derived(attack, "check", radius)
+    attack.smoothed.seed = _derived(attack, "check", group.radius)
     verdicts = checked(
         attack.smoothed,
-        points,
-        group,
+        found,
+        group.points,
         n=attack.settings.n,
         level=attack.level,
         soft=attack.soft,
@@ -274,7 +334,7 @@ def _attacked(
     )
     results = [
         AttackResult(
-            radius=radius,
+            radius=group.radius,
             index=point.index,
             label=point.label,
             prediction=verdict.prediction,
@@ -287,9 +347,11 @@ def _attacked(
             invalid=verdict.invalid,
             p_value=verdict.p_value,
         )
-        for point, distance, verdict in zip(group, distances(points, inputs, attack.search.norm), verdicts, strict=True)
+        for point, distance, verdict in zip(
+            group.points, distances(found, group.inputs, attack.search.norm), verdicts, strict=True
+        )
     ]
-    return [_with_evidence(result, x) for result, x in zip(results, points, strict=True)]
+    return [_with_evidence(result, x) for result, x in zip(results, found, strict=True)]
 
 
 def _with_evidence(result: AttackResult, point: InputArray) -> AttackResult:
