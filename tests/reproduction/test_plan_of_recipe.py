@@ -1,0 +1,117 @@
+"""Variables filled in: what is run, in which order, and how often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smoothcert.errors import InputError
+from smoothcert.reproduction import Plan, make_plan, parse_recipe
+
+TEXT = """
+title = "t"
+source = "s"
+about = "a"
+time = "seconds"
+[settings]
+n = 100
+data = "digits"
+[quick]
+only = ["b 0.5*"]
+n = 10
+[steps.model]
+makes = "model-{sigma}.safetensors"
+command = "train --data {data} --sigma {sigma} --out {out}"
+[steps.first]
+makes = "first-{sigma}"
+command = "certify --model {model} --n {n} --out {out}"
+[steps.second]
+makes = "second-{sigma}"
+command = "certify --model {model} --n {n} --note '{note}' --out {out}"
+[steps.log]
+reads = "{logs}/log-{sigma}"
+[[tables]]
+title = "A"
+of = "first"
+name = "a {sigma}"
+rows = [{ sigma = 0.50, acr = 0.40 }, { sigma = 1.0, n = 7, acr = nan }]
+[[tables]]
+title = "B"
+of = "second"
+against = "first"
+note = "two words"
+name = "b {sigma}"
+radii = [0, 0.5]
+rows = [{ sigma = 0.50, certified = [1, 0.250], radius_ratio = 1.1 }]
+[[tables]]
+of = "log"
+name = "log"
+rows = [{ sigma = 0.5, acr = 0.3 }]
+"""
+
+
+def plan(text: str = TEXT, *, quick: bool = False) -> Plan:
+    return make_plan(parse_recipe("example", text), quick=quick)
+
+
+def test_numbers_keep_their_digits() -> None:
+    first, second, third, _ = plan().rows
+    assert [row.name for row in plan().rows] == ["a 0.50", "a 1.0", "b 0.50", "log"]
+    assert (first.published[0].printed, first.published[0].value) == ("0.40", 0.4)
+    assert second.published[0].printed is None
+    assert [(one.measure, one.radius, one.printed) for one in third.published] == [
+        ("certified", 0.0, "1"),
+        ("certified", 0.5, "0.250"),
+        ("radius_ratio", None, "1.1"),
+    ]
+
+
+def test_what_a_step_uses_comes_first_and_once() -> None:
+    row = plan().rows[2]
+    assert [step.product for step in row.steps] == ["model-0.50.safetensors", "second-0.50", "first-0.50"]
+    assert row.steps[0] == plan().rows[0].steps[0]
+    assert row.result.command == (
+        "certify", "--model", "model-0.50.safetensors", "--n", "100", "--note", "two words", "--out", "second-0.50",
+    )  # fmt: skip
+
+
+def test_a_row_overrides_settings_and_quick_overrides_both() -> None:
+    assert "--n 7 " in plan().rows[1].result.shown
+    quick = plan(quick=True)
+    assert [row.name for row in quick.rows] == ["b 0.50"]
+    assert "--n 10 " in quick.rows[0].result.shown
+    everything = plan(TEXT.replace('only = ["b 0.5*"]\n', ""), quick=True)
+    assert "--n 10 " in everything.rows[1].result.shown
+
+
+def test_where_the_logs_lie_is_filled_in_last() -> None:
+    log = plan().rows[3]
+    assert log.needs_logs
+    assert not plan().rows[0].needs_logs
+    assert log.result.place(Path("out"), Path("/somewhere")) == Path("/somewhere/log-0.5")
+    assert "somewhere" not in log.result.product
+
+
+def test_rows_are_chosen_by_a_part_of_their_name() -> None:
+    whole = plan()
+    assert whole.chosen([]) == whole.rows
+    assert [row.name for row in whole.chosen(["A ?.0"])] == ["a 1.0"]
+    assert [row.name for row in whole.chosen(["b", "log"])] == ["b 0.50", "log"]
+    with pytest.raises(InputError, match=r"matches nothing-like-it; its rows are: a 0\.50, a 1\.0"):
+        whole.chosen(["nothing-like-it"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("--data {data}", "--data {date}", r"uses \{date\} in '\{date\}' and does not set it"),
+        ("--data {data}", "--data {second}", "goes in a circle: second needs model needs second|first needs model"),
+        ('makes = "second-{sigma}"', 'makes = "first-{sigma}"', "makes first-0.50 in two ways:\n  smoothcert certify"),
+        ('name = "a {sigma}"', 'name = "a"', r"several rows called \[\('A', 'a'\)\]"),
+    ],
+)
+def test_recipes_that_cannot_be_followed(old: str, new: str, complaint: str) -> None:
+    assert old in TEXT
+    with pytest.raises(InputError, match=complaint):
+        plan(TEXT.replace(old, new))

@@ -1,0 +1,328 @@
+"""A reproduction at work: steps in processes of their own, passed over, gone on with, killed, refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+import smoothcert.reproduction.running as running
+from cli_runner import SUPPORT, invoke, smoothcert
+from smoothcert.analysis.options import TableFormat
+from smoothcert.cli.main import app
+from smoothcert.errors import (
+    CorruptRunError,
+    InputError,
+    InterruptedRunError,
+    ManifestMismatchError,
+    RunBusyError,
+    RunError,
+    StepFailedError,
+)
+from smoothcert.reproduction import Reproduction, make_plan, measure, parse_recipe, run_rows
+from smoothcert.reproduction.reporting import as_json, comparison_text, measured_rows, result_page, status_text
+
+INPUTS = 30
+TEXT = """
+title = "Digits by their brightness"
+source = "nobody"
+about = "No training: the model is a formula, the rule is fitted in a second."
+time = "seconds"
+[settings]
+n = 400
+[quick]
+n = 200
+[steps.rule]
+makes = "rule.safetensors"
+command = "sigma fit --data digits --sigma 0.25 --k 5 --rate 0.01 --max-points 200 --out {out}"
+[steps.constant]
+makes = "constant"
+command = "certify --model sample_models:digits_by_brightness --num-classes 10 --data digits --sigma 0.25 --n {n} --max 30 --batch 100 --seed 1 --out {out}"
+[steps.varying]
+makes = "varying"
+command = "certify --model sample_models:digits_by_brightness --num-classes 10 --data digits --sigma-rule {rule} --n {n} --max 30 --batch 100 --seed 1 --out {out}"
+[steps.log]
+reads = "{logs}/log"
+[[tables]]
+title = "Both"
+against = "constant"
+radii = [0, 0.1]
+rows = [
+  { name = "constant", of = "constant", acr = 0.1, accuracy = 0.1, abstention = 0.2, misclassification = 0.3, certified = [0.1, 0.05], class_spread = nan, largest_radius = nan },
+  { name = "varying", of = "varying", acr = 0.1, radius_ratio = 1.01, acr_ratio = 1.0, time_ratio = nan },
+  { name = "released", of = "log", against = "log", acr = 0.1 },
+]
+"""  # noqa: E501
+
+
+@pytest.fixture(autouse=True)
+def _models_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def at(directory: Path, text: str = TEXT, *, quick: bool = False, logs: Path | None = None) -> Reproduction:
+    return Reproduction(make_plan(parse_recipe("example", text), quick=quick), directory, logs=logs)
+
+
+def run(reproduction: Reproduction, only: str | None = None, stop: threading.Event | None = None) -> list[str]:
+    """Works through it; the steps that were run, as they were announced."""
+    said: list[str] = []
+    rows = reproduction.plan.chosen([] if only is None else [only])
+    run_rows(reproduction, rows, threads=1, stop=stop, say=said.append)
+    return [line.rpartition(" ")[2] for line in said]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(SUPPORT))
+        directory = tmp_path_factory.mktemp("reproduction") / "here"
+        assert run(at(directory)) == ["constant", "rule.safetensors", "varying"]
+        yield directory
+
+
+def test_what_is_done_is_not_done_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_child", lambda *_: pytest.fail("a step was run"))
+    assert run(at(finished)) == []
+
+
+def test_numbers_are_those_of_table_and_compare(finished: Path) -> None:
+    reproduction = at(finished)
+    ours = {(one.row.name, one.number.measure, one.number.radius): one for one in measured_rows(reproduction)}
+    (table,) = json.loads(invoke(app, "table", finished / "constant", "--radii", "0,0.1", "--json").stdout)
+    for name in ("acr", "accuracy", "abstention", "misclassification"):
+        assert ours["constant", name, None].ours == table[name]
+    assert [ours["constant", "certified", r].ours for r in (0.0, 0.1)] == list(table["certified_accuracy"].values())
+    (classes,) = json.loads(invoke(app, "table", finished / "constant", "--classes", "--json").stdout)
+    assert ours["constant", "class_spread", None].ours == classes["class_spread"]
+    compared = json.loads(invoke(app, "compare", finished / "varying", finished / "constant", "--json").stdout)
+    assert ours["varying", "radius_ratio", None].ours == compared["ratio_mean"]
+    (varying,) = json.loads(invoke(app, "table", finished / "varying", "--json").stdout)
+    assert ours["varying", "acr_ratio", None].ours == pytest.approx(varying["acr"] / table["acr"])
+    exported = finished.parent / "constant.csv"
+    invoke(app, "export", finished / "constant", "--format", "csv", "-o", exported)
+    with exported.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["label"] == row["prediction"]]
+    assert ours["constant", "largest_radius", None].ours == max(float(row["radius"]) for row in rows)
+    acr = ours["constant", "acr", None]
+    assert (acr.points, acr.n, acr.difference) == (INPUTS, "400", pytest.approx(table["acr"] - 0.1))
+    assert ours["constant", "class_spread", None].difference is None
+
+
+def test_the_report_says_what_was_run_and_what_is_missing(finished: Path) -> None:
+    reproduction = at(finished)
+    measured = measured_rows(reproduction)
+    page = result_page(reproduction, measured, typed=["smoothcert", "reproduce", "example", "--only", "a b"])
+    assert "smoothcert reproduce example --only 'a b'" in page
+    assert "| `smoothcert sigma fit --data digits" in page
+    assert page.count(" | done | ") == 3
+    assert "### Both" in page
+    assert "released logs are not here (1 of 3 rows): released. With them: --logs DIR." in page
+    document = as_json(reproduction, measured)
+    assert document["missing"] == ["released"]
+    assert all(step["seconds"] > 0 for step in document["steps"])
+    assert "2 of 3 rows are done" in status_text(reproduction, reproduction.plan.rows)
+
+
+def test_certificate_names_one_of_several(finished: Path) -> None:
+    text = TEXT.replace('of = "varying", acr', 'of = "varying", certificate = "dipole", acr')
+    with pytest.raises(RunError, match="does not carry the certificate dipole"):
+        measure(at(finished, text), at(finished, text).plan.rows[1])
+
+
+def test_logs_are_read_where_they_are(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
+    reproduction = at(finished, logs=tmp_path)
+    released = [one.ours for one in measured_rows(reproduction) if one.row.name == "released"]
+    assert released == [0.5]
+    (tmp_path / "log").unlink()
+    assert "log is not there" in status_text(reproduction, reproduction.plan.rows)
+
+
+def test_quick_says_that_it_is_not_comparable(tmp_path: Path) -> None:
+    reproduction = at(tmp_path / "quick", quick=True)
+    assert run(reproduction, "constant") == ["constant"]
+    measured = measured_rows(reproduction)
+    text = comparison_text(reproduction, measured, form=TableFormat.TEXT)
+    assert "NOT comparable" in text
+    assert "ours (quick)" in text
+    document = as_json(reproduction, measured)
+    assert not document["comparable"]
+    assert {row["difference"] for row in document["rows"]} == {None}
+    with pytest.raises(ManifestMismatchError, match="holds example --quick, not example: give another --out"):
+        at(tmp_path / "quick")
+
+
+def test_a_changed_recipe_is_refused_with_the_difference(finished: Path) -> None:
+    with pytest.raises(ManifestMismatchError, match=r"(?s)constant was made by.*--n 400.*would be made by.*--n 401"):
+        at(finished, TEXT.replace("n = 400", "n = 401"))
+    assert run(at(finished, TEXT.replace("acr = 0.1, accuracy", "acr = 0.2, accuracy"))) == []
+
+
+RULES = """
+title = "Two rules"
+source = "nobody"
+about = "Steps that take a second."
+time = "seconds"
+[steps.rule]
+makes = "rule-{k}.safetensors"
+command = "sigma fit --data digits --sigma 0.25 --k {k} --rate {rate} --max-points 200 --out {out}"
+[[tables]]
+of = "rule"
+name = "k={k}"
+rows = [{ k = 5, rate = 0.01, acr = nan }, { k = 6, rate = 0.01, acr = nan }]
+"""
+
+
+def test_a_step_not_begun_may_change(tmp_path: Path) -> None:
+    """A later version may know better what to do; what was done stays."""
+    assert run(at(tmp_path / "here", RULES), "k=5") == ["rule-5.safetensors"]
+    assert run(at(tmp_path / "here", RULES.replace("k = 6, rate = 0.01", "k = 6, rate = 0.02"))) == [
+        "rule-6.safetensors"
+    ]
+    with pytest.raises(ManifestMismatchError, match=r"rule-6\.safetensors was made by"):
+        at(tmp_path / "here", RULES)
+
+
+def test_a_product_that_was_there_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "rule-5.safetensors").write_bytes(b"copied from elsewhere")
+    reproduction = at(tmp_path, RULES)
+    assert run(reproduction) == ["rule-6.safetensors"]
+    words = [reproduction.progress(row.result).words for row in reproduction.plan.rows]
+    assert words == ["done (it was there)", "done"]
+
+
+def test_a_failing_step_stops_it_with_the_command_and_its_exit_code(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reproduction = at(tmp_path / "here", RULES.replace("rate = 0.01", "rate = -1"))
+    with pytest.raises(
+        StepFailedError, match=r"failed with exit code 2.*\n.*smoothcert sigma fit .*--rate -1"
+    ) as caught:
+        run(reproduction)
+    assert caught.value.exit_code == 2
+    assert "smoothcert: " in capfd.readouterr().err  # what the step itself had to say
+    first, second = (reproduction.record(row.result) for row in reproduction.plan.rows)
+    assert first is not None
+    assert (first.begun, first.ended) == (1, 1)
+    assert second is None  # nothing is begun after a failure
+
+
+def test_a_step_that_makes_nothing_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"without having made rule-5\.safetensors \(begun\)"):
+        run(at(tmp_path / "here", RULES.replace("--out {out}", "--out other-{k}.safetensors")), "k=5")
+
+
+LONG = TEXT.replace("n = 400", "n = 20000")
+
+
+def stored(directory: Path) -> int:
+    if not (directory / "manifest.json").exists():
+        return 0
+    connection = sqlite3.connect(directory / "results.sqlite", timeout=30)
+    try:
+        return int(connection.execute("SELECT COUNT(*) FROM points").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def when_some_is_stored(directory: Path, act: object) -> threading.Thread:
+    """Calls `act` as soon as the run in the directory holds a result."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 120
+        while stored(directory) == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        act()  # type: ignore[operator]
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def votes(directory: Path) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(directory / "results.sqlite")
+    try:
+        return list(
+            connection.execute("SELECT idx, stage, start, stop, counts FROM tallies ORDER BY idx, stage, start")
+        )
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_a_child_killed_with_nine_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+    begin = subprocess.Popen
+
+    def remembered(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+        children.append(begin(*arguments, **options))  # type: ignore[call-overload]
+        return children[-1]
+
+    monkeypatch.setattr(running.subprocess, "Popen", remembered)
+    directory = tmp_path / "killed"
+    killer = when_some_is_stored(directory / "constant", lambda: os.kill(children[-1].pid, signal.SIGKILL))
+    with pytest.raises(StepFailedError, match="was killed by signal 9") as caught:
+        run(at(directory, LONG), "constant")
+    killer.join()
+    assert caught.value.exit_code == 1
+    assert 0 < stored(directory / "constant") < INPUTS
+    reproduction = at(directory, LONG)
+    assert f"{stored(directory / 'constant')} of {INPUTS} inputs" in status_text(reproduction, reproduction.plan.rows)
+    assert run(reproduction, "constant") == ["constant"]
+    assert run(at(tmp_path / "whole", LONG), "constant") == ["constant"]
+    assert votes(directory / "constant") == votes(tmp_path / "whole" / "constant")
+    record = reproduction.record(reproduction.plan.rows[0].result)
+    assert record is not None
+    assert (record.begun, record.ended) == (2, 2)
+
+
+@pytest.mark.slow
+def test_asked_to_stop_it_stores_what_it_has(tmp_path: Path) -> None:
+    stop = threading.Event()
+    directory = tmp_path / "here"
+    asking = when_some_is_stored(directory / "constant", stop.set)
+    with pytest.raises(InterruptedRunError, match="stopped in: smoothcert certify"):
+        run(at(directory, LONG), "constant", stop)
+    asking.join()
+    assert 0 < stored(directory / "constant") < INPUTS
+    with pytest.raises(InterruptedRunError, match="between two steps"):
+        run(at(directory, LONG), "constant", stop)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(RunError, match=r"holds letters\.txt and no reproduction"):
+        run(at(tmp_path))
+    with pytest.raises(InputError, match="is a file"):
+        run(at(tmp_path / "letters.txt"))
+
+
+def test_two_at_once_are_refused(finished: Path) -> None:
+    with FileLock(finished / "reproduction.lock"), pytest.raises(RunBusyError, match="another process"):
+        run(at(finished))
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "reproduction.json").write_text('{"steps": 3}')
+    with pytest.raises(CorruptRunError, match=r"reproduction\.json is damaged"):
+        at(tmp_path)
+
+
+def test_python_dash_m_is_the_command_line(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "smoothcert", "--version"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout == smoothcert("--version").stdout != ""
