@@ -154,13 +154,13 @@ import sys
 from pathlib import Path
 from smoothcert.data import load_dataset
 from smoothcert.training import TrainingConfig, train
-config = TrainingConfig(arch="mlp-32", sigma=0.25, seed=7, epochs=40, batch=64)
+config = TrainingConfig(arch="mlp-32", sigma=0.25, seed=7, epochs=15, batch=64)
 train(config, load_dataset("digits", split="train"), out=Path(sys.argv[1]), resume=True, device="cpu", threads=1)
 """
 
 
 def test_kill_nine_and_resume_gives_the_same_bits(digits, tmp_path):
-    changes = {"epochs": 40}
+    changes = {"epochs": 15}
     run(digits, tmp_path / "clean.safetensors", changes=changes)
     out = tmp_path / "m.safetensors"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(out)])
@@ -173,7 +173,7 @@ def test_kill_nine_and_resume_gives_the_same_bits(digits, tmp_path):
     process.wait()
     assert not out.exists()
     state = load_state(partial_path(out))
-    assert 1 <= state.epoch < 40
+    assert 1 <= state.epoch < 15
     run(digits, out, changes=changes, resume=True)
     assert_same_weights(weights(out), weights(tmp_path / "clean.safetensors"))
     assert not partial_path(out).exists()

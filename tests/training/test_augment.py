@@ -1,0 +1,78 @@
+"""Flips and shifts of images: exactly the 2·81 that there are, each as often as any other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from smoothcert.errors import InputError
+from smoothcert.training import Augment, TrainingConfig, train
+from smoothcert.training.augment import augmented
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def every_possibility(image):
+    """(162, C, H, W): moved by -4 … 4 down and right, zeros moving in, and mirrored or not."""
+    _, height, width = image.shape
+    padded = np.pad(image, ((0, 0), (4, 4), (4, 4)))
+    moved = [padded[:, i : i + height, j : j + width] for i in range(9) for j in range(9)]
+    return np.array([*moved, *(each[:, :, ::-1] for each in moved)])
+
+
+def test_every_result_is_one_of_the_possibilities_and_all_are_equally_likely():
+    image = np.arange(1, 2 * 6 * 8 + 1, dtype=np.float32).reshape(2, 6, 8)
+    kinds = {each.tobytes(): number for number, each in enumerate(every_possibility(image))}
+    assert len(kinds) == 162
+    count = 162 * 60
+    results = augmented(torch.from_numpy(image).expand(count, -1, -1, -1), Augment.FLIP_CROP, seeded()).numpy()
+    assert results.shape == (count, 2, 6, 8)
+    seen = np.bincount([kinds[each.tobytes()] for each in results], minlength=162)
+    # A false alarm once in 10000 trials, were the seed not fixed.
+    assert stats.chisquare(seen).pvalue > 1e-4
+
+
+def test_every_image_of_a_batch_is_changed_by_itself():
+    images = torch.rand(50, 3, 5, 5, generator=seeded(1)) + 0.1
+    results = augmented(images, Augment.FLIP_CROP, seeded()).numpy()
+    numbers = []
+    for image, result in zip(images.numpy(), results, strict=True):
+        (found,) = np.flatnonzero((every_possibility(image) == result).all(axis=(1, 2, 3)))[:1]
+        numbers.append(int(found))
+    assert len(set(numbers)) > 30
+
+
+def test_the_generator_decides_and_the_images_stay_as_they_were():
+    images = torch.rand(20, 1, 8, 8, generator=seeded(1))
+    before = images.clone()
+    first, again, other = (augmented(images, Augment.FLIP_CROP, seeded(seed)) for seed in (3, 3, 4))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert torch.equal(images, before)
+
+
+def test_without_augmentation_nothing_is_done_and_nothing_drawn():
+    images, generator = torch.rand(4, 1, 8, 8, generator=seeded(1)), seeded()
+    assert augmented(images, Augment.NONE, generator) is images
+    assert torch.equal(generator.get_state(), seeded().get_state())
+
+
+def test_what_is_no_image_is_refused(tmp_path):
+    class Rows:
+        name, split, num_classes, input_shape, digest = "rows", "train", 2, (4,), "d"
+        labels = np.arange(8) % 2
+
+        def __len__(self):
+            return 8
+
+        def inputs(self, indices):
+            return np.zeros((8, 4), dtype=np.float32)[indices]
+
+    config = TrainingConfig(arch="mlp-4", sigma=0.1, seed=0, augment=Augment.FLIP_CROP)
+    with pytest.raises(InputError, match=r"--augment flip-crop is for images .* the inputs have the shape \(4,\)"):
+        train(config, Rows(), out=tmp_path / "m.safetensors", device="cpu")
+    assert list(tmp_path.iterdir()) == []
