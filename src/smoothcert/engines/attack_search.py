@@ -18,13 +18,14 @@ from smoothcert.attacks import (
     AttackObjective,
     EstimatedTarget,
     FreshNoise,
-    Keep,
     SmoothedTarget,
     Target,
     ddn,
     pgd,
     random_start,
+    steepest,
 )
+from smoothcert.attacks.geometry import inside, per_row
 from smoothcert.engines.attack_settings import AttackMethod, AttackSettings, GradientSource
 from smoothcert.engines.jobs import Job
 from smoothcert.errors import InputError
@@ -67,7 +68,12 @@ class Search:
     @property
     def samples_per_input(self) -> int:
         """Noisy copies looked at for one input and radius."""
-        return self.settings.restarts * (self.settings.steps + 2) * self.settings.draws
+        restarts, steps = self.settings.restarts, self.settings.steps
+        if self.settings.method == AttackMethod.DDN:
+            looks = restarts * (steps + 1) + 2 * restarts
+        else:
+            looks = restarts * steps + (restarts if restarts > 1 else 0)
+        return looks * self.settings.draws
 
     def points(
         self,
@@ -81,38 +87,49 @@ class Search:
     ) -> InputArray:
         """For each input (B, *shape) the strongest point found, certainly no farther than its limit (B,).
 
-        Every restart ends at a point; all of them are judged once more, with noise of their own.
+        Where there are several, they are compared under noise that is new, and the same for all: the largest of many
+        noisy losses, as the attack saw them on its way, is often just the luckiest.
         """
         generator = torch.Generator(device=self.device).manual_seed(seed)
         clean = torch.from_numpy(inputs).to(self.device)
         target = self._target(torch.from_numpy(predictions).to(self.device), sigmas, generator, progress)
         radius = torch.from_numpy(limits).to(clean)
-        best: tuple[Tensor, Assessment] | None = None
+        candidates: list[Tensor] = []
         for restart in range(self.settings.restarts):
             start = None
             if restart:
                 start = random_start(clean, radius=radius, generator=generator, norm=self.norm)
-            found = self._attacked(target, clean, radius, start)
-            safe = torch.from_numpy(pulled_inside(_host(found), inputs, limits, self.norm, self.bounds)).to(clean)
-            best = _stronger(best, safe, target(safe))
-        assert best is not None
-        return _host(best[0])
+            for found in self._attacked(target, clean, radius, start):
+                safe = pulled_inside(_host(found), inputs, limits, self.norm, self.bounds)
+                candidates.append(torch.from_numpy(safe).to(clean))
+        if len(candidates) == 1:
+            return _host(candidates[0])
+        judging = generator.get_state()
+        seen = []
+        for points in candidates:
+            generator.set_state(judging)
+            seen.append(target(points))
+        return _host(_strongest(candidates, seen))
 
-    def _attacked(self, target: Target, clean: Tensor, radius: Tensor, start: Tensor | None) -> Tensor:
+    def _attacked(self, target: Target, clean: Tensor, radius: Tensor, start: Tensor | None) -> list[Tensor]:
+        """Where pgd ends. For ddn, which looks for a short way, the end of it and the point as far as allowed."""
         steps = self.settings.steps
         if self.settings.method == AttackMethod.DDN:
-            return ddn(target, clean, steps=steps, radius=radius, start=start, bounds=self.bounds)
-        return pgd(
-            target,
-            clean,
-            radius=radius,
-            steps=steps,
-            step_size=self.settings.step_size,
-            start=start,
-            bounds=self.bounds,
-            norm=self.norm,
-            keep=Keep.BEST,
-        )
+            shortest = ddn(target, clean, steps=steps, radius=radius, start=start, bounds=self.bounds)
+            farthest = clean + steepest(shortest - clean) * per_row(radius, clean)
+            return [shortest, inside(farthest, self.bounds)]
+        return [
+            pgd(
+                target,
+                clean,
+                radius=radius,
+                steps=steps,
+                step_size=self.settings.step_size,
+                start=start,
+                bounds=self.bounds,
+                norm=self.norm,
+            )
+        ]
 
     def _target(
         self, labels: Tensor, sigmas: FloatArray, generator: torch.Generator, progress: Progress | None
@@ -169,17 +186,13 @@ def _counted(target: Target, samples: int, progress: Progress | None) -> Target:
     return look
 
 
-def _stronger(best: tuple[Tensor, Assessment] | None, points: Tensor, seen: Assessment) -> tuple[Tensor, Assessment]:
-    """Row by row the point that is wrong, or has the larger loss."""
-    if best is None:
-        return points, seen
-    kept, known = best
-    takes = (seen.wrong & ~known.wrong) | ((seen.wrong == known.wrong) & (seen.losses > known.losses))
-    rows = takes.view(-1, *(1 for _ in points.shape[1:]))
-    chosen = Assessment(
-        torch.where(takes, seen.losses, known.losses), seen.gradients, torch.where(takes, seen.wrong, known.wrong)
-    )
-    return torch.where(rows, points, kept), chosen
+def _strongest(candidates: list[Tensor], seen: list[Assessment]) -> Tensor:
+    """Row by row the point that is wrong, or else has the largest loss."""
+    losses = torch.stack([look.losses.nan_to_num(-math.inf, math.inf, -math.inf) for look in seen])
+    wrong = torch.stack([look.wrong for look in seen])
+    considered = wrong | ~wrong.any(dim=0)
+    chosen = losses.masked_fill(~considered, -math.inf).argmax(dim=0)
+    return torch.stack(candidates)[chosen, torch.arange(len(chosen), device=chosen.device)]
 
 
 def distances(points: InputArray, inputs: InputArray, norm: Norm) -> FloatArray:

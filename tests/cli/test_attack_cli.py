@@ -1,0 +1,278 @@
+"""`smoothcert attack` from end to end, on half-spaces: what can be broken there is known exactly."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attack_models import BIAS, WEIGHTS, inputs_at, saved_inputs
+from cli_runner import invoke, smoothcert
+from smoothcert.cli.main import app
+from smoothcert.engines.attack_settings import AttackSettings
+from smoothcert.engines.attacking import prepare_attack, run_attack
+from smoothcert.errors import (
+    BrokenCertificateError,
+    CorruptRunError,
+    InputError,
+    InterruptedRunError,
+    ManifestMismatchError,
+    RunError,
+)
+
+COUNT = 12
+QUICK = ("--steps", 5, "--draws", 50, "--n", 4000, "--seed", 7)
+
+
+def _certified(folder: Path, *options: object, distance: float = 0.25, sigma: float = 0.25, n: int = 10_000) -> Path:
+    data, run = saved_inputs(folder / "inputs.npz", distance, count=COUNT), folder / "run"
+    model = () if "--model" in options else ("--model", "attack_models:HalfSpace")
+    level = () if "--sigma-rule" in options else ("--sigma", sigma)
+    fixed = ("--input-range", "any", "--num-classes", 2, "--batch", 500, "--seed", 1, "--n", n, "--out", run)
+    invoke(app, "certify", *model, "--data", data, *level, *fixed, *options)
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _certified(tmp_path_factory.mktemp("half-space"))
+
+
+@pytest.fixture(scope="module")
+def small_noise(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Inputs 0.5 from the boundary, with so little noise that 1 % beyond it the votes are clear."""
+    return _certified(tmp_path_factory.mktemp("small-noise"), distance=0.5, sigma=0.02, n=1000)
+
+
+def _rows(*arguments: object) -> dict[str, dict[str, float]]:
+    answer = json.loads(invoke(app, "attack", *arguments, "--json").stdout)
+    return {row["radius"]: row for row in answer["rows"]}
+
+
+def _lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()][1:]
+
+
+def _multiply_radii(run: Path, factor: float) -> None:
+    with sqlite3.connect(run / "results.sqlite") as connection:
+        connection.execute("UPDATE verdicts SET radius = radius * ?", (factor,))
+    connection.close()
+
+
+@pytest.mark.parametrize("method", ["pgd", "ddn"])
+@pytest.mark.parametrize("objective", ["soft-vote", "mean-loss"])
+def test_inside_the_distance_no_attack_succeeds_and_outside_every_one_does(
+    small_noise: Path, tmp_path: Path, method: str, objective: str
+) -> None:
+    options = ("--method", method, "--objective", objective, "--steps", 30, "--draws", 20, "--n", 4000)
+    rows = _rows(small_noise, "--radius", "0.495,0.505", *options, "--out", tmp_path / "a.jsonl")
+    inside, outside = rows["0.495"], rows["0.505"]
+    assert (inside["attacked"], inside["changed"], inside["abstained"]) == (COUNT, 0, 0)
+    assert (outside["changed"], outside["abstained"]) == (COUNT, 0)
+    assert inside["empirical_accuracy"] == 1.0
+    assert outside["empirical_accuracy"] == 0.0
+    assert inside["certified_accuracy"] == 0.0
+    assert inside["gap"] == 1.0
+    for line in _lines(tmp_path / "a.jsonl"):
+        assert line["distance"] <= float(line["radius"])
+
+
+@pytest.mark.parametrize("gradient", ["exact", "scores", "votes"])
+def test_certificates_hold_just_inside_their_radius_whatever_the_gradient(
+    run: Path, tmp_path: Path, gradient: str
+) -> None:
+    out = tmp_path / "a.jsonl"
+    rows = _rows(run, "--radius", "certified,0.5", *QUICK, "--gradient", gradient, "--out", out)
+    assert rows["certified"]["attacked"] == COUNT
+    assert rows["certified"]["changed"] == 0
+    assert rows["certified"]["empirical_accuracy"] == rows["certified"]["certified_accuracy"] == 1.0
+    assert rows["0.5"]["changed"] == COUNT
+    for line in _lines(out):
+        if line["radius"] == "certified":
+            # As close to the radius as float32 points come, and never beyond.
+            assert 0.999 < line["distance"] / line["certified_radius"] < 1.0
+
+
+def test_a_falsified_radius_makes_the_command_fail_loudly(tmp_path: Path) -> None:
+    """The negative control: radii doubled after certification."""
+    run = _certified(tmp_path)
+    _multiply_radii(run, 2.0)
+    done = smoothcert("attack", run, *QUICK)
+    assert done.returncode == 7
+    assert f"CERTIFICATES BROKEN: inside their certified radius the answer to {COUNT} of {COUNT} inputs" in done.stderr
+    assert "expected" in done.stderr
+    assert f"of {COUNT} at most 0.012 are expected" in done.stderr
+    evidence = run / "attack.jsonl"
+    assert str(evidence) in done.stderr
+    inputs, labels = inputs_at(0.25, count=COUNT)
+    lines = _lines(evidence)
+    assert len(lines) == COUNT
+    for line in lines:
+        point = np.frombuffer(base64.b64decode(str(line["point"])), dtype="<f4").astype(np.float64)
+        index = int(str(line["index"]))
+        assert f"input {index}: class {labels[index]} is certified closer than" in done.stderr
+        assert np.linalg.norm(point - inputs[index]) <= line["distance"] < line["certified_radius"]
+        margin = point @ WEIGHTS.astype(np.float64) + BIAS
+        assert (margin > 0) == (line["answer"] == 1) != (labels[index] == 1)
+        assert sum(line["counts"]) == 4000
+        assert line["p_value"] < 1e-6
+    # What is broken stays broken when the same command is given again: nothing is sampled any more.
+    assert "12 of 12 attacks are already in" in smoothcert("attack", run, *QUICK).stderr
+    with pytest.raises(BrokenCertificateError) as failure:
+        invoke(app, "attack", run, *QUICK)
+    assert failure.value.exit_code == 7
+
+
+def test_a_change_outside_the_certified_radius_is_no_failure(run: Path, tmp_path: Path) -> None:
+    done = smoothcert("attack", run, "--radius", 0.6, *QUICK, "--out", tmp_path / "a.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "under attack" in done.stdout
+    assert all(line["point"] is None for line in _lines(tmp_path / "a.jsonl"))
+
+
+def test_close_calls_are_abstentions_and_no_changes(small_noise: Path, tmp_path: Path) -> None:
+    """Right on the boundary the votes are even: nothing is proved, and the accuracy counts the input as standing."""
+    rows = _rows(small_noise, "--radius", "0.5", "--n", 200, "--draws", 20, "--out", tmp_path / "a.jsonl")
+    assert rows["0.5"]["abstained"] == COUNT
+    assert rows["0.5"]["changed"] == 0
+    assert rows["0.5"]["empirical_accuracy"] == 1.0
+
+
+def test_a_model_without_torch_is_attacked_by_its_votes(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--model", "attack_models:votes")
+    rows = _rows(run, "--radius", "certified,0.6", *QUICK)
+    assert rows["certified"]["changed"] == 0
+    assert rows["0.6"]["changed"] == COUNT
+    assert json.loads((run / "attack.jsonl").read_text().splitlines()[0])["settings"]["gradient"] == "votes"
+    with pytest.raises(InputError, match="not a torch module"):
+        invoke(app, "attack", run, "--gradient", "exact", "--out", tmp_path / "b.jsonl")
+    with pytest.raises(InputError, match="classes alone"):
+        invoke(app, "attack", run, "--gradient", "scores", "--out", tmp_path / "b.jsonl")
+
+
+@pytest.mark.parametrize("gradient", ["exact", "votes"])
+def test_uniform_noise_is_attacked_in_l1(tmp_path: Path, gradient: str) -> None:
+    """The ℓ1 distance to the boundary is the margin over the largest weight."""
+    run = _certified(tmp_path, "--noise", "uniform", sigma=0.5)
+    reach = 0.25 * float(np.linalg.norm(WEIGHTS)) / float(np.abs(WEIGHTS).max())
+    radii = f"{0.9 * reach},{1.2 * reach}"
+    rows = _rows(run, "--radius", radii, "--radius", "certified", *QUICK, "--draws", 400, "--gradient", gradient)
+    assert [row["changed"] for row in rows.values()] == [0, COUNT, 0]
+    with pytest.raises(InputError, match="use --method pgd"):
+        invoke(app, "attack", run, "--method", "ddn", "--out", tmp_path / "b.jsonl")
+
+
+def test_runs_about_mean_scores_are_checked_by_mean_scores(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--certificate", "gaussian-soft")
+    rows = _rows(run, "--radius", "certified,0.6", *QUICK)
+    assert rows["certified"]["changed"] == 0
+    assert rows["0.6"]["changed"] == COUNT
+    _multiply_radii(run, 3.0)
+    with pytest.raises(BrokenCertificateError, match="12 of 12 inputs"):
+        invoke(app, "attack", run, *QUICK, "--out", tmp_path / "b.jsonl")
+
+
+def test_with_a_memory_the_answers_inside_come_from_it(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--sigma-rule", "attack_models:level", "--memory", tmp_path / "memory.sqlite")
+    rows = _rows(run, "--radius", "certified,1.0", *QUICK)
+    assert rows["certified"]["changed"] == rows["certified"]["abstained"] == 0
+    assert all(line["counts"] is None for line in _lines(run / "attack.jsonl") if line["radius"] == "certified")
+    assert rows["1.0"]["changed"] > 0
+    assert rows["1.0"]["broken"] == 0
+
+
+def test_a_prediction_run_has_an_accuracy_under_attack_and_no_certified_one(tmp_path: Path) -> None:
+    data, run = saved_inputs(tmp_path / "inputs.npz", 0.25, count=COUNT), tmp_path / "run"
+    model = ("--model", "attack_models:HalfSpace", "--data", data, "--sigma", 0.25, "--input-range", "any")
+    invoke(app, "predict", *model, "--n", 1000, "--batch", 500, "--out", run)
+    row = _rows(run, "--radius", "0.6", *QUICK)["0.6"]
+    assert row["certified_accuracy"] is None
+    assert row["empirical_accuracy"] == 0.0
+    with pytest.raises(RunError, match="no input to attack"):
+        invoke(app, "attack", run, "--radius", "certified", "--out", tmp_path / "b.jsonl")
+
+
+def _attacked(run: Path, out: Path, *, stop_after: int | None = None) -> list[object]:
+    settings = AttackSettings(radii=("0.2", "certified"), steps=3, draws=20, n=500, restarts=2, seed=3)
+    stop, seen = threading.Event(), 0
+
+    def on_results(_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == stop_after:
+            stop.set()
+
+    with prepare_attack(run, settings, out=out, workers=1) as attack:
+        run_attack(attack, stop=stop, on_results=on_results)
+        return list(attack.record.found)
+
+
+def test_an_attack_that_was_stopped_or_killed_goes_on_to_the_same_results(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--batch", 8, n=1000)  # groups of 8 inputs
+    whole = _attacked(run, tmp_path / "whole.jsonl")
+    parts = tmp_path / "parts.jsonl"
+    with pytest.raises(InterruptedRunError):
+        _attacked(run, parts, stop_after=1)
+    assert 0 < len(_lines(parts)) < len(whole)
+    # A process that was killed while writing leaves half a line.
+    with parts.open("ab") as file:
+        file.write(b'{"radius": "0.2", "ind')
+    assert _attacked(run, parts) == whole
+    assert parts.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_another_attack_is_not_mixed_into_a_record(run: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    invoke(app, "attack", run, *QUICK, "--out", out)
+    before = out.read_bytes()
+    with pytest.raises(ManifestMismatchError, match=r"settings.steps: the file has 5, now 6"):
+        invoke(app, "attack", run, *QUICK, "--steps", 6, "--out", out)
+    (tmp_path / "notes.txt").write_text("mine\n")
+    with pytest.raises(CorruptRunError, match="not a record"):
+        invoke(app, "attack", run, *QUICK, "--out", tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine\n"
+    assert out.read_bytes() == before
+    # A seed that was not asked for is the one the attack was begun with.
+    invoke(app, "attack", run, *QUICK[:-2], "--out", out)
+    assert out.read_bytes() == before
+
+
+def test_another_model_than_that_of_the_run_is_refused(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ManifestMismatchError, match="another model"):
+        invoke(app, "attack", run, "--model", "attack_models:votes", "--out", tmp_path / "a.jsonl")
+    other = saved_inputs(tmp_path / "other.npz", 0.3, count=COUNT)
+    with pytest.raises(ManifestMismatchError, match="another data"):
+        invoke(app, "attack", run, "--data", other, "--out", tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--radius", "-1"), "neither a number of at least 0 nor the word certified"),
+        (("--radius", "big"), "neither a number"),
+        (("--radius", ","), "no radius"),
+        (("--method", "fgsm"), "use pgd, ddn"),
+        (("--objective", "loss"), "use soft-vote, mean-loss"),
+        (("--gradient", "none"), "use auto, exact, scores, votes"),
+        (("--steps", 0), "must be at least 1"),
+        (("--step-size", 0), "positive"),
+        (("--alpha", 0.7), "outside"),
+        (("--n", 3), "can never predict"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_a_sentence(
+    run: Path, tmp_path: Path, options: tuple[object, ...], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        invoke(app, "attack", run, *options, "--out", tmp_path / "a.jsonl")
+
+
+def test_every_second_input_and_at_most_three_of_them(run: Path, tmp_path: Path) -> None:
+    rows = _rows(run, *QUICK, "--skip", 2, "--max", 3, "--out", tmp_path / "a.jsonl")
+    assert rows["certified"]["inputs"] == 3
+    assert [line["index"] for line in _lines(tmp_path / "a.jsonl")] == [0, 2, 4]
