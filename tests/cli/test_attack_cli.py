@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attack_models import BIAS, WEIGHTS, inputs_at, saved_inputs
+from attack_models import BIAS, WEIGHTS, inputs_at, level, saved_inputs
 from cli_runner import invoke, smoothcert
 from smoothcert.cli.main import app
 from smoothcert.engines.attack_settings import AttackSettings
@@ -186,6 +186,23 @@ def test_with_a_memory_the_answers_inside_come_from_it(tmp_path: Path) -> None:
     assert rows["1.0"]["broken"] == 0
 
 
+def test_a_sigma_that_varies_is_that_of_the_point_found(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--sigma-rule", "attack_models:proven_level")
+    rows = _rows(run, "--radius", "certified,0.6", *QUICK)
+    assert rows["certified"]["changed"] == 0
+    assert rows["0.6"]["changed"] == COUNT
+    inputs, _ = inputs_at(0.25, count=COUNT)
+    moved = [line for line in _lines(run / "attack.jsonl") if line["radius"] == "0.6"]
+    assert all(line["sigma"] != level(inputs[int(str(line["index"]))]) for line in moved)
+    _multiply_radii(run, 4.0)
+    with pytest.raises(BrokenCertificateError):
+        invoke(app, "attack", run, *QUICK, "--out", tmp_path / "b.jsonl")
+    evidence = [line for line in _lines(tmp_path / "b.jsonl") if line["point"] is not None]
+    for line in evidence:
+        point = np.frombuffer(base64.b64decode(str(line["point"])), dtype="<f4")
+        assert line["sigma"] == pytest.approx(level(point), rel=1e-12)
+
+
 def test_a_prediction_run_has_an_accuracy_under_attack_and_no_certified_one(tmp_path: Path) -> None:
     data, run = saved_inputs(tmp_path / "inputs.npz", 0.25, count=COUNT), tmp_path / "run"
     model = ("--model", "attack_models:HalfSpace", "--data", data, "--sigma", 0.25, "--input-range", "any")
@@ -216,6 +233,7 @@ def test_an_attack_that_was_stopped_or_killed_goes_on_to_the_same_results(tmp_pa
     run = _certified(tmp_path, "--batch", 8, n=1000)  # groups of 8 inputs
     whole = _attacked(run, tmp_path / "whole.jsonl")
     parts = tmp_path / "parts.jsonl"
+    parts.touch()  # a process that was killed at once leaves an empty file
     with pytest.raises(InterruptedRunError):
         _attacked(run, parts, stop_after=1)
     assert 0 < len(_lines(parts)) < len(whole)

@@ -92,7 +92,7 @@ class AttackRecord:
 
 def recorded_seed(path: Path) -> int | None:
     """The seed of the attack in that file; None where there is no file yet."""
-    if not path.exists():
+    if not _has_begun(path):
         return None
     seed = _read(path)[0]["settings"].get("seed")
     return seed if type(seed) is int else None
@@ -113,15 +113,21 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
     try:
-        found, length = _compared(path, header) if path.exists() else ([], 0)
+        found, length = _compared(path, header) if _has_begun(path) else ([], 0)
         with path.open("r+b" if path.exists() else "xb") as file:
             file.truncate(length)
             file.seek(length)
             if length == 0:
                 file.write(_line({"format": _FORMAT, **header}))
+                file.flush()
             yield AttackRecord(path, file, found)
     finally:
         lock.release()
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether there is anything in the file; a process that was killed at once leaves an empty one."""
+    return path.exists() and path.stat().st_size > 0
 
 
 def _line(document: Mapping[str, Any]) -> bytes:
