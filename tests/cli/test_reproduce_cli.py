@@ -88,6 +88,7 @@ def test_cohen_tables_from_the_released_logs(shared_reference: Path, tmp_path: P
     assert max(abs(row["difference"]) for row in jeong) <= 0.003
     page = (tmp_path / "out" / "result.md").read_text()
     assert "| ImageNet 0.50 | certified at 1.5 | 0.29 | 0.286 | -0.004 | 500 | – |" in page
+    assert json.loads(invoke(app, *words, "--json").stdout) == document  # the same again
     quick = json.loads(invoke(app, *words[:4], "--out", tmp_path / "quick", "--quick", "--json").stdout)
     assert quick["rows"] == document["rows"]
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,7 @@ class Reproduction:
             ) from None
         try:
             self._records = self._read()
+            self._write()
             yield
         finally:
             lock.release()
@@ -114,25 +115,26 @@ class Reproduction:
         """Records that a step was begun, and, however it ends, how long it took."""
         before = self.record(step) or StepRecord(command=step.shown)
         began = StepRecord(step.shown, before.seconds, before.begun + 1, before.ended)
-        self._write(step, began)
+        self._keep(step, began)
         start = time.monotonic()
         try:
             yield
         finally:
             seconds = began.seconds + time.monotonic() - start
-            self._write(step, StepRecord(began.command, seconds, began.begun, began.ended + 1))
+            self._keep(step, StepRecord(began.command, seconds, began.begun, began.ended + 1))
 
     def _check_folder(self) -> None:
+        """A folder is new, or a reproduction, or holds nothing but products, put there to be used."""
         if self.directory.exists() and not self.directory.is_dir():
             raise InputError(f"{self.directory} is a file; --out must be a folder")
-        strangers = {STATE, LOCK}
-        if self.directory.is_dir() and not (self.directory / STATE).exists():
-            products = {Path(step.product).parts[0] for row in self.plan.rows for step in row.steps}
-            unknown = sorted(file.name for file in self.directory.iterdir() if file.name not in products | strangers)
-            if unknown:
-                raise RunError(
-                    f"{self.directory} holds {unknown[0]} and no reproduction: give an --out that is new or empty"
-                )
+        if not self.directory.is_dir() or (self.directory / STATE).exists():
+            return
+        expected = {LOCK, *(Path(step.product).parts[0] for row in self.plan.rows for step in row.steps)}
+        unknown = sorted(file.name for file in self.directory.iterdir() if file.name not in expected)
+        if unknown:
+            raise RunError(
+                f"{self.directory} holds {unknown[0]} and no reproduction: give an --out that is new or empty"
+            )
 
     def _read(self) -> dict[str, StepRecord]:
         path = self.directory / STATE
@@ -164,12 +166,13 @@ class Reproduction:
                 "remove what differs together with its entry in " + STATE + ":\n  " + "\n  ".join(differing)
             )
 
-    def _write(self, step: Step, record: StepRecord) -> None:
-        from dataclasses import asdict
+    def _keep(self, step: Step, record: StepRecord) -> None:
+        self._records[step.product] = record
+        self._write()
 
+    def _write(self) -> None:
         from smoothcert.runs.files import write_atomically
 
-        self._records[step.product] = record
         document: dict[str, Any] = {
             "format": _FORMAT,
             "recipe": self.plan.recipe.name,

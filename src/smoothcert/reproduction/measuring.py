@@ -68,7 +68,8 @@ def _against(measure: str, result: Results, other: Results) -> float | None:
             ours, theirs = (summarise(one, radii={"0": 0.0}).acr for one in (result, other))
             return None if ours is None or not theirs else ours / theirs
         case "time_ratio":
-            return float(result.seconds.mean() / other.seconds.mean())
+            ours, theirs = float(result.seconds.mean()), float(other.seconds.mean())
+            return ours / theirs if theirs > 0 else None
         case "correct_accurate" | "correct_inaccurate" | "incorrect_accurate" | "incorrect_inaccurate" | "abstain":
             found: float = getattr(compare_with_gold(result, other), measure)
             return found

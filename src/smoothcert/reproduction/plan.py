@@ -30,7 +30,7 @@ class Step:
     @property
     def shown(self) -> str:
         """The command as one would type it, with {logs} for the folder of the logs."""
-        return shlex.join(("smoothcert", *(self.command or ()))).replace(shlex.quote(_LOGS), _LOGS)
+        return shlex.join(("smoothcert", *(self.command or ())))
 
     def words(self, logs: Path | None) -> tuple[str, ...]:
         return tuple(word.replace(_LOGS, str(logs)) for word in self.command or ())
