@@ -11,7 +11,7 @@ import pytest
 
 from small_training import SmallDigits
 from smoothcert.errors import InterruptedRunError, MissingExtraError
-from smoothcert.training import CarriedSigma, Consistency, TrainingConfig, curves_path, train
+from smoothcert.training import CarriedSigma, Consistency, TrainingConfig, curves_path, loop, train
 
 
 def run(out, **options):
@@ -93,6 +93,25 @@ def test_tensorboard_over_a_stop_has_every_epoch_once(tmp_path):
     run(out, tensorboard=tmp_path / "board", resume=True)
     run(tmp_path / "clean.safetensors", tensorboard=tmp_path / "clean")
     assert scalars(tmp_path / "board") == scalars(tmp_path / "clean")
+
+
+def test_an_epoch_shown_but_not_stored_is_not_there_twice(tmp_path, monkeypatch):
+    """Dead after the second epoch was shown: it is made again, and the first showing of it is purged."""
+    pytest.importorskip("tensorboard")
+    out, real = tmp_path / "m.safetensors", loop.save_state
+
+    def deadly(path, state):
+        if state.epoch == 2:
+            raise SystemError("dead")
+        real(path, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "save_state", deadly)
+        with pytest.raises(SystemError, match="dead"):
+            run(out, tensorboard=tmp_path / "board")
+    assert [step for step, _ in scalars(tmp_path / "board")["loss"]] == [1, 2]
+    run(out, tensorboard=tmp_path / "board", resume=True)
+    assert [step for step, _ in scalars(tmp_path / "board")["loss"]] == [1, 2, 3]
 
 
 def test_without_tensorboard_there_is_a_sentence_and_no_training(tmp_path, monkeypatch):
