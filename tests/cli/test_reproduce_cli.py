@@ -58,7 +58,7 @@ def test_status_runs_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     text = invoke(app, "reproduce", "cohen-mnist", "--status").stdout
     assert "lenet-0.25.safetensors: not begun" in text
     assert "0 of 3 rows are done, in runs/reproduce/cohen-mnist." in text
-    assert "Not done yet (3 of 3 rows): gaussian 0.25, gaussian 0.50, gaussian 1.00." in text
+    assert "Not done yet (3 of 3 rows): gaussian 0.25; gaussian 0.50; gaussian 1.00." in text
     document = json.loads(invoke(app, "reproduce", "cohen-mnist", "--status", "--json").stdout)
     assert document["rows"] == []
     assert [step["state"] for step in document["steps"]] == ["not begun"] * 6

@@ -15,6 +15,7 @@ from smoothcert.errors import InputError
 if TYPE_CHECKING:
     from smoothcert.reproduction import Reproduction
 
+_PAGE = "result.md"
 _USUAL_LOGS = Path("..") / "shared" / "reference"
 
 
@@ -115,7 +116,7 @@ def _write_page(reproduction: Reproduction, typed: list[str]) -> None:
 
     if reproduction.directory.is_dir():
         page = result_page(reproduction, measured_rows(reproduction), typed=typed)
-        write_atomically(reproduction.directory / "result.md", page.encode(), overwrite=True)
+        write_atomically(reproduction.directory / _PAGE, page.encode(), overwrite=True)
 
 
 def _print_result(reproduction: Reproduction, *, as_json: bool) -> None:
@@ -131,7 +132,8 @@ def _print_result(reproduction: Reproduction, *, as_json: bool) -> None:
     recipe = reproduction.plan.recipe
     typer.echo(f"{recipe.title}\nPublished: {recipe.source}\n")
     typer.echo(comparison_text(reproduction, measured, form=TableFormat.TEXT, width=terminal_width()))
-    typer.echo(f"\nalso in {reproduction.directory / 'result.md'}", err=True)
+    if (page := reproduction.directory / _PAGE).exists():
+        typer.echo(f"\nalso in {page}", err=True)
 
 
 def _print_status(reproduction: Reproduction, only: list[str], *, as_json: bool) -> None:

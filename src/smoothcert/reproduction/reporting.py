@@ -94,7 +94,7 @@ def _notes(reproduction: Reproduction) -> list[str]:
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return "; ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def as_json(reproduction: Reproduction, measured: Sequence[Measured]) -> dict[str, Any]:
