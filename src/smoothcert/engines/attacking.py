@@ -25,7 +25,7 @@ from smoothcert.engines.attack_record import AttackRecord, AttackResult, open_re
 from smoothcert.engines.attack_search import Search, distances, gradient_source
 from smoothcert.engines.attack_settings import CERTIFIED, AttackMethod, AttackSettings
 from smoothcert.engines.attack_verdicts import SOFT_CERTIFICATE, checked
-from smoothcert.engines.jobs import Job, Notice, _smoothed
+from smoothcert.engines.jobs import Job, Notice, smoothed_for
 from smoothcert.engines.promised import check_key_is_known, check_memory_is_there, check_promises_are_kept
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
@@ -129,7 +129,7 @@ def prepare_attack(
         input_shape=parse_shape(job.input_shape),
         progress=fetching,
     )
-    with _smoothed(job, dataset) as smoothed, RunStore.open(run) as store:
+    with smoothed_for(job, dataset) as smoothed, RunStore.open(run) as store:
         _check_same(run, manifest, smoothed, dataset)
         if job.memory is not None:
             check_key_is_known(smoothed.memory_key, job.memory, run)

@@ -230,7 +230,7 @@ def prepare(
         input_shape=parse_shape(job.input_shape),
         progress=fetching,
     )
-    with _smoothed(job, dataset) as smoothed:
+    with smoothed_for(job, dataset) as smoothed:
         yield from _prepared(job, out, smoothed, dataset, exists=exists, notice=notice)
 
 
@@ -292,7 +292,7 @@ def _with_recorded_choices(job: Job, out: Path) -> Job:
     )
 
 
-def _smoothed(job: Job, dataset: Dataset) -> SmoothedClassifier:
+def smoothed_for(job: Job, dataset: Dataset) -> SmoothedClassifier:
     classifier = load_classifier(
         job.model,
         num_classes=job.num_classes,
