@@ -225,7 +225,7 @@ def test_a_step_that_makes_nothing_is_no_success(tmp_path: Path) -> None:
         run(at(tmp_path / "here", RULES.replace("--out {out}", "--out other-{k}.safetensors")), "k=5")
 
 
-LONG = TEXT.replace("n = 400", "n = 20000")
+LONG = TEXT.replace("n = 400", "n = 100000")
 
 
 def stored(directory: Path) -> int:
