@@ -1,10 +1,16 @@
-"""Writing a file so that it is either whole or not there; each room says in its own words what went wrong."""
+"""Writing a file whole or not at all, and alone; each room says in its own words what went wrong."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from smoothcert.errors import RunBusyError, RunError
 
 
 def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: str | None = None) -> None:
@@ -49,3 +55,28 @@ def _default_mode() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return 0o666 & ~mask
+
+
+def lock_beside(path: Path) -> Path:
+    """The file whose lock stands for `path`."""
+    return path.with_name(path.name + ".lock")
+
+
+@contextlib.contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Holds the lock of `path`, a file beside it, so that no other process writes there; RunBusyError where one does.
+
+    The operating system drops the lock with the process, however it ends. The file, `lock_beside`, stays.
+    """
+    lock = FileLock(lock_beside(path))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise RunBusyError(f"another process is writing to {path}") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -81,7 +81,7 @@ def test_an_option_is_what_the_checkpoint_says(arguments, expected, tmp_path):
 )  # fmt: skip
 def test_every_objective_trains(text, settings, tmp_path):
     assert facts_of(tmp_path, "--objective", text)["objective"] == settings
-    with (tmp_path / "m.csv").open() as file:
+    with (tmp_path / "m.curves.csv").open() as file:
         (line,) = csv.DictReader(file)
     assert float(line["loss"]) > 0
 
@@ -101,7 +101,7 @@ def test_patience_and_tensorboard(tmp_path):
     assert result.exit_code == 0, result.output
     # With such a rate nothing is learned: the second epoch is no better than the first.
     assert "seed 4, stopped after epoch 2, weights of epoch 1" in result.stdout
-    assert len((tmp_path / "m.csv").read_text().splitlines()) == 3
+    assert len((tmp_path / "m.curves.csv").read_text().splitlines()) == 3
     assert list((tmp_path / "board").iterdir())
 
 

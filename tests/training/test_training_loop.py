@@ -22,7 +22,9 @@ from smoothcert.errors import (
     InterruptedRunError,
     ManifestMismatchError,
     ModelError,
+    RunBusyError,
 )
+from smoothcert.files import alone_with
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.training import (
@@ -70,7 +72,7 @@ def test_each_epoch_lowers_the_loss_and_the_checkpoint_is_complete(digits, held_
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.7 * losses[0]
     assert trained.accuracy > 0.8
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.csv", "m.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.curves.csv", "m.safetensors"]
     loaded = load_checkpoint(tmp_path / "m.safetensors")
     assert loaded.header == trained.header
     assert loaded.header.training["noisy_accuracy"] == trained.accuracy
@@ -325,3 +327,11 @@ def test_generators_of_different_purposes_differ():
         for number in (0, 1)
     }
     assert len(draws) == 8
+
+
+def test_two_processes_do_not_write_to_one_training(digits, tmp_path) -> None:
+    out = tmp_path / "m.safetensors"
+    with alone_with(partial_path(out)), pytest.raises(RunBusyError, match=r"another process is writing to .*m\.safe"):
+        run(digits, out)
+    run(digits, out)
+    assert out.exists()

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from filelock import FileLock, Timeout
-
-from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError
+from smoothcert.errors import CorruptRunError, ManifestMismatchError
+from smoothcert.files import alone_with
 
 _FORMAT = "smoothcert attack 1"
 
@@ -104,15 +103,7 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
 
     header: "run" and "settings", both objects of plain JSON.
     """
-    lock = FileLock(path.with_name(path.name + ".lock"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise RunBusyError(f"another process is writing to {path}") from error
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
-    try:
+    with alone_with(path):
         found, length = _compared(path, header) if _has_begun(path) else ([], 0)
         with path.open("r+b" if path.exists() else "xb") as file:
             file.truncate(length)
@@ -121,8 +112,6 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
                 file.write(_line({"format": _FORMAT, **header}))
                 file.flush()
             yield AttackRecord(path, file, found)
-    finally:
-        lock.release()
 
 
 def _has_begun(path: Path) -> bool:

@@ -15,7 +15,9 @@ from smoothcert.errors import CorruptRunError
 from smoothcert.records import SCHEMA_VERSION, RunManifest
 
 _LIBRARIES = ("numpy", "scipy", "numba", "torch", "onnxruntime", "scikit-learn")
-_ROOMS_WITHOUT_INFLUENCE = {"cli", "analysis", "report", "training", "attacks", "reproduction", "demo.py", "__main__.py"}
+_ROOMS_WITHOUT_INFLUENCE = {
+    "cli", "analysis", "report", "training", "attacks", "reproduction", "demo.py", "__main__.py",
+}  # fmt: skip
 _NOT_COMPARED = "extra"
 
 

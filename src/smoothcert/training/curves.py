@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def curves_path(out: Path) -> Path:
     """Where the training that writes `out` keeps its curves."""
-    return out.with_suffix(".csv")
+    return out.with_suffix(".curves.csv")
 
 
 class Curves(Protocol):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from smoothcert.data.base import Dataset
 from smoothcert.errors import InputError, InterruptedRunError, ModelError
+from smoothcert.files import alone_with, lock_beside
 from smoothcert.models.architectures import Standardisation, build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.models.devices import (
@@ -107,27 +108,31 @@ def train(
     Where the noise level is a rule, σ of every input is computed once, before the first step; `preparing`
     hears (inputs done, inputs in all) of each dataset.
     """
-    _check_output(out, resume=resume)
     check_can_augment(config.augment, dataset.input_shape)
-    chosen = resolve_device(device)
-    settings = {**config.to_json(), "data": dataset.digest}
-    state = load_state(partial_path(out)) if partial_path(out).exists() else None
-    if state is not None:
-        check_same_settings(state.settings, settings, partial_path(out))
-    judged_on = dataset if held_out is None else held_out
-    levels = _noise_levels(config, dataset, judged_on, device=chosen, progress=_until(stop, preparing))
-    curves: list[Curves] = [CsvCurves(curves_path(out))]
-    if tensorboard is not None:
-        curves.append(TensorBoardCurves(tensorboard, done=0 if state is None else state.epoch))
-    with torch_threads(threads or usable_cores()), reproducible_kernels():
-        loop = _Loop(
-            config, dataset, settings=settings, judged_on=judged_on, levels=levels, out=out, device=chosen,
-            curves=curves, progress=progress, stop=stop,
-        )  # fmt: skip
+    with alone_with(partial_path(out)):
+        _check_output(out, resume=resume)
+        chosen = resolve_device(device)
+        settings = {**config.to_json(), "data": dataset.digest}
+        state = load_state(partial_path(out)) if partial_path(out).exists() else None
         if state is not None:
-            loop.restore(state)
-        loop.run()
-        return loop.finish()
+            check_same_settings(state.settings, settings, partial_path(out))
+        judged_on = dataset if held_out is None else held_out
+        levels = _noise_levels(config, dataset, judged_on, device=chosen, progress=_until(stop, preparing))
+        curves: list[Curves] = [CsvCurves(curves_path(out))]
+        if tensorboard is not None:
+            curves.append(TensorBoardCurves(tensorboard, done=0 if state is None else state.epoch))
+        with torch_threads(threads or usable_cores()), reproducible_kernels():
+            loop = _Loop(
+                config, dataset, settings=settings, judged_on=judged_on, levels=levels, out=out, device=chosen,
+                curves=curves, progress=progress, stop=stop,
+            )  # fmt: skip
+            if state is not None:
+                loop.restore(state)
+            loop.run()
+            trained = loop.finish()
+    # Nobody needs it any more: the finished checkpoint keeps others out.
+    lock_beside(partial_path(out)).unlink(missing_ok=True)
+    return trained
 
 
 def _noise_levels(
@@ -232,6 +237,7 @@ class _Loop:
         """Measures the network on everything held out, writes the checkpoint and removes the state."""
         if self._best:
             self._judged.load_state_dict(dict(self._best))
+        taken = self._best_epoch() + 1 if self._best else self._epoch
         accuracy = self._accuracy(self._judged_on, among=None)
         header = CheckpointHeader(
             arch=self._config.arch,
@@ -243,8 +249,8 @@ class _Loop:
                 "dataset": self._dataset.name,
                 **self._levels.summary(),
                 "epochs_done": self._epoch,
-                "epoch_taken": self._best_epoch() + 1 if self._best else self._epoch,
-                "loss": self._history[-1].loss,
+                "epoch_taken": taken,
+                "loss": self._history[taken - 1].loss,
                 "noisy_accuracy": accuracy,
                 "noisy_accuracy_split": self._judged_on.split,
                 "seconds": round(self._seconds, 1),

@@ -27,8 +27,7 @@ class SmoothMix:
     with no ball to stay in: it may lie far beyond the border of its class. Half way at most, at x + λ(x̃-x) with λ
     uniform on [0, ½] for each input, the softmax shall be (1-λ)·F̄(x) + λ/classes, F̄(x) the soft vote at x, which is not
     learned from there: weight · KL of the two, at the noisy copies, for the inputs that F̄ gets right. The weight grows
-    from 0 over the share `warm_up` of the training. one_step: the label is learned at the point one step along the way,
-    instead of at x.
+    from 0 over the share `warm_up` of the training. one_step: 1 takes the point one step on the way for x throughout.
     """
 
     weight: float = 5.0
