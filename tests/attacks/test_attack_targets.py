@@ -79,6 +79,19 @@ def test_a_hopeless_label_has_a_finite_loss_and_gradient(objective: AttackObject
     assert seen.wrong.tolist() == [True]
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_the_softmax_is_too_sure_for_a_gradient_it_is_that_of_the_margin(objective: AttackObjective) -> None:
+    """exp of -1000 is 0 in any dtype; the second input is not that sure, and keeps its own gradient."""
+    weight = torch.tensor([[1e3, 0.0], [0.0, 2e3], [-1e3, 0.0]])
+    points = torch.tensor([[1.0, 0.0], [1e-3, 0.0]])
+    noises = FixedNoise(torch.zeros(3, 2, 2), at_once=2)
+    seen = SmoothedTarget(lambda x: x @ weight.T, torch.tensor([0, 0]), 1.0, noises, objective)(points)
+    assert float(seen.losses[0]) == 0.0
+    torch.testing.assert_close(seen.gradients[0] / seen.gradients[0].norm(), torch.tensor([-1.0, 2.0]) / 5**0.5)
+    shares = (weight @ points[1]).softmax(dim=0)
+    torch.testing.assert_close(seen.gradients[1], shares @ weight - weight[0], rtol=1e-4, atol=1e-2)
+
+
 def test_parameters_and_mode_of_the_module_are_left_alone() -> None:
     module, (points, labels) = _network().train(), _batch()
     module.append(nn.Dropout(0.0))
@@ -148,6 +161,12 @@ def test_fresh_noise_is_new_at_every_look_and_does_not_depend_on_the_chunks(kind
         assert torch.equal(looks[0][1], other[1])
 
 
+def _many(kind: Noise, points: Tensor, *, draws: int) -> FixedNoise:
+    """All at once: `FreshNoise` draws one after the other, so that chunks change nothing."""
+    like = points.expand(draws, *points.shape)
+    return FixedNoise(unit_noise(kind, like, generator=torch.Generator().manual_seed(2)), at_once=50_000)
+
+
 def test_the_gradient_of_a_smoothed_linear_vote_is_the_normal_density() -> None:
     """f votes 0 exactly if w·x > b, so P(0) = Φ((w·x - b)/(σ|w|)) and ∇P = φ(·)·w/(σ|w|)."""
     weight, offset, sigma = torch.tensor([3.0, -4.0], dtype=torch.float64), 0.5, 0.5
@@ -157,7 +176,7 @@ def test_the_gradient_of_a_smoothed_linear_vote_is_the_normal_density() -> None:
         return torch.stack([first, ~first], dim=1).to(torch.float64)
 
     points = torch.tensor([[0.3, 0.1], [-0.2, 0.0]], dtype=torch.float64)
-    noises = FreshNoise(Noise.GAUSSIAN, 200_000, torch.Generator().manual_seed(2), at_once=50_000)
+    noises = _many(Noise.GAUSSIAN, points, draws=200_000)
     seen = EstimatedTarget(votes, torch.tensor([0, 0]), sigma, noises)(points)
     margins = (points @ weight - offset) / (sigma * 5.0)
     chances = 0.5 * (1 + torch.erf(margins / math.sqrt(2)))
@@ -177,7 +196,7 @@ def test_the_gradient_of_a_smoothed_ball_points_at_its_centre() -> None:
         return torch.stack([within, ~within], dim=1).to(torch.float64)
 
     point = torch.tensor([[0.6, -0.1, 0.4]], dtype=torch.float64)
-    noises = FreshNoise(Noise.GAUSSIAN, 400_000, torch.Generator().manual_seed(3), at_once=100_000)
+    noises = _many(Noise.GAUSSIAN, point, draws=400_000)
     seen = EstimatedTarget(votes, torch.tensor([0]), sigma, noises)(point)
     from scipy.stats import ncx2
 
@@ -195,8 +214,9 @@ def test_under_uniform_noise_the_estimate_is_exact_for_linear_answers() -> None:
         first = 0.5 + x @ slope
         return torch.stack([first, 1 - first], dim=1)
 
-    noises = FreshNoise(Noise.UNIFORM, 200_000, torch.Generator().manual_seed(3))
-    seen = EstimatedTarget(answers, torch.tensor([0]), 0.5, noises, Noise.UNIFORM)(torch.zeros(1, 2).double())
+    point = torch.zeros(1, 2).double()
+    noises = _many(Noise.UNIFORM, point, draws=200_000)
+    seen = EstimatedTarget(answers, torch.tensor([0]), 0.5, noises, Noise.UNIFORM)(point)
     torch.testing.assert_close(seen.gradients, -slope[None] / 0.5, rtol=0.02, atol=0.005)
 
 

@@ -9,7 +9,7 @@ from smoothcert.attacks.ddn import ddn
 from smoothcert.attacks.estimated_target import EstimatedTarget
 from smoothcert.attacks.geometry import lengths, project, random_start, steepest
 from smoothcert.attacks.noises import FixedNoise, FreshNoise, Noises, unit_noise
-from smoothcert.attacks.pgd import Keep, pgd
+from smoothcert.attacks.pgd import pgd
 from smoothcert.attacks.plain_target import PlainTarget
 from smoothcert.attacks.smoothed_target import AttackObjective, SmoothedTarget
 from smoothcert.attacks.target import Assessment, Target
@@ -20,7 +20,6 @@ __all__ = [
     "EstimatedTarget",
     "FixedNoise",
     "FreshNoise",
-    "Keep",
     "Noises",
     "PlainTarget",
     "SmoothedTarget",

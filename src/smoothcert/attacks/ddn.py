@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from smoothcert.attacks.geometry import inside, lengths, per_row, steepest, usable
+from smoothcert.attacks.geometry import inside, lengths, per_row, rows, steepest, usable
 from smoothcert.attacks.target import Target
 
 _FIRST_NORM = 1.0
@@ -29,9 +29,10 @@ def ddn(
 
     The direction follows the gradient; the norm by itself shrinks by the factor 1 - gamma after a point that was wrong
     and grows by 1 + gamma after one that was not. radius: a cap on the norm, one number or (B,), never exceeded but for
-    the rounding of the dtype; None lets it grow. Where no point was wrong the last one is given back: under a cap, that
-    is the one to train on. start: (B, *shape), whose direction is begun with; the first norm is 1, or the cap if that
-    is smaller. bounds: as for `pgd`. A gradient that is 0 or not finite turns nothing. The result is detached.
+    the rounding of the dtype; None lets it grow. Where no point was wrong the last one is given back, and under a cap
+    the one in its direction at the cap, or where the bounds cut it: few steps do not get that far by themselves, and
+    it is the point to train on. start: (B, *shape), whose direction is begun with; the first norm is 1, or the cap if
+    that is smaller. bounds: as for `pgd`. A gradient that is 0 or not finite turns nothing. The result is detached.
     """
     cap = torch.full((len(inputs),), math.inf, dtype=inputs.dtype, device=inputs.device)
     if radius is not None:
@@ -46,7 +47,7 @@ def ddn(
         seen = target(points)
         length = lengths(points - inputs)
         better = seen.wrong & (length < shortest)
-        closest = torch.where(_rows(better, inputs), points, closest)
+        closest = torch.where(rows(better, inputs), points, closest)
         shortest, found = torch.where(better, length, shortest), found | seen.wrong
         if step == steps:
             break
@@ -56,12 +57,10 @@ def ddn(
         norms = torch.minimum(norms * torch.where(seen.wrong, 1.0 - gamma, 1.0 + gamma), cap)
         deltas = _of_length(deltas, norms)
         points = inside(inputs + deltas, bounds)
-    return torch.where(_rows(found, inputs), closest, points).detach()
+    if radius is not None:
+        points = inside(inputs + _of_length(points - inputs, cap), bounds)
+    return torch.where(rows(found, inputs), closest, points).detach()
 
 
 def _of_length(deltas: Tensor, norms: Tensor) -> Tensor:
     return steepest(deltas) * per_row(norms, deltas)
-
-
-def _rows(flags: Tensor, like: Tensor) -> Tensor:
-    return flags.view(-1, *(1 for _ in like.shape[1:]))

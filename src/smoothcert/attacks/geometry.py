@@ -26,6 +26,11 @@ def per_row(values: float | Tensor, like: Tensor) -> Tensor:
     return column.expand(len(like)).reshape(-1, *(1 for _ in like.shape[1:]))
 
 
+def rows(flags: Tensor, like: Tensor) -> Tensor:
+    """(B,) flags, shaped so that they choose among the rows of `like`."""
+    return flags.view(-1, *(1 for _ in like.shape[1:]))
+
+
 def project(deltas: Tensor, *, radius: float | Tensor, norm: Norm = Norm.L2) -> Tensor:
     """The nearest point, in ℓ2 distance, of the ball of that radius around 0; radius: one number or (B,).
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from smoothcert.attacks.geometry import per_row
+from smoothcert.attacks.geometry import per_row, rows
 from smoothcert.attacks.noises import Noises
 from smoothcert.attacks.target import Assessment
 
@@ -33,6 +33,9 @@ class SmoothedTarget:
 
     A point is `wrong` if another class has the larger mean softmax, or, with `by_votes`, more votes; a draw is the vote
     of its largest logit.
+
+    Where the softmax is so sure that the gradient of its logarithm vanishes in the dtype, the gradient is that of the
+    mean margin instead: the largest other logit minus the label's. It has the direction to climb, not the size.
     """
 
     forward: Callable[[Tensor], Tensor]
@@ -65,10 +68,24 @@ class SmoothedTarget:
                 total, gradients = total + value, gradients + slope
             favour.append(in_favour)
             draws += len(noises)
+        losses, gradients = (math.log(draws) - total, -gradients) if soft else (-total / draws, -gradients / draws)
         wrong = torch.stack(favour).sum(dim=0).argmax(dim=1) != self.labels
-        if soft:
-            return Assessment(math.log(draws) - total, -gradients, wrong)
-        return Assessment(-total / draws, -gradients / draws, wrong)
+        flat = ~gradients.flatten(1).any(dim=1)
+        if flat.any():
+            gradients = torch.where(rows(flat, points), self._margin_gradients(points, level), gradients)
+        return Assessment(losses, gradients, wrong)
+
+    def _margin_gradients(self, points: Tensor, level: Tensor) -> Tensor:
+        total = torch.zeros_like(points)
+        for noises in self.noises.chunks(points):
+            with torch.enable_grad():
+                leaf = points.detach().requires_grad_()
+                logits = self.forward((leaf + noises * level).flatten(0, 1)).view(*noises.shape[:2], -1)
+                place = self.labels.view(1, -1, 1).expand(len(noises), -1, 1)
+                margins = logits.scatter(2, place, -math.inf).amax(dim=2) - logits.gather(2, place).squeeze(2)
+                (slope,) = torch.autograd.grad(margins.sum(), leaf)
+            total += slope
+        return total
 
     def _chunk(self, points: Tensor, noises: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of the label's log-softmax over the draws (k, B, *shape) the logsumexp or the sum, (B,); its gradient; and
