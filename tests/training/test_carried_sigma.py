@@ -57,9 +57,9 @@ def test_where_the_score_does_not_depend_on_noise_the_slope_is_its_quantile(step
     expected = 0.5 + steps * 0.5 * 0.05 * ndtri(LEADING)
     np.testing.assert_allclose(given, expected, rtol=1e-5)
     assert given.dtype == np.float32
-    np.testing.assert_allclose(levels.trained, expected, rtol=1e-5)
+    np.testing.assert_allclose(levels.state().numpy(), expected, rtol=1e-5)
     assert levels.mean == levels.judging == pytest.approx(expected.mean(), rel=1e-5)
-    assert levels.summary()["sigma_trained_with"]["max"] == levels.trained.max()
+    assert levels.summary()["sigma_trained_with"]["max"] == levels.state().max()
 
 
 def test_a_sure_score_is_cut_off_at_the_clamp():
@@ -138,7 +138,7 @@ def test_only_the_inputs_met_move_and_they_go_on_where_they_were():
         moved(levels, rows_of(INPUTS[[1]], [7]), Certain())
     expected = np.full(10, 0.5)
     expected[7] += 2 * step
-    np.testing.assert_allclose(levels.trained, expected, rtol=1e-5)
+    np.testing.assert_allclose(levels.state().numpy(), expected, rtol=1e-5)
 
 
 def test_the_state_is_restored_to_the_bit_and_is_a_copy():
@@ -149,7 +149,7 @@ def test_the_state_is_restored_to_the_bit_and_is_a_copy():
     kept = stored.clone()
     other = CarriedLevels(CarriedSigma(), start=0.5, count=4, noise=Noise.GAUSSIAN)
     other.restore(stored)
-    np.testing.assert_array_equal(other.trained, levels.trained)
+    np.testing.assert_array_equal(other.state(), levels.state())
     np.testing.assert_array_equal(moved(other, rows_of(INPUTS), Certain()), moved(levels, rows_of(INPUTS), Certain()))
     assert torch.equal(stored, kept)
 
@@ -188,3 +188,12 @@ def test_it_begins_at_one_positive_number():
         TrainingConfig(arch="mlp", sigma=ConstantRule(0.25), carried=CarriedSigma(), seed=0)
     with pytest.raises(InputError, match="optimised from a positive number on; it was 0"):
         TrainingConfig(arch="mlp", sigma=0.0, carried=CarriedSigma(), seed=0)
+
+
+def test_inputs_kept_back_are_no_part_of_the_mean():
+    levels = CarriedLevels(
+        CarriedSigma(after=0.0), start=0.5, count=4, noise=Noise.GAUSSIAN, kept_back=np.array([1, 3])
+    )
+    levels.restore(torch.tensor([0.2, 9.0, 0.4, 9.0], dtype=torch.float64))
+    assert levels.mean == levels.judging == levels.trained == pytest.approx(0.3)
+    assert levels.summary()["sigma_trained_with"]["max"] == 0.4

@@ -244,13 +244,12 @@ def macer_by_hand(objective, sigma=SIGMAS, inputs=INPUTS, labels=LABELS):
 
     def by_hand(w, b):
         logits = noisy @ w.T + b
-        mean = softmax(logits, axis=-1).mean(axis=0)
         sharp = softmax(objective.beta * logits, axis=-1).mean(axis=0)
         own = sharp[rows, labels]
         others = np.where(np.eye(w.shape[0])[labels] == 1, -1.0, sharp).max(axis=1)
         missing = np.maximum(objective.margin - (ndtri(own) - ndtri(others)), 0.0) * (own > others)
         return {
-            "cross_entropy": -np.log(mean[rows, labels]).mean(),
+            "cross_entropy": -np.log(own).mean(),
             "radius": (objective.weight * sigma / 2 * missing).mean(),
         }
 

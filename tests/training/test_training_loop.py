@@ -47,7 +47,7 @@ def config(**changes):
 
 
 def run(digits, out, *, changes=None, **options):
-    return train(config(**(changes or {})), digits, out=out, device="cpu", threads=1, **options)
+    return train(config(**(changes or {})), digits, out=out, device="cpu", **({"threads": 1} | options))
 
 
 def weights(path):
@@ -335,3 +335,28 @@ def test_two_processes_do_not_write_to_one_training(digits, tmp_path) -> None:
         run(digits, out)
     run(digits, out)
     assert out.exists()
+
+
+def test_a_refused_training_leaves_nothing_behind(digits, tmp_path) -> None:
+    out = tmp_path / "m.safetensors"
+    (tmp_path / "m.curves.csv").write_text("mine\n")
+    with pytest.raises(InputError, match=r"m\.curves\.csv exists and is never overwritten"):
+        run(digits, out)
+    assert (tmp_path / "m.curves.csv").read_text() == "mine\n"
+    with pytest.raises(InputError):
+        run(digits, tmp_path / "other.safetensors", changes={"arch": "lenet"})  # digits are too small for it
+    assert [path.name for path in tmp_path.iterdir()] == ["m.curves.csv"]
+
+
+def test_a_resumed_training_keeps_its_threads_and_tells_of_others(digits, tmp_path) -> None:
+    heard: list[str] = []
+    stop = threading.Event()
+    stop.set()
+    for name, threads, expected in (("same", None, 1), ("other", 2, 2)):
+        out = tmp_path / f"{name}.safetensors"
+        with pytest.raises(InterruptedRunError):
+            run(digits, out, threads=1, stop=stop)
+        assert load_state(partial_path(out)).computing["threads"] == 1
+        trained = run(digits, out, resume=True, threads=threads, notice=heard.append)
+        assert trained.header.training["threads"] == expected
+    assert heard == ["the training goes on, but not to the same bits: threads was 1, now 2"]

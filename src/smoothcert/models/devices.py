@@ -114,11 +114,16 @@ def check_bfloat16(device: torch.device) -> None:
         )
 
 
+def off_mps(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, on the CPU if it lies on MPS, which has neither float64 nor the normal quantile."""
+    return tensor.cpu() if tensor.device.type == "mps" else tensor
+
+
 def in_float64(tensor: torch.Tensor) -> torch.Tensor:
     """A float64 copy; on the CPU where the device has no float64 (MPS)."""
     import torch
 
-    return (tensor.cpu() if tensor.device.type == "mps" else tensor).to(torch.float64)
+    return off_mps(tensor).to(torch.float64)
 
 
 def import_torch(purpose: str) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from smoothcert.attacks.geometry import per_row
 from smoothcert.errors import InputError
-from smoothcert.records import FloatArray, Noise
+from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.sigma.search_ascent import STEP_ASIDE
 from smoothcert.sigma.search_problem import check_clamp, check_count, estimated_radii
 from smoothcert.training.batches import Rows
@@ -32,7 +32,7 @@ class CarriedSigma:
     Once the share `after` of the training is done, σ of every input takes `steps` steps up the slope of its estimated
     radius each time the input is met, each with `noises` fresh draws: σ ← σ + start · rate · dR̂/dσ, kept in
     [start/within, start·within]. The slope is a central difference with shared noise; the class is the one of largest
-    mean score, as in the search for an input that is certified. clamp: see `estimated_radii`.
+    mean score, as in the search for an input that is certified. clamp, two_class (0 or 1): see `estimated_radii`.
     """
 
     steps: int = 1
@@ -41,6 +41,7 @@ class CarriedSigma:
     within: float = 4.0
     after: float = 0.25
     clamp: float = 1e-4
+    two_class: int = 0
 
     name: ClassVar[str] = "optimised"
 
@@ -52,30 +53,40 @@ class CarriedSigma:
             raise InputError(f"rate={self.rate} of the optimised sigma must be a positive number; 0.02 is usual")
         if not (math.isfinite(self.within) and self.within >= 1):
             raise InputError(f"within={self.within} of the optimised sigma must be a factor of at least 1; 4 is usual")
+        if self.two_class not in (0, 1):
+            raise InputError(f"two_class={self.two_class} of the optimised sigma must be 0 or 1")
         if not 0 <= self.after <= 1:
             raise InputError(f"after={self.after} of the optimised sigma is a share of the training, between 0 and 1")
 
 
 class CarriedLevels:
-    """σ of every training input, (N,) float64, moving. Accuracy on other inputs is measured at their mean."""
+    """σ of every training input, (N,) float64, moving. Accuracy is measured at the mean of those that are learned from.
 
-    def __init__(self, plan: CarriedSigma, *, start: float, count: int, noise: Noise) -> None:
+    kept_back: the indices of those that are not.
+    """
+
+    def __init__(
+        self, plan: CarriedSigma, *, start: float, count: int, noise: Noise, kept_back: IntArray | None = None
+    ) -> None:
         self._plan = plan
         self._start = start
         self._noise = noise
         self._sigmas: FloatArray = np.full(count, start)
+        self._learned = np.ones(count, dtype=np.bool_)
+        if kept_back is not None:
+            self._learned[kept_back] = False
 
     @property
     def judging(self) -> float:
         return self.mean
 
     @property
-    def trained(self) -> FloatArray:
-        return self._sigmas
+    def trained(self) -> float:
+        return self.mean
 
     @property
     def mean(self) -> float:
-        return float(self._sigmas.mean())
+        return float(self._sigmas[self._learned].mean())
 
     def of(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> Tensor:
         chosen = rows.indices.cpu().numpy()
@@ -86,7 +97,7 @@ class CarriedLevels:
         return torch.from_numpy(self._sigmas[chosen].astype(np.float32)).to(rows.inputs.device)
 
     def summary(self) -> Mapping[str, Any]:
-        return {"sigma_trained_with": spread_of(self._sigmas)}
+        return {"sigma_trained_with": spread_of(self._sigmas[self._learned])}
 
     def state(self) -> Tensor:
         return torch.from_numpy(self._sigmas.copy())
@@ -101,7 +112,7 @@ class CarriedLevels:
         scores = np.stack([_mean_scores(module, inputs, noises, level) for level in beside.T], axis=1)
         radii = estimated_radii(
             scores, scores.sum(axis=1).argmax(axis=1), beside,
-            noise=self._noise, clamp=self._plan.clamp, two_class=False,
+            noise=self._noise, clamp=self._plan.clamp, two_class=bool(self._plan.two_class),
         )  # fmt: skip
         slope = (radii[:, 1] - radii[:, 0]) / (2.0 * STEP_ASIDE * sigmas)
         bounds = (self._start / self._plan.within, self._start * self._plan.within)

@@ -56,8 +56,9 @@ _SECONDS_BETWEEN_STATES = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """How far a training is. loss: mean over the epoch so far. accuracy: under noise, after the last whole epoch.
-    seconds_left: a guess from the speed so far; None at the very start.
+    """How far a training is. loss: mean over the epoch so far. accuracy: under noise, after the last whole epoch, on
+    the inputs that are held out, or kept back where these decide when to stop. seconds_left: a guess from the speed so
+    far; None at the very start.
     """
 
     step: int
@@ -95,53 +96,86 @@ def train(
     tensorboard: Path | None = None,
     progress: Callable[[TrainingProgress], None] | None = None,
     preparing: Done | None = None,
+    notice: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
 ) -> TrainedModel:
     """Train on `dataset` and write a checkpoint to `out`, which must not exist, and its curves to a csv file beside it.
 
     After every epoch, and once a minute, the whole state is in `out`.partial; with `resume` a training found there goes
-    on, and ends with the same weights as one that was never stopped, given the same device and thread count. Once
-    `stop` is set the current batch is finished, the state is stored and InterruptedRunError raised. held_out:
-    where accuracy under noise is measured; the training data if None. threads: cores used, all by default.
-    tensorboard: a log directory for its scalars.
+    on, with as many threads as before unless told otherwise, and ends on the CPU with the same bits as one that was
+    never stopped; `notice` hears a sentence where device, threads or torch are others. Once `stop` is set the current
+    batch is finished, the state is stored and InterruptedRunError raised. held_out: where accuracy under noise is
+    measured; the training data if None. threads: cores used, all by default. tensorboard: a log directory for its
+    scalars.
 
     Where the noise level is a rule, σ of every input is computed once, before the first step; `preparing`
     hears (inputs done, inputs in all) of each dataset.
     """
     check_can_augment(config.augment, dataset.input_shape)
+    _check_output(out, resume=resume)
     with alone_with(partial_path(out)):
-        _check_output(out, resume=resume)
-        chosen = resolve_device(device)
-        settings = {**config.to_json(), "data": dataset.digest}
-        state = load_state(partial_path(out)) if partial_path(out).exists() else None
-        if state is not None:
-            check_same_settings(state.settings, settings, partial_path(out))
-        judged_on = dataset if held_out is None else held_out
-        levels = _noise_levels(config, dataset, judged_on, device=chosen, progress=_until(stop, preparing))
-        curves: list[Curves] = [CsvCurves(curves_path(out))]
-        if tensorboard is not None:
-            curves.append(TensorBoardCurves(tensorboard, done=0 if state is None else state.epoch))
-        with torch_threads(threads or usable_cores()), reproducible_kernels():
-            loop = _Loop(
-                config, dataset, settings=settings, judged_on=judged_on, levels=levels, out=out, device=chosen,
-                curves=curves, progress=progress, stop=stop,
-            )  # fmt: skip
+        try:
+            _check_output(out, resume=resume)
+            chosen = resolve_device(device)
+            settings = {**config.to_json(), "data": dataset.digest}
+            state = load_state(partial_path(out)) if partial_path(out).exists() else None
             if state is not None:
-                loop.restore(state)
-            loop.run()
-            trained = loop.finish()
-    # Nobody needs it any more: the finished checkpoint keeps others out.
-    lock_beside(partial_path(out)).unlink(missing_ok=True)
-    return trained
+                check_same_settings(state.settings, settings, partial_path(out))
+            computing = _computing(chosen, threads, state, notice)
+            judged_on = dataset if held_out is None else held_out
+            kept_back = None if config.patience is None else _kept_back(dataset, config.seed)
+            levels = _noise_levels(
+                config, dataset, judged_on, kept_back, device=chosen, progress=_until(stop, preparing)
+            )
+            curves: list[Curves] = [CsvCurves(curves_path(out))]
+            if tensorboard is not None:
+                curves.append(TensorBoardCurves(tensorboard, done=0 if state is None else state.epoch))
+            with torch_threads(computing["threads"]), reproducible_kernels():
+                loop = _Loop(
+                    config, dataset, settings=settings, computing=computing, judged_on=judged_on, kept_back=kept_back,
+                    levels=levels, out=out, device=chosen, curves=curves, progress=progress, stop=stop,
+                )  # fmt: skip
+                if state is not None:
+                    loop.restore(state)
+                loop.run()
+                return loop.finish()
+        finally:
+            if not partial_path(out).exists():
+                # Nothing is left to be alone with: the checkpoint is finished, or nothing was begun.
+                lock_beside(partial_path(out)).unlink(missing_ok=True)
+
+
+def _computing(
+    device: torch.device, threads: int | None, state: TrainingState | None, notice: Callable[[str], None] | None
+) -> dict[str, Any]:
+    """What the last bits depend on; a notice where it is not what a training was begun with."""
+    before = {} if state is None else state.computing
+    now = {
+        "device": device.type,
+        "threads": threads or before.get("threads") or usable_cores(),
+        "torch": str(torch.__version__),
+    }
+    changed = [f"{name} was {before[name]}, now {now[name]}" for name in now if before and before[name] != now[name]]
+    if changed and notice is not None:
+        notice(f"the training goes on, but not to the same bits: {'; '.join(changed)}")
+    return now
 
 
 def _noise_levels(
-    config: TrainingConfig, dataset: Dataset, judged_on: Dataset, *, device: torch.device, progress: Done
+    config: TrainingConfig,
+    dataset: Dataset,
+    judged_on: Dataset,
+    kept_back: IntArray | None,
+    *,
+    device: torch.device,
+    progress: Done,
 ) -> NoiseLevels:
     if isinstance(config.sigma, SigmaRule):
         return RuleLevels(config.sigma, dataset, judged_on, device=device, progress=progress)
     if config.carried is not None:
-        return CarriedLevels(config.carried, start=float(config.sigma), count=len(dataset), noise=config.noise)
+        return CarriedLevels(
+            config.carried, start=float(config.sigma), count=len(dataset), noise=config.noise, kept_back=kept_back
+        )
     return ConstantLevels(float(config.sigma))
 
 
@@ -153,6 +187,8 @@ def _check_output(out: Path, *, resume: bool) -> None:
             f"{partial_path(out)} holds an unfinished training; "
             "add --resume to go on with it, or delete it to start again"
         )
+    if curves_path(out).exists() and not resume:
+        raise InputError(f"{curves_path(out)} exists and is never overwritten; move it away or choose another --out")
 
 
 def _until(stop: threading.Event | None, preparing: Done | None) -> Done:
@@ -178,7 +214,9 @@ class _Loop:
         dataset: Dataset,
         *,
         settings: Mapping[str, Any],
+        computing: Mapping[str, Any],
         judged_on: Dataset,
+        kept_back: IntArray | None,
         levels: NoiseLevels,
         out: Path,
         device: torch.device,
@@ -195,6 +233,7 @@ class _Loop:
         self._progress = progress
         self._stop = stop
         self._settings = settings
+        self._computing_with = computing
         self._levels = levels
         self._standardise = channel_statistics(dataset) if config.standardise else None
         module = _fresh_module(config, dataset, self._standardise)
@@ -209,7 +248,7 @@ class _Loop:
             momentum=config.momentum,
             weight_decay=config.weight_decay,
         )
-        self._kept_back = None if config.patience is None else _kept_back(dataset, config.seed)
+        self._kept_back = kept_back
         self._batches = Batches(dataset, batch=config.batch, seed=config.seed, device=device, kept_back=self._kept_back)
         self._best: Mapping[str, Tensor] = {}
         self._epoch = self._batch = 0
@@ -254,7 +293,7 @@ class _Loop:
                 "noisy_accuracy": accuracy,
                 "noisy_accuracy_split": self._judged_on.split,
                 "seconds": round(self._seconds, 1),
-                "torch": str(torch.__version__),
+                **self._computing_with,
             },
         )
         save_checkpoint(self._out, self._judged, header)
@@ -398,6 +437,7 @@ class _Loop:
     def _save(self) -> None:
         state = TrainingState(
             settings=self._settings,
+            computing=self._computing_with,
             epoch=self._epoch,
             batch=self._batch,
             sums={name: float(value) for name, value in self._sums.items()},

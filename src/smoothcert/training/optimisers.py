@@ -41,6 +41,6 @@ def restore_state(optimiser: torch.optim.Optimizer, module: nn.Module, state: Ma
     for key, value in state.items():
         name, _, quantity = key.rpartition("/")
         parameter = parameters[name]
-        # AdamW counts its steps on the processor, whatever the device.
-        place = "cpu" if quantity == "step" else parameter.device
-        optimiser.state[parameter][quantity] = value.to(place).clone()
+        # AdamW counts its steps on the processor, whatever the device. Moments lie in memory as their parameter does.
+        like = value if quantity == "step" else parameter
+        optimiser.state[parameter][quantity] = torch.empty_like(like, requires_grad=False).copy_(value)

@@ -31,6 +31,7 @@ class EpochResult:
 class TrainingState:
     """Where a training stands: `batch` batches of `epoch` are done.
 
+    computing: device, threads and version of torch, on which the last bits depend.
     parameters, averaged, best: tensors of the network, of its moving average and of the best epoch so far, by name,
     buffers included; the last two may be empty. optimiser: its state, see `state_by_name`. noise: state of the noise
     generator of this epoch. levels: σ of every training input where it moves. sums: of every term of the loss over the
@@ -38,6 +39,7 @@ class TrainingState:
     """
 
     settings: Mapping[str, Any]
+    computing: Mapping[str, Any]
     epoch: int
     batch: int
     sums: Mapping[str, float]
@@ -67,6 +69,7 @@ def save_state(path: Path, state: TrainingState) -> None:
     document = {
         "format": FORMAT_VERSION,
         "settings": dict(state.settings),
+        "computing": dict(state.computing),
         "epoch": state.epoch,
         "batch": state.batch,
         "sums": dict(state.sums),
@@ -84,6 +87,7 @@ def load_state(path: Path) -> TrainingState:
             raise ModelError(f"{path} was not written by smoothcert train")
         return TrainingState(
             settings=dict(document["settings"]),
+            computing=dict(document["computing"]),
             epoch=int(document["epoch"]),
             batch=int(document["batch"]),
             sums={name: float(value) for name, value in document["sums"].items()},
