@@ -48,7 +48,8 @@ def facts_of(tmp_path, *arguments):
         (["--augment", "flip-crop"], {"augment": "flip-crop"}),
         (["--precision", "bfloat16"], {"precision": "bfloat16"}),
         (["--sigma-rule", "optimised:after=0,rate=0.05"], {
-            "sigma": 0.25, "sigma_optimised": "optimised:steps=1,noises=4,rate=0.05,within=4.0,after=0.0,clamp=0.0001,two_class=0",
+            "sigma": 0.25,
+            "sigma_optimised": "optimised:steps=1,noises=4,rate=0.05,within=4.0,after=0.0,clamp=0.0001,two_class=0",
         }),
         (["--sigma-rule", "optimised", "--noise", "uniform"], {"noise": "uniform", "sigma": 0.25}),
         (["--standardise"], {"standardise": True}),
