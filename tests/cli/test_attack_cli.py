@@ -59,8 +59,12 @@ def _lines(path: Path) -> list[dict[str, object]]:
 
 
 def _multiply_radii(run: Path, factor: float) -> None:
+    _change_radii(run, f"radius * {factor!r}")
+
+
+def _change_radii(run: Path, value: str) -> None:
     with sqlite3.connect(run / "results.sqlite") as connection:
-        connection.execute("UPDATE verdicts SET radius = radius * ?", (factor,))
+        connection.execute(f"UPDATE verdicts SET radius = {value}")
     connection.close()
 
 
@@ -126,6 +130,58 @@ def test_a_falsified_radius_makes_the_command_fail_loudly(tmp_path: Path) -> Non
     with pytest.raises(BrokenCertificateError) as failure:
         invoke(app, "attack", run, *QUICK)
     assert failure.value.exit_code == 7
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose radii the tests set themselves; those of the half-space are exactly 0.25."""
+    return _certified(tmp_path_factory.mktemp("exact"), n=1000)
+
+
+FEW = ("--max", 6, "--steps", 5, "--draws", 50, "--seed", 7)
+
+
+@pytest.mark.parametrize("factor", [1.03, 1.05])
+def test_radii_a_little_too_large_are_found_out_by_looking_again(exact: Path, tmp_path: Path, factor: float) -> None:
+    """At 1.05 of the way the class still has 48 % of the votes: too many for the samples of the first look."""
+    _change_radii(exact, f"0.25 * {factor}")
+    once = _rows(exact, *FEW, "--n", 2000, "--looks", 1, "--out", tmp_path / "once.jsonl")["certified"]
+    assert once["changed"] < 6
+    done = smoothcert("attack", exact, *FEW, "--n", 10_000, "--out", tmp_path / "a.jsonl")
+    assert done.returncode == 7, done.stderr
+    assert "looking again, with 100,000 fresh samples each" in done.stderr
+    assert "the answer to 6 of 6 inputs changes" in done.stderr
+    lines = _lines(tmp_path / "a.jsonl")
+    assert {line["samples"] for line in lines} <= {10_000, 100_000, 1_000_000}
+    assert max(line["samples"] for line in lines) > 10_000
+    assert all(sum(line["counts"]) == line["samples"] for line in lines)
+
+
+def test_true_radii_pass_however_close_to_the_boundary(exact: Path, tmp_path: Path) -> None:
+    _change_radii(exact, "0.25 * 0.99")
+    row = _rows(exact, *FEW, "--n", 20_000, "--out", tmp_path / "a.jsonl")["certified"]
+    assert (row["broken"], row["unsettled"], row["abstained"]) == (0, 0, 0)
+
+
+def test_what_cannot_be_settled_is_said(exact: Path, tmp_path: Path) -> None:
+    """The radius is exact: at its end the votes are even, whatever their number. That breaks nothing."""
+    _change_radii(exact, "0.25")
+    done = smoothcert("attack", exact, *FEW, "--n", 1000, "--out", tmp_path / "a.jsonl")
+    assert done.returncode == 0, done.stderr
+    behind = sum(not line["leads"] for line in _lines(tmp_path / "a.jsonl"))
+    assert "NOT SETTLED: 6 inputs could not be settled inside their certified radius with up to 100,000" in done.stderr
+    assert f"the class is not in the lead for {behind} of them" in done.stderr
+    assert all(line["point"] for line in _lines(tmp_path / "a.jsonl"))
+    answer = json.loads(invoke(app, "attack", exact, *FEW, "--n", 1000, "--out", tmp_path / "a.jsonl", "--json").stdout)
+    assert (answer["rows"][0]["unsettled"], answer["rows"][0]["not_leading"]) == (6, behind)
+    assert len(answer["unsettled"]) == 6
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3, 6])
+def test_all_looks_together_spend_no_more_than_one_may(looks: int) -> None:
+    settings = AttackSettings(radii=("certified",), n=10, looks=looks)
+    assert sum(settings.share(look) for look in range(looks)) == pytest.approx(1.0, rel=1e-15)
+    assert [settings.samples(look) for look in range(3)] == [10, 100, 1000]
 
 
 def test_a_change_outside_the_certified_radius_is_no_failure(run: Path, tmp_path: Path) -> None:
@@ -215,7 +271,7 @@ def test_a_prediction_run_has_an_accuracy_under_attack_and_no_certified_one(tmp_
 
 
 def _attacked(run: Path, out: Path, *, stop_after: int | None = None) -> list[object]:
-    settings = AttackSettings(radii=("0.2", "certified"), steps=3, draws=20, n=500, restarts=2, seed=3)
+    settings = AttackSettings(radii=("0.2", "certified"), steps=3, draws=20, n=500, looks=2, restarts=2, seed=3)
     stop, seen = threading.Event(), 0
 
     def on_results(_: object) -> None:
@@ -280,6 +336,9 @@ def test_another_model_than_that_of_the_run_is_refused(run: Path, tmp_path: Path
         (("--steps", 0), "must be at least 1"),
         (("--step-size", 0), "positive"),
         (("--alpha", 0.7), "outside"),
+        (("--looks", 0), "must be at least 1"),
+        (("--looks", 12), "is not a number of samples"),
+        (("--bounds", "all"), "use data, any"),
         (("--n", 3), "can never predict"),
     ],
 )

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def attack(
-    run: Annotated[Path, typer.Argument(help="A run directory made by `certify` or `predict`.")],
+    run: Annotated[
+        Path,
+        typer.Argument(help="A run directory made by `certify` or `predict`, or RUN@CERTIFICATE (default: the first)."),
+    ],
     radius: Annotated[
         list[str] | None,
         typer.Option(
@@ -48,6 +51,17 @@ def attack(
         int, typer.Option("--restarts", help="Attacks on an input: one from the input, the others from random points.")
     ] = 1,
     n: Annotated[int, typer.Option("--n", help="Fresh samples that check what an attack found.")] = 10_000,
+    looks: Annotated[
+        int,
+        typer.Option(
+            "--looks",
+            help="How often a certificate is checked that is neither confirmed nor contradicted: each time with ten "
+            "times as many new samples.",
+        ),
+    ] = 3,
+    bounds: Annotated[
+        str, typer.Option("--bounds", help="Where points may lie: in the range of the data, or any (data, any).")
+    ] = "data",
     alpha: Annotated[
         float, typer.Option("--alpha", help="Probability that any change reported, of all together, is none.")
     ] = 0.001,
@@ -62,14 +76,16 @@ def attack(
     data: Annotated[str | None, typer.Option("--data", help="Where the data lies now.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="Where the memory of the run lies now.")] = None,
     data_root: o.DataRoot = None,
-    device: o.Device = "auto",
+    device: Annotated[
+        str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps (default: that of the run).")
+    ] = None,
     workers: o.Workers = None,
     as_json: o.Json = False,
 ) -> None:
     """Attack the inputs of a run; accuracy under attack beside certified accuracy.
 
     Every change of an answer is checked with fresh samples. One inside a certified radius must not happen: the command
-    then names the inputs and leaves with exit code 7. Stopped, the same command goes on where it was.
+    then names the inputs and leaves with exit code 7, also when it was stopped. The same command goes on where it was.
     """
     from smoothcert.cli.progress import fetch_progress
     from smoothcert.models.devices import import_torch
@@ -88,6 +104,8 @@ def attack(
         draws=draws,
         restarts=restarts,
         n=n,
+        looks=looks,
+        bounds=bounds,
         alpha=alpha,
         skip=skip,
         max_inputs=max_inputs,
@@ -106,7 +124,7 @@ def attack(
                     data=data,
                     memory=memory,
                     data_root=None if data_root is None else str(data_root),
-                    device=None if device == "auto" else device,
+                    device=device,
                     workers=workers,
                 )
             )
@@ -124,12 +142,16 @@ def _run(attack: Attack) -> None:
     with stop_on_interrupt("groups of inputs") as stop:
         try:
             with samples_progress(attack.tests * each, done=attack.finished * each) as progress:
-                run_attack(attack, stop=stop, progress=progress)
+                run_attack(attack, stop=stop, progress=progress, notice=_say)
         except (InterruptedRunError, KeyboardInterrupt) as error:
-            raise InterruptedRunError(
+            stopped = (
                 f"stopped; {len(attack.record.found)} of {attack.tests} attacks are in {attack.record.path}. The same "
                 "command goes on with them"
-            ) from error
+            )
+            if any(result.breaks_certificate for result in attack.record.found):
+                _say(stopped)
+                _fail_if_broken(attack)  # what is proved weighs more than that it was stopped
+            raise InterruptedRunError(stopped) from error
 
 
 def _report(attack: Attack, *, as_json: bool) -> None:
@@ -137,18 +159,27 @@ def _report(attack: Attack, *, as_json: bool) -> None:
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.tables import render
     from smoothcert.cli.printing import terminal_width
-    from smoothcert.engines.attack_report import attack_rows, fail_if_broken
+    from smoothcert.engines.attack_report import attack_rows, remarks
 
     results = attack.record.found
     certifying = attack.manifest.task == "certify"
     rows = attack_rows(attack.points, results, attack.settings.radii, has_radii=certifying)
     if as_json:
         broken = [result.to_json() for result in results if result.breaks_certificate]
-        typer.echo(json.dumps({"rows": [row.to_json() for row in rows], "broken": broken}))
+        unsettled = [result.to_json() for result in results if result.unsettled]
+        typer.echo(json.dumps({"rows": [row.to_json() for row in rows], "broken": broken, "unsettled": unsettled}))
     else:
         typer.echo(render(_table(rows, attack), form=TableFormat.TEXT, width=terminal_width()))
+    for remark in remarks(results, attack.settings):
+        _say(remark)
+    _fail_if_broken(attack)
+
+
+def _fail_if_broken(attack: Attack) -> None:
+    from smoothcert.engines.attack_report import fail_if_broken
+
     fail_if_broken(
-        results,
+        attack.record.found,
         norm=attack.search.norm,
         run_alpha=float(attack.manifest.parameters["alpha"]),
         check_alpha=attack.settings.alpha,
@@ -159,6 +190,7 @@ def _report(attack: Attack, *, as_json: bool) -> None:
 def _table(rows: list[AttackRow], attack: Attack) -> Table:
     from smoothcert.analysis.tables import Column, Kind, Table
 
+    remembering = attack.smoothed.memory is not None
     columns = (
         Column("radius", "radius", Kind.NAME),
         Column("inputs", "inputs", Kind.COUNT),
@@ -168,22 +200,12 @@ def _table(rows: list[AttackRow], attack: Attack) -> Table:
         Column("gap", "gap", Kind.FRACTION),
         Column("changed", "changed", Kind.COUNT),
         Column("abstained", "abstained", Kind.COUNT),
-        Column("broken", "broken certificates", Kind.COUNT),
+        Column("not_moved", "not moved", Kind.COUNT),
+        *([Column("from_memory", "from memory", Kind.COUNT)] if remembering else []),
+        Column("unsettled", "unsettled", Kind.COUNT),
+        Column("broken", "broken", Kind.COUNT),
     )
-    cells = tuple(
-        (
-            row.radius,
-            row.inputs,
-            row.attacked,
-            row.certified_accuracy,
-            row.empirical_accuracy,
-            row.gap,
-            row.changed,
-            row.abstained,
-            row.broken,
-        )
-        for row in rows
-    )
+    cells = tuple(tuple(getattr(row, column.key) for column in columns) for row in rows)
     chosen = attack.settings
     notes = (
         f"{chosen.method}, {chosen.objective if attack.search.module is not None else 'soft-vote'}, gradients: "

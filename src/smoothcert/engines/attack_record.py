@@ -19,7 +19,8 @@ from typing import IO, Any, Self
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
 from smoothcert.files import alone_with
 
-_FORMAT = "smoothcert attack 1"
+_FORMAT = "smoothcert attack 2"
+_BEGINNING = b'{"format": "smoothcert attack'
 
 
 class Fate(enum.StrEnum):
@@ -34,34 +35,58 @@ class Fate(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttackResult:
+class FreshVerdict:
+    """What fresh samples say at one point, at the last look.
+
+    prediction: the answer of the run, which the attack tried to change. samples: how many were drawn; 0 where a memory
+    answered. sigma, counts, invalid: of their votes; None where a memory answered. answer: what they settle on; None
+    for an abstention, or where samples without a valid answer are in the lead. leads: whether the answer of the run is
+    in the lead, settled or not. p_value: of the lead; None where there is none to be had.
+    """
+
+    prediction: int
+    fate: Fate
+    answer: int | None
+    leads: bool
+    samples: int
+    sigma: float | None
+    counts: tuple[int, ...] | None
+    invalid: int
+    p_value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttackResult(FreshVerdict):
     """One input, attacked within one radius, and the check by fresh samples.
 
-    radius: as it was asked for. prediction: the answer of the run, which the attack tried to change. certified_radius:
-    of the run; 0 where nothing was certified. distance: of the point found, measured in float64 and rounded up.
-    sigma, counts, invalid: of the fresh votes; None where a memory answered. answer: what they settle on; None for an
-    abstention, or where samples without a valid answer are in the lead. p_value: of that answer; None where there is
-    none to be had. point: the float32 values of the point in base64, where it contradicts a certificate.
+    radius: as it was asked for. certified_radius: of the run; 0 where nothing was certified. distance: of the point
+    found, measured in float64 and rounded up. moved: whether the attack ever saw a gradient; where it did not, nothing
+    is known of how strong the model is. point: the float32 values of the point in base64, where it contradicts a
+    certificate, or leaves one unsettled.
     """
 
     radius: str
     index: int
     label: int | None
-    prediction: int
     certified_radius: float
     distance: float
-    fate: Fate
-    answer: int | None
-    sigma: float | None
-    counts: tuple[int, ...] | None
-    invalid: int
-    p_value: float | None
+    moved: bool
     point: str | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the certificate speaks of the point found."""
+        return self.distance < self.certified_radius
 
     @property
     def breaks_certificate(self) -> bool:
         """Whether the answer changed closer than the certified radius: what must not happen."""
-        return self.fate is Fate.CHANGED and self.distance < self.certified_radius
+        return self.fate is Fate.CHANGED and self.is_inside
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether the certificate speaks of the point, and fresh samples neither confirm nor contradict it."""
+        return self.fate is Fate.ABSTAINED and self.is_inside
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -111,12 +136,18 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
             if length == 0:
                 file.write(_line({"format": _FORMAT, **header}))
                 file.flush()
+                os.fsync(file.fileno())
             yield AttackRecord(path, file, found)
 
 
 def _has_begun(path: Path) -> bool:
-    """Whether there is anything in the file; a process that was killed at once leaves an empty one."""
-    return path.exists() and path.stat().st_size > 0
+    """Whether a first line was finished; a process that was killed while it wrote that one leaves a part of it."""
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        first = file.readline()
+    torn = not first.endswith(b"\n") and first[: len(_BEGINNING)] == _BEGINNING[: len(first)]
+    return not torn
 
 
 def _line(document: Mapping[str, Any]) -> bytes:

@@ -25,9 +25,12 @@ class AttackRow:
 
     certified_accuracy: the share of labelled inputs rightly classified and certified at that radius by the run; None
     where the run has no radii, or no labels. empirical_accuracy: the share rightly classified by the run whose answer
-    no attack changed, as far as fresh samples prove it; for the radius "certified", of the certified ones. abstained,
-    changed, broken: numbers of attacked inputs: fresh samples settle on nothing; on another answer; and that inside the
-    certified radius.
+    no attack changed, as far as fresh samples prove it; for the radius "certified", of the certified ones.
+
+    Numbers of attacked inputs: not_moved: the attack saw no gradient. from_memory: a memory answered, and nothing was
+    sampled. abstained: fresh samples settle on nothing; unsettled: and that inside the certified radius, at every
+    look; not_leading: of these, the certified class is not even in the lead. changed: they settle on another answer;
+    broken: and that inside the certified radius.
     """
 
     radius: str
@@ -35,8 +38,12 @@ class AttackRow:
     attacked: int
     certified_accuracy: float | None
     empirical_accuracy: float | None
+    not_moved: int
+    from_memory: int
     abstained: int
     changed: int
+    unsettled: int
+    not_leading: int
     broken: int
 
     @property
@@ -76,10 +83,37 @@ def _row(radius: str, points: Sequence[CertifiedPoint], results: Sequence[Attack
         attacked=len(results),
         certified_accuracy=certified / labelled if labelled and has_radii else None,
         empirical_accuracy=standing / labelled if labelled else None,
+        not_moved=sum(not result.moved for result in results),
+        from_memory=sum(result.samples == 0 for result in results),
         abstained=sum(result.fate is Fate.ABSTAINED for result in results),
         changed=len(changed),
+        unsettled=sum(result.unsettled for result in results),
+        not_leading=sum(result.unsettled and not result.leads for result in results),
         broken=sum(result.breaks_certificate for result in results),
     )
+
+
+def remarks(results: Sequence[AttackResult], settings: AttackSettings) -> list[str]:
+    """What a reader must know of the rows, in sentences: what is not settled, and what was not put to the test."""
+    found = []
+    if unsettled := {result.index for result in results if result.unsettled}:
+        behind = {result.index for result in results if result.unsettled and not result.leads}
+        found.append(
+            f"NOT SETTLED: {len(unsettled)} inputs could not be settled inside their certified radius with up to "
+            f"{settings.samples(settings.looks - 1):,} fresh samples each; the class is not in the lead for "
+            f"{len(behind)} of them. More --looks than {settings.looks}, with another --out, may settle them"
+        )
+    if still := sum(not result.moved for result in results):
+        found.append(
+            f"NOT MOVED: {still} of {len(results)} attacks never saw a gradient, so that their answer stands says "
+            "nothing about the model: try another --gradient, more --draws or --restarts"
+        )
+    if remembered := sum(result.samples == 0 for result in results):
+        found.append(
+            f"{remembered} of {len(results)} points lie in regions that the memory has promised: it answers there, and "
+            "nothing was sampled"
+        )
+    return found
 
 
 def fail_if_broken(
@@ -93,7 +127,7 @@ def fail_if_broken(
     if not broken:
         return
     inputs = {result.index for result in broken}
-    tested = {result.index for result in results if result.distance < result.certified_radius}
+    tested = {result.index for result in results if result.is_inside}
     # P(at least k of m certificates are false), each with probability at most α and independent of the others.
     by_chance = float(special.bdtrc(len(inputs) - 1, len(tested), run_alpha))
     more = f"\n  … and {len(broken) - _MOST_NAMED} more" if len(broken) > _MOST_NAMED else ""

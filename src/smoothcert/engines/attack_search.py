@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothcert.attacks import (
@@ -25,7 +26,7 @@ from smoothcert.attacks import (
     random_start,
     steepest,
 )
-from smoothcert.attacks.geometry import inside, per_row
+from smoothcert.attacks.geometry import inside, per_row, usable
 from smoothcert.engines.attack_settings import AttackMethod, AttackSettings, GradientSource
 from smoothcert.engines.jobs import Job
 from smoothcert.errors import InputError
@@ -38,8 +39,18 @@ from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import SigmaRule
 
+BoolArray = NDArray[np.bool_]
+
 _DISTANCE_MARGIN = 1e-12
 """More than what float64 can lose in a distance between float32 points, relative to it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """points: (B, *shape). moved: (B,), whether the attack saw a gradient anywhere."""
+
+    points: InputArray
+    moved: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +59,7 @@ class Search:
 
     module: what is differentiated; None estimates gradients from the answers of `classifier`, by `source`. rule: the
     noise level at every point, asked anew at every step, by one thread at a time; None takes the level of the input
-    throughout. by_votes: the
-    answer of the smoothed classifier is that of most votes, not of the largest mean score.
+    throughout. by_votes: the answer of the smoothed classifier is that of most votes, not of the largest mean score.
     """
 
     settings: AttackSettings
@@ -84,32 +94,37 @@ class Search:
         limits: FloatArray,
         seed: int,
         progress: Progress | None = None,
-    ) -> InputArray:
+    ) -> Found:
         """For each input (B, *shape) the strongest point found, certainly no farther than its limit (B,).
 
         Where there are several, they are compared under noise that is new, and the same for all: the largest of many
-        noisy losses, as the attack saw them on its way, is often just the luckiest.
+        noisy losses, as the attack saw them on its way, is often just the luckiest. Where there was no gradient to
+        follow, one more attack starts at a random point; it is not part of `samples_per_input`.
         """
         generator = torch.Generator(device=self.device).manual_seed(seed)
         clean = torch.from_numpy(inputs).to(self.device)
         target = self._target(torch.from_numpy(predictions).to(self.device), sigmas, generator, progress)
         radius = torch.from_numpy(limits).to(clean)
-        candidates: list[Tensor] = []
-        for restart in range(self.settings.restarts):
-            start = None
-            if restart:
-                start = random_start(clean, radius=radius, generator=generator, norm=self.norm)
-            for found in self._attacked(target, clean, radius, start):
-                safe = pulled_inside(_host(found), inputs, limits, self.norm, self.bounds)
-                candidates.append(torch.from_numpy(safe).to(clean))
-        if len(candidates) == 1:
-            return _host(candidates[0])
+        ends = self._attacked(target, clean, radius, None)
+        for _ in range(1, self.settings.restarts):
+            ends += self._attacked(target, clean, radius, self._random(clean, radius, generator))
+        if (~target.moved & (radius > 0)).any():
+            target.progress = None
+            ends += self._attacked(target, clean, radius, self._random(clean, radius, generator))
+        moved: BoolArray = target.moved.cpu().numpy()
+        safe = [pulled_inside(_host(end), inputs, limits, self.norm, self.bounds) for end in ends]
+        if len(safe) == 1:
+            return Found(safe[0], moved)
+        candidates = [torch.from_numpy(points).to(clean) for points in safe]
         judging = generator.get_state()
         seen = []
         for points in candidates:
             generator.set_state(judging)
             seen.append(target(points))
-        return _host(_strongest(candidates, seen))
+        return Found(_host(_strongest(candidates, seen)), moved)
+
+    def _random(self, clean: Tensor, radius: Tensor, generator: torch.Generator) -> Tensor:
+        return random_start(clean, radius=radius, generator=generator, norm=self.norm)
 
     def _attacked(self, target: Target, clean: Tensor, radius: Tensor, start: Tensor | None) -> list[Tensor]:
         """Where pgd ends. For ddn, which looks for a short way, the end of it and the point as far as allowed."""
@@ -133,7 +148,7 @@ class Search:
 
     def _target(
         self, labels: Tensor, sigmas: FloatArray, generator: torch.Generator, progress: Progress | None
-    ) -> Target:
+    ) -> _Watched:
         sigma = self._sigma(sigmas)
         draws = self.settings.draws
         at_once = max(1, self.samples_at_once // len(labels))
@@ -145,7 +160,7 @@ class Search:
             # Each noise is used with both signs.
             fresh = FreshNoise(self.noise, math.ceil(draws / 2), generator, at_once=max(1, at_once // 2))
             target = EstimatedTarget(self._answers, labels, sigma, fresh, self.noise)
-        return _counted(target, draws * len(labels), progress)
+        return _Watched(target, self.bounds, draws * len(labels), progress, torch.zeros_like(labels, dtype=torch.bool))
 
     def _sigma(self, sigmas: FloatArray) -> Tensor | Callable[[Tensor], Tensor]:
         rule = self.rule
@@ -174,16 +189,22 @@ def _host(points: Tensor) -> InputArray:
     return values
 
 
-def _counted(target: Target, samples: int, progress: Progress | None) -> Target:
-    if progress is None:
-        return target
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A target that tells how many samples it took, and keeps in mind, row by row, whether it ever had a gradient."""
 
-    def look(points: Tensor, /) -> Assessment:
-        seen = target(points)
-        progress(samples)
+    target: Target
+    bounds: tuple[float, float] | None
+    samples: int
+    progress: Progress | None
+    moved: Tensor
+
+    def __call__(self, points: Tensor, /) -> Assessment:
+        seen = self.target(points)
+        self.moved = self.moved | usable(seen.gradients, points, self.bounds).flatten(1).any(dim=1)
+        if self.progress is not None:
+            self.progress(self.samples)
         return seen
-
-    return look
 
 
 def _strongest(candidates: list[Tensor], seen: list[Assessment]) -> Tensor:

@@ -30,13 +30,23 @@ class GradientSource(enum.StrEnum):
     VOTES = "votes"
 
 
+class AttackBounds(enum.StrEnum):
+    """Where the points may lie."""
+
+    DATA = "data"
+    """In the range of the data."""
+    ANY = "any"
+    """Anywhere: a certificate holds on all of R^d."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackSettings:
     """How a run is attacked. `seed` may be left open until the attack begins.
 
     radii: numbers as text, or "certified". draws: noisy copies of a point behind one gradient. n: fresh samples that
-    check what an attack found; alpha: the probability that any of these checks, of all inputs and radii together, says
-    that an answer changed that did not.
+    check what an attack found; looks: how often, each with ten times as many new samples as the one before, where a
+    certificate is neither confirmed nor contradicted; alpha: the probability that any of these checks, of all inputs,
+    radii and looks together, says that an answer changed that did not.
     """
 
     radii: tuple[str, ...]
@@ -48,6 +58,8 @@ class AttackSettings:
     draws: int = 100
     restarts: int = 1
     n: int = 10_000
+    looks: int = 3
+    bounds: str = AttackBounds.DATA.value
     alpha: float = 0.001
     skip: int = 1
     max_inputs: int | None = None
@@ -63,6 +75,7 @@ class AttackSettings:
             ("method", self.method, AttackMethod),
             ("objective", self.objective, AttackObjective),
             ("gradient", self.gradient, GradientSource),
+            ("bounds", self.bounds, AttackBounds),
         ):
             if word not in list(words):
                 raise InputError(f"--{option} {word!r} is unknown: use {', '.join(words)}")
@@ -70,6 +83,7 @@ class AttackSettings:
             ("steps", self.steps),
             ("draws", self.draws),
             ("restarts", self.restarts),
+            ("looks", self.looks),
             ("skip", self.skip),
             ("max", self.max_inputs),
         ):
@@ -80,6 +94,19 @@ class AttackSettings:
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         check_alpha(self.alpha)
+
+    def samples(self, look: int) -> int:
+        """Fresh samples of a look; the first is look 0."""
+        return self.n * int(10**look)
+
+    def share(self, look: int) -> float:
+        """Of the error probability of one point, what a look may spend: the first a half, the others equal parts.
+
+        The shares add up to 1, so all looks together keep within it whatever they depend on (Bonferroni).
+        """
+        if self.looks == 1:
+            return 1.0
+        return 0.5 if look == 0 else 0.5 / (self.looks - 1)
 
     @staticmethod
     def limit(text: str, *, certified: float) -> float:

@@ -1,16 +1,15 @@
 """Fresh samples at the points an attack found: does the smoothed classifier really give another answer there?
 
 With many points and a noisy attack some estimates are wrong by chance. So nothing the attack saw counts: each point is
-judged once, by new samples, at a level that all judgements share.
+judged by new samples, at a level that all judgements share.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from smoothcert.engines.attack_record import Fate
+from smoothcert.engines.attack_record import Fate, FreshVerdict
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage, Tally
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
@@ -19,20 +18,9 @@ from smoothcert.statistics import plurality, sign_test_p_value
 SOFT_CERTIFICATE = {Noise.GAUSSIAN: "gaussian-soft-two-class", Noise.UNIFORM: "uniform-l1-soft-two-class"}
 """What proves that one class has a larger mean score than every other."""
 
-_SELECTION = 100
-
-
-@dataclass(frozen=True, slots=True)
-class FreshVerdict:
-    """What fresh samples say at one point. prediction: the answer the run gave. The rest: see `AttackResult`."""
-
-    prediction: int
-    fate: Fate
-    answer: int | None
-    sigma: float | None
-    counts: tuple[int, ...] | None
-    invalid: int
-    p_value: float | None
+_LEAST_SELECTION = 100
+_SHARE_OF_SELECTION = 10
+"""Mean scores: one sample in ten chooses the class to prove. Close to a boundary a hundred would choose by chance."""
 
 
 def checked(
@@ -62,7 +50,7 @@ def checked(
             verdicts.append(_promised(point, promise.label))
             continue
         fresh = _scored(smoothed, points[row : row + 1], point.index, n=n, level=level, progress=progress)
-        verdicts.append(_by_scores(point, fresh))
+        verdicts.append(_by_scores(point, fresh, n=n))
     return verdicts
 
 
@@ -75,7 +63,17 @@ def _promised(point: CertifiedPoint, label: int) -> FreshVerdict:
     """The answer of a memory: certain, and without votes."""
     prediction = _expected(point)
     fate = Fate.UNCHANGED if label == prediction else Fate.CHANGED
-    return FreshVerdict(prediction, fate, label, sigma=None, counts=None, invalid=0, p_value=None)
+    return FreshVerdict(
+        prediction=prediction,
+        fate=fate,
+        answer=label,
+        leads=label == prediction,
+        samples=0,
+        sigma=None,
+        counts=None,
+        invalid=0,
+        p_value=None,
+    )
 
 
 def _by_votes(point: CertifiedPoint, fresh: CertifiedPoint, *, level: float) -> FreshVerdict:
@@ -88,6 +86,8 @@ def _by_votes(point: CertifiedPoint, fresh: CertifiedPoint, *, level: float) -> 
         prediction=prediction,
         fate=_fate(leader, prediction, settled=p_value <= level),
         answer=leader if p_value <= level else None,
+        leads=leader == prediction,
+        samples=tally.n,
         sigma=tally.sigma,
         counts=tuple(int(count) for count in tally.counts),
         invalid=tally.invalid,
@@ -127,7 +127,7 @@ def _scored(
     )
     (fresh,) = here.certify(
         x,
-        n0=_SELECTION,
+        n0=max(_LEAST_SELECTION, n // _SHARE_OF_SELECTION),
         n=n,
         alpha=level,
         certificate=SOFT_CERTIFICATE[smoothed.noise],
@@ -137,14 +137,17 @@ def _scored(
     return fresh
 
 
-def _by_scores(point: CertifiedPoint, fresh: CertifiedPoint) -> FreshVerdict:
+def _by_scores(point: CertifiedPoint, fresh: CertifiedPoint, *, n: int) -> FreshVerdict:
     prediction = _expected(point)
+    selection = fresh.tally(Stage.SELECTION)
     votes = fresh.tally(Stage.ESTIMATION)
     tally = None if votes is None else votes.independent_votes()
     return FreshVerdict(
         prediction=prediction,
         fate=_fate(fresh.prediction, prediction, settled=fresh.outcome is Outcome.CERTIFIED),
         answer=fresh.prediction,
+        leads=selection is not None and plurality(selection.independent_votes()) == prediction,
+        samples=n,
         sigma=fresh.sigma if math.isfinite(fresh.sigma) else None,
         counts=None if tally is None else tuple(int(count) for count in tally.counts),
         invalid=0 if tally is None else tally.invalid,

@@ -20,17 +20,19 @@ import numpy as np
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.certification import check_can_certify, check_can_predict
-from smoothcert.data import Dataset, ProgressCallback, load_dataset, parse_input_range, parse_shape
-from smoothcert.engines.attack_record import AttackRecord, AttackResult, open_record, recorded_seed
-from smoothcert.engines.attack_search import Search, distances, gradient_source
-from smoothcert.engines.attack_settings import CERTIFIED, AttackMethod, AttackSettings
+from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.engines.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, recorded_seed
+from smoothcert.engines.attack_search import Found, Search, distances, gradient_source
+from smoothcert.engines.attack_settings import CERTIFIED, AttackBounds, AttackMethod, AttackSettings
 from smoothcert.engines.attack_verdicts import SOFT_CERTIFICATE, checked
-from smoothcert.engines.jobs import Job, Notice, smoothed_for
+from smoothcert.engines.jobs import Job, Notice, dataset_for, smoothed_for
 from smoothcert.engines.promised import check_key_is_known, check_memory_is_there, check_promises_are_kept
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.promises import NORM_OF_NOISE
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Noise, Norm, Outcome, RunManifest
+from smoothcert.runs.load import carried_certificates, split_certificate
+from smoothcert.runs.results import verdict_by
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
@@ -65,16 +67,16 @@ class Attack:
 
     @property
     def tests(self) -> int:
-        """How many checks by fresh samples there will be: they share alpha."""
+        """How many points will be checked by fresh samples: they share alpha."""
         return sum(len(self.victims(radius)) for radius in self.settings.radii)
 
-    @property
-    def level(self) -> float:
-        """The error probability of one check."""
-        return self.settings.alpha / max(self.tests, 1)
+    def level(self, look: int) -> float:
+        """The error probability of one look at one point."""
+        return self.settings.alpha / max(self.tests, 1) * self.settings.share(look)
 
     @property
     def samples_per_test(self) -> int:
+        """Without the looks that only some points need."""
         return self.search.samples_per_input + self.settings.n
 
     @property
@@ -103,16 +105,21 @@ def prepare_attack(
 ) -> Iterator[Attack]:
     """Load what the run was made with, check that it is the same, and begin the record or go on with it.
 
+    run: a directory, or RUN@CERTIFICATE for the radii of another certificate than the first of those it carries.
     moved: where model, data or memory lie now, another device or number of workers.
     """
     settings.check()
+    run, certificate = split_certificate(run)
     manifest = read_manifest(run)
     if manifest.task not in ("certify", "predict"):
         raise RunError(
             f"{run} is a {manifest.task} run, which does not say how its votes are made; attack the run it comes from"
         )
     job = Job.of_run(run, task="predict" if manifest.task == "predict" else "certify", **moved)
-    out = run / RECORD if out is None else out
+    if certificate is None:
+        _tell_of_others(run, manifest, notice)
+    if out is None:
+        out = run / (RECORD if certificate is None else f"attack-{certificate}.jsonl")
     if settings.seed is None:
         known = recorded_seed(out)
         settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
@@ -121,24 +128,25 @@ def prepare_attack(
         raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
     if job.memory is not None:
         check_memory_is_there(job.memory, run)
-    dataset = load_dataset(
-        job.data,
-        split=job.split,
-        root=None if job.data_root is None else Path(job.data_root),
-        input_range=parse_input_range(job.input_range),
-        input_shape=parse_shape(job.input_shape),
-        progress=fetching,
-    )
+        if settings.bounds == AttackBounds.ANY:
+            raise InputError(
+                f"the memory of {run} keeps the regions of a classifier that takes inputs in the range of its data "
+                "alone: use --bounds data"
+            )
+    dataset = dataset_for(job, fetching=fetching)
     with smoothed_for(job, dataset) as smoothed, RunStore.open(run) as store:
         _check_same(run, manifest, smoothed, dataset)
         if job.memory is not None:
             check_key_is_known(smoothed.memory_key, job.memory, run)
             assert smoothed.memory is not None
             check_promises_are_kept(smoothed.memory, store)
-        points = tuple(store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs])
+        points = _points_of(store, settings, certificate, run)
         _check_some(run, points, settings)
+        if settings.bounds == AttackBounds.ANY:
+            smoothed.input_range = None
         smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
-        soft = manifest.task == "certify" and is_soft(job.portfolio.certificates[0])
+        portfolio = job.portfolio if certificate is None else get_portfolio(certificate)
+        soft = manifest.task == "certify" and is_soft(portfolio.certificates[0])
         search = _search(job, settings, smoothed, dataset, norm=norm, soft=soft)
         with open_record(out, _header(manifest, points, settings, search)) as record:
             attack = Attack(
@@ -147,9 +155,26 @@ def prepare_attack(
             _check_level(attack)
             notice(
                 f"{smoothed.classifier.description}; gradients: {search.source}; {attack.tests} attacks, each checked "
-                f"at level {attack.level:.2g}"
+                f"at level {attack.level(0):.2g}"
             )
             yield attack
+
+
+def _tell_of_others(run: Path, manifest: RunManifest, notice: Notice) -> None:
+    first, *others = carried_certificates(manifest.parameters.get("certificate", ""))
+    if others:
+        named = ", ".join(f"{run}@{other}" for other in others)
+        notice(f"{run} carries several certificates: attacked within the radii of {first}; for the others give {named}")
+
+
+def _points_of(
+    store: RunStore, settings: AttackSettings, certificate: str | None, run: Path
+) -> tuple[CertifiedPoint, ...]:
+    """The inputs to take, each with the verdict of that certificate alone."""
+    taken = store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs]
+    return tuple(
+        dataclasses.replace(point, verdict=verdict_by(point, certificate, str(run)), further=()) for point in taken
+    )
 
 
 def _check_same(run: Path, manifest: RunManifest, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
@@ -173,16 +198,13 @@ def _check_some(run: Path, points: Sequence[CertifiedPoint], settings: AttackSet
 
 
 def _check_level(attack: Attack) -> None:
-    n = attack.settings.n
-    if attack.soft:
-        check_can_certify(
-            get_portfolio(SOFT_CERTIFICATE[attack.smoothed.noise]),
-            n=n,
-            alpha=attack.level,
-            num_classes=attack.smoothed.classifier.num_classes,
-        )
-    else:
-        check_can_predict(n=n, alpha=attack.level)
+    for look in range(attack.settings.looks):
+        n, alpha = attack.settings.samples(look), attack.level(look)
+        if attack.soft:
+            portfolio = get_portfolio(SOFT_CERTIFICATE[attack.smoothed.noise])
+            check_can_certify(portfolio, n=n, alpha=alpha, num_classes=attack.smoothed.classifier.num_classes)
+        else:
+            check_can_predict(n=n, alpha=alpha)
 
 
 def _search(
@@ -201,7 +223,7 @@ def _search(
         norm=norm,
         rule=None if fixed else smoothed.rule,
         by_votes=not soft,
-        bounds=dataset.input_range,
+        bounds=None if settings.bounds == AttackBounds.ANY else dataset.input_range,
         samples_at_once=_samples_at_once(smoothed.known_batch(), size=math.prod(dataset.input_shape)),
     )
 
@@ -236,9 +258,12 @@ def run_attack(
     *,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
+    notice: Notice = lambda _: None,
     on_results: Callable[[Sequence[AttackResult]], None] | None = None,
 ) -> None:
     """Attack group after group, recording each; what the record holds is not done again.
+
+    notice: hears of the first broken certificate at once, and of looks that take more samples.
 
     As many groups as there are workers are attacked side by side, each on one core; which ones changes nothing. Their
     checks follow, one after the other. stop: when set, the groups in flight are finished and recorded, then
@@ -250,19 +275,34 @@ def run_attack(
         for radius, points in _groups(attack)
         if any((radius, point.index) not in done for point in points)
     ]
+    warned = _warned(attack.record.found, notice)
     for at in range(0, len(pending), attack.workers):
         if stop is not None and stop.is_set():
             raise InterruptedRunError(f"stopped on request; what was finished is in {attack.record.path}")
         together = [_loaded(attack, radius, points) for radius, points in pending[at : at + attack.workers]]
         for group, found in zip(together, _found(attack, together, progress), strict=True):
-            results = _checked(attack, group, found, progress)
+            results = _checked(attack, group, found, progress, notice)
             attack.record.add([result for result in results if (result.radius, result.index) not in done])
+            warned = warned or _warned(results, notice)
             if on_results is not None:
                 on_results(results)
 
 
+def _warned(results: Sequence[AttackResult], notice: Notice) -> bool:
+    broken = [result for result in results if result.breaks_certificate]
+    if broken:
+        notice(
+            f"CERTIFICATE BROKEN: the answer to input {broken[0].index} changes inside its certified radius; the "
+            "attack goes on, and all such inputs are named at its end"
+        )
+    return bool(broken)
+
+
 def _groups(attack: Attack) -> Iterator[tuple[str, list[CertifiedPoint]]]:
-    """What is attacked together, by radius; fixed by the settings, so that resuming repeats the same groups."""
+    """What is attacked together: a radius, and inputs that share the noise of the attack.
+
+    Fixed by the settings and the batch of the run, whatever is recorded already: resuming repeats the same groups.
+    """
     size = min(_INPUTS_AT_ONCE, attack.smoothed.known_batch())
     for radius in attack.settings.radii:
         victims = attack.victims(radius)
@@ -284,7 +324,7 @@ def _loaded(attack: Attack, radius: str, points: Sequence[CertifiedPoint]) -> _G
     return _Group(radius, points, attack.smoothed.check_inputs(inputs))
 
 
-def _found(attack: Attack, groups: Sequence[_Group], progress: Progress | None) -> list[InputArray]:
+def _found(attack: Attack, groups: Sequence[_Group], progress: Progress | None) -> list[Found]:
     """The strongest points found, group by group, each in a thread of its own."""
     if attack.workers == 1:
         return [_points(attack, group, progress) for group in groups]
@@ -308,7 +348,7 @@ def _found(attack: Attack, groups: Sequence[_Group], progress: Progress | None) 
         restore_thread_default()
 
 
-def _points(attack: Attack, group: _Group, progress: Progress | None) -> InputArray:
+def _points(attack: Attack, group: _Group, progress: Progress | None) -> Found:
     return attack.search.points(
         group.inputs,
         np.array([point.prediction for point in group.points], dtype=np.int64),
@@ -319,45 +359,63 @@ def _points(attack: Attack, group: _Group, progress: Progress | None) -> InputAr
     )
 
 
-def _checked(attack: Attack, group: _Group, found: InputArray, progress: Progress | None) -> list[AttackResult]:
-    """What fresh samples say at the points found."""
-    # A stream of its own for every radius; within it the index of the input tells draws apart.
-    attack.smoothed.seed = _derived(attack, "check", group.radius)
+def _checked(
+    attack: Attack, group: _Group, found: Found, progress: Progress | None, notice: Notice
+) -> list[AttackResult]:
+    """What fresh samples say at the points found; where they say nothing about a certificate, more are asked."""
+    everything = list(range(len(group.points)))
+    results = _looked(attack, group, found, everything, 0, progress)
+    for look in range(1, attack.settings.looks):
+        rows = [row for row, result in enumerate(results) if result.unsettled]
+        if not rows:
+            break
+        notice(
+            f"{len(rows)} certificates are neither confirmed nor contradicted: looking again, with "
+            f"{attack.settings.samples(look):,} fresh samples each"
+        )
+        for row, result in zip(rows, _looked(attack, group, found, rows, look, None), strict=True):
+            results[row] = result
+    return results
+
+
+def _looked(
+    attack: Attack, group: _Group, found: Found, rows: Sequence[int], look: int, progress: Progress | None
+) -> list[AttackResult]:
+    """One look at some of the points, by samples of its own."""
+    # A stream of its own for every radius and look; within it the index of the input tells draws apart.
+    attack.smoothed.seed = _derived(attack, "check", group.radius, look)
+    points, inputs = found.points[rows], group.inputs[rows]
     verdicts = checked(
         attack.smoothed,
-        found,
-        group.points,
-        n=attack.settings.n,
-        level=attack.level,
+        points,
+        [group.points[row] for row in rows],
+        n=attack.settings.samples(look),
+        level=attack.level(look),
         soft=attack.soft,
         progress=progress,
     )
-    results = [
-        AttackResult(
-            radius=group.radius,
-            index=point.index,
-            label=point.label,
-            prediction=verdict.prediction,
-            certified_radius=point.radius,
-            distance=float(distance),
-            fate=verdict.fate,
-            answer=verdict.answer,
-            sigma=verdict.sigma,
-            counts=verdict.counts,
-            invalid=verdict.invalid,
-            p_value=verdict.p_value,
-        )
-        for point, distance, verdict in zip(
-            group.points, distances(found, group.inputs, attack.search.norm), verdicts, strict=True
-        )
+    away = distances(points, inputs, attack.search.norm)
+    return [
+        _result(group, found, row, verdict, distance=float(distance))
+        for row, verdict, distance in zip(rows, verdicts, away, strict=True)
     ]
-    return [_with_evidence(result, x) for result, x in zip(results, found, strict=True)]
 
 
-def _with_evidence(result: AttackResult, point: InputArray) -> AttackResult:
-    if not result.breaks_certificate:
+def _result(group: _Group, found: Found, row: int, verdict: FreshVerdict, *, distance: float) -> AttackResult:
+    point = group.points[row]
+    result = AttackResult(
+        **dataclasses.asdict(verdict),
+        radius=group.radius,
+        index=point.index,
+        label=point.label,
+        certified_radius=point.radius,
+        distance=distance,
+        moved=bool(found.moved[row]),
+    )
+    if not (result.breaks_certificate or result.unsettled):
         return result
-    return dataclasses.replace(result, point=base64.b64encode(point.astype("<f4").tobytes()).decode())
+    evidence = base64.b64encode(found.points[row].astype("<f4").tobytes()).decode()
+    return dataclasses.replace(result, point=evidence)
 
 
 def _sigmas(smoothed: SmoothedClassifier, inputs: InputArray, group: Sequence[CertifiedPoint]) -> FloatArray:

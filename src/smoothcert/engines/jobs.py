@@ -222,14 +222,7 @@ def prepare(
             check_memory_is_there(job.memory, out)
     else:
         RunStore.check_can_create(out)
-    dataset = load_dataset(
-        job.data,
-        split=job.split,
-        root=None if job.data_root is None else Path(job.data_root),
-        input_range=parse_input_range(job.input_range),
-        input_shape=parse_shape(job.input_shape),
-        progress=fetching,
-    )
+    dataset = dataset_for(job, fetching=fetching)
     with smoothed_for(job, dataset) as smoothed:
         yield from _prepared(job, out, smoothed, dataset, exists=exists, notice=notice)
 
@@ -289,6 +282,17 @@ def _with_recorded_choices(job: Job, out: Path) -> Job:
         job,
         seed=recorded.seed if job.seed is None else job.seed,
         batch=recorded.parameters.get("batch") if job.batch is None else job.batch,
+    )
+
+
+def dataset_for(job: Job, *, fetching: ProgressCallback | None = None) -> Dataset:
+    return load_dataset(
+        job.data,
+        split=job.split,
+        root=None if job.data_root is None else Path(job.data_root),
+        input_range=parse_input_range(job.input_range),
+        input_shape=parse_shape(job.input_shape),
+        progress=fetching,
     )
 
 

@@ -22,7 +22,7 @@ def load_results(path: Path, *, name: str | None = None) -> Results:
     RUN@CERTIFICATE means that one of the certificates the run carries; RUN alone means the first, or the best of them.
     """
     name = name or distinguishing_names([path])[0]
-    place, certificate = _split(path)
+    place, certificate = split_certificate(path)
     return _load_directory(place, certificate, name=name)[0] if place.is_dir() else read_log(place, name=name)
 
 
@@ -33,7 +33,7 @@ def load_all(paths: Sequence[Path]) -> list[Results]:
     """
     found: list[Results] = []
     for path, name in zip(paths, distinguishing_names(paths), strict=True):
-        place, certificate = _split(path)
+        place, certificate = split_certificate(path)
         if place.is_dir():
             found += _load_directory(place, certificate, name=name)
         else:
@@ -58,7 +58,7 @@ def load_pair(first: Path, second: Path) -> tuple[Results, Results]:
     return load_results(first, name=one), load_results(second, name=other)
 
 
-def _split(path: Path) -> tuple[Path, str | None]:
+def split_certificate(path: Path) -> tuple[Path, str | None]:
     """The place and the certificate that RUN@CERTIFICATE names; a path that exists is taken as it is."""
     if path.exists():
         return path, None

@@ -187,7 +187,7 @@ class Results:
         """
         if not points:
             raise RunError(f"{name} holds no results yet")
-        verdicts = [_verdict(point, certificate, name) for point in points]
+        verdicts = [verdict_by(point, certificate, name) for point in points]
         norms = {verdict.norm for verdict in verdicts}
         if len(norms) > 1:
             raise RunError(f"{name} mixes radii in {' and '.join(sorted(norms))}: they cannot be compared in one run")
@@ -243,7 +243,8 @@ def _classes(labels: Iterable[int | None]) -> IntArray:
     return np.array([NO_CLASS if label is None else label for label in labels], dtype=np.int64)
 
 
-def _verdict(point: CertifiedPoint, certificate: str | None, name: str) -> Verdict:
+def verdict_by(point: CertifiedPoint, certificate: str | None, name: str) -> Verdict:
+    """What that certificate says of a point of the run `name`; None takes the first, or the best of them."""
     carried = {verdict.certificate: verdict for verdict in (point.verdict, *point.further)}
     if certificate is None:
         return point.verdict
