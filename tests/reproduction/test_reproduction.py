@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -202,6 +203,130 @@ def test_a_product_that_was_there_is_taken_as_it_is(tmp_path: Path) -> None:
     assert run(reproduction) == ["rule-6.safetensors"]
     words = [reproduction.progress(row.result).words for row in reproduction.plan.rows]
     assert words == ["done (it was there)", "done"]
+
+
+def test_what_was_there_stays_so_once_there_is_a_record(tmp_path: Path) -> None:
+    """Copied in, and remembered as that: also beside a record of an attempt that made nothing."""
+    failing = at(tmp_path / "here", RULES.replace("k = 5, rate = 0.01", "k = 5, rate = -1"))
+    with pytest.raises(StepFailedError):
+        run(failing, "k=5")
+    (tmp_path / "here" / "rule-5.safetensors").write_bytes(b"copied from elsewhere")
+    (tmp_path / "here" / "rule-6.safetensors").write_bytes(b"this one, too")
+    rules = RULES.replace("k = 5, rate = 0.01", "k = 5, rate = -1")
+    assert run(at(tmp_path / "here", rules)) == []
+    again = at(tmp_path / "here", rules)
+    assert [again.progress(row.result).words for row in again.plan.rows] == ["done (it was there)"] * 2
+    assert len(json.loads((tmp_path / "here" / "reproduction.json").read_text())["steps"]) == 2
+
+
+MODELS = """
+title = "A network of a second"
+source = "nobody"
+about = "A model, a rule and a memory that results depend on."
+time = "seconds"
+[settings]
+[quick]
+[steps.model]
+makes = "model.safetensors"
+command = "train --data digits --arch mlp-8 --sigma 0.25 --epochs 1 --seed 1 --out {out}"
+[steps.fixed]
+makes = "fixed"
+command = "certify --model {model} --data digits --sigma 0.25 --n0 20 --n 100 --max 4 --seed 1 --out {out}"
+[steps.searched]
+makes = "searched"
+command = "certify --model {model} --data digits --sigma 0.25 --sigma-rule optimised --memory m.sqlite --n0 20 --n 100 --max 4 --seed 1 --out {out}"
+[[tables]]
+rows = [{ name = "fixed", of = "fixed", acr = nan }, { name = "searched", of = "searched", acr = nan }]
+"""  # noqa: E501
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    directory = tmp_path_factory.mktemp("trained") / "here"
+    assert run(at(directory, MODELS)) == ["model.safetensors", "fixed", "searched"]
+    return directory
+
+
+@pytest.fixture
+def copied(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "copy"))
+
+
+def remove_model(place: Path) -> None:
+    place.unlink()
+    place.with_suffix(".curves.csv").unlink()
+
+
+def another_model(place: Path) -> None:
+    remove_model(place)
+    made = smoothcert(
+        "train", "--data", "digits", "--arch", "mlp-8", "--sigma", 0.25, "--epochs", 1, "--seed", 2, "--out", place
+    )
+    assert made.returncode == 0, made.stderr
+
+
+@pytest.mark.slow
+def test_a_replaced_model_is_refused_with_the_difference(copied: Path) -> None:
+    another_model(copied / "model.safetensors")
+    with pytest.raises(ManifestMismatchError, match=r"fixed was made with another model\.safetensors: its digest was"):
+        at(copied, MODELS)
+    shutil.rmtree(copied / "fixed")
+    shutil.rmtree(copied / "searched")
+    (copied / "m.sqlite").unlink()
+    assert run(at(copied, MODELS)) == ["fixed", "searched"]
+    assert at(copied, MODELS).progress(at(copied, MODELS).plan.rows[0].steps[0]).words == "done (it was there)"
+
+
+@pytest.mark.slow
+def test_a_deleted_model_made_again_is_compared(copied: Path) -> None:
+    remove_model(copied / "model.safetensors")
+    assert run(at(copied, MODELS)) == ["model.safetensors"]  # the same to the bit
+    remove_model(copied / "model.safetensors")
+    record = json.loads((copied / "reproduction.json").read_text())
+    record["steps"]["fixed"]["used"]["model.safetensors"] = "0123456789abcdef"
+    (copied / "reproduction.json").write_text(json.dumps(record))
+    with pytest.raises(
+        ManifestMismatchError, match=r"fixed was made with another model\.safetensors.* 0123456789ab, now"
+    ):
+        run(at(copied, MODELS))
+
+
+@pytest.mark.slow
+def test_a_run_is_worth_nothing_without_its_memory(copied: Path, tmp_path: Path) -> None:
+    memory = copied / "m.sqlite"
+    memory.rename(tmp_path / "elsewhere.sqlite")
+    with pytest.raises(ManifestMismatchError, match=r"searched has promised regions in m\.sqlite, which is gone"):
+        at(copied, MODELS)
+    memory.write_bytes(b"something else")
+    with pytest.raises(ManifestMismatchError, match=r"m\.sqlite does not hold the regions that searched has promised"):
+        run(at(copied, MODELS))
+    (tmp_path / "elsewhere.sqlite").rename(memory)
+    assert run(at(copied, MODELS)) == []
+
+
+def test_a_run_that_was_there_names_its_rule_itself(finished: Path, tmp_path: Path) -> None:
+    here = Path(shutil.copytree(finished, tmp_path / "copy"))
+    (here / "reproduction.json").unlink()
+    (here / "rule.safetensors").unlink()
+    words = ("sigma", "fit", "--data", "digits", "--sigma", 0.25, "--k", 6, "--rate", 0.01, "--max-points", 200)
+    invoke(app, *words, "--out", here / "rule.safetensors")
+    with pytest.raises(ManifestMismatchError, match=r"varying was made with another rule\.safetensors"):
+        at(here)
+
+
+def test_records_that_did_not_look_at_files_are_taken_as_they_are(finished: Path, tmp_path: Path) -> None:
+    here = Path(shutil.copytree(finished, tmp_path / "copy"))
+    state = json.loads((here / "reproduction.json").read_text())
+    for record in state["steps"].values():
+        for name in ("used", "product", "made_here"):
+            del record[name]
+    (here / "reproduction.json").write_text(json.dumps(state))
+    assert run(at(here)) == []
+    assert at(here).progress(at(here).plan.rows[1].result).words == "done"
+    record = at(here).record(at(here).plan.rows[1].result)
+    assert record is not None
+    assert set(record.used or ()) == {"rule.safetensors"}
 
 
 def test_a_failing_step_stops_it_with_the_command_and_its_exit_code(

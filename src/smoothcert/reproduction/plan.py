@@ -39,6 +39,19 @@ class Step:
         """Where the product lies."""
         return directory / self.product.replace(_LOGS, str(logs))
 
+    def option(self, name: str) -> str | None:
+        """What the command gives for an option, None where it does not name it."""
+        words = self.command or ()
+        return words[words.index(name) + 1] if name in words[:-1] else None
+
+    def files(self, directory: Path, logs: Path | None) -> list[tuple[str, Path]]:
+        """The words of the command, and where they lie if they are files. Neither what it makes, nor a memory, which it
+        goes on writing.
+        """
+        written = {self.product, self.option("--memory")}
+        named = [word for word in self.command or () if word not in written]
+        return [(word, directory / word.replace(_LOGS, str(logs))) for word in dict.fromkeys(named)]
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRow:

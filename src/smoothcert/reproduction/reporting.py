@@ -138,7 +138,9 @@ def _steps(reproduction: Reproduction) -> list[tuple[Step, str, float | None]]:
     found = []
     for step in dict.fromkeys(planned):
         record = reproduction.record(step)
-        found.append((step, reproduction.progress(step).words, None if record is None else record.seconds))
+        found.append(
+            (step, reproduction.progress(step).words, None if record is None or not record.begun else record.seconds)
+        )
     return found
 
 
@@ -164,7 +166,7 @@ def _state(reproduction: Reproduction, row: PlannedRow) -> str:
 
 
 def _time(reproduction: Reproduction, row: PlannedRow) -> str | None:
-    records = [record for step in row.steps if (record := reproduction.record(step)) is not None]
+    records = [record for step in row.steps if (record := reproduction.record(step)) is not None and record.begun]
     return f"{sum(record.seconds for record in records):.0f} s" if records else None
 
 
@@ -191,5 +193,5 @@ def result_page(reproduction: Reproduction, measured: Sequence[Measured], *, typ
     ]
     for step, state, _ in _steps(reproduction):
         record = reproduction.record(step)
-        lines.append(f"| `{step.shown}` | {state} | {'–' if record is None else record.time} |")
+        lines.append(f"| `{step.shown}` | {state} | {'–' if record is None else record.time or '–'} |")
     return "\n".join(lines) + "\n"

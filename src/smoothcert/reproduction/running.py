@@ -7,6 +7,7 @@ Here it is started, told to stop, and waited for.
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import signal
 import subprocess
@@ -23,6 +24,8 @@ Say = Callable[[str], None]
 
 _THREADS = {"train": "--threads", "certify": "--workers", "predict": "--workers"}
 """How the verbs spell on how many cores they work; `sigma train` is asked by its last word."""
+_PROGRAM = (sys.executable, "-P", "-m", "smoothcert")
+"""-P: nothing is imported from the folder of the results."""
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_END = 30.0
 _STANDARD_ERROR = 2
@@ -43,6 +46,9 @@ def run_rows(
     fails is a StepFailedError; what was done before stays done.
     """
     with reproduction.held():
+        reproduction.check_same_files()
+        _check_memories(reproduction)
+        reproduction.take_what_is_there()
         todo = [step for row in rows if not reproduction.lacks_logs(row) for step in row.steps if step.command]
         missing = [step for step in dict.fromkeys(todo) if not reproduction.progress(step).finished]
         for number, step in enumerate(missing, start=1):
@@ -50,6 +56,8 @@ def run_rows(
                 raise InterruptedRunError("stopped between two steps")
             say(f"[{number}/{len(missing)}] {step.shown}")
             _run(reproduction, step, threads=threads, stop=stop)
+            # A model that was gone and is made again need not be the one that results were made with.
+            reproduction.check_same_files()
 
 
 def _run(reproduction: Reproduction, step: Step, *, threads: int | None, stop: threading.Event | None) -> None:
@@ -68,6 +76,18 @@ def _run(reproduction: Reproduction, step: Step, *, threads: int | None, stop: t
         raise RunError(f"this step ended without having made {step.product} ({progress.words}): {step.shown}")
 
 
+def _check_memories(reproduction: Reproduction) -> None:
+    """Refuse finished runs whose regions are not in the memory that lies there now."""
+    lost = []
+    for step, promised in reproduction.promises():
+        asked = ["memory", "stats", promised.memory, "--json"]
+        answer = subprocess.run([*_PROGRAM, *asked], cwd=reproduction.directory, capture_output=True, text=True)
+        held = {one["digest"]: one["claims"] for one in json.loads(answer.stdout)} if answer.returncode == 0 else {}
+        if held.get(promised.key, 0) < promised.claims:
+            lost.append(f"{promised.memory} does not hold the regions that {step.product} has promised")
+    reproduction.refuse(lost)
+
+
 def _further_options(step: Step, threads: int | None) -> list[str]:
     """What changes no result: how many cores, and that an unfinished training is gone on with."""
     assert step.command is not None  # released logs are never run
@@ -83,9 +103,8 @@ def _child(words: Sequence[str], directory: Path, stop: threading.Event | None) 
     Its standard output joins the standard error: ours carries the table alone. It gets a process group of its own, so
     that Ctrl-C reaches it once, through us.
     """
-    program = [sys.executable, "-P", "-m", "smoothcert"]  # -P: nothing is imported from the folder of the results
     child = subprocess.Popen(
-        [*program, *words], cwd=directory, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, process_group=0
+        [*_PROGRAM, *words], cwd=directory, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, process_group=0
     )
     told = False
     try:
