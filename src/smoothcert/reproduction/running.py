@@ -89,7 +89,11 @@ def _check_memories(reproduction: Reproduction) -> None:
 
 
 def _further_options(step: Step, threads: int | None) -> list[str]:
-    """What changes no result: how many cores, and that an unfinished training is gone on with."""
+    """What is no part of a recipe: how many cores, and that an unfinished training is gone on with.
+
+    Votes are the same on any number of cores. Weights are not, to the bit, though their law is: a training that was
+    begun goes on with the number it was begun with, whatever is said here.
+    """
     assert step.command is not None  # released logs are never run
     verbs = list(step.command[:2]) if step.command[0] == "sigma" else [step.command[0]]
     resume = ["--resume"] if verbs == ["train"] else []
