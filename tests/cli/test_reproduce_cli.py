@@ -66,10 +66,26 @@ def test_status_runs_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_without_the_logs_a_table_of_logs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a folder lies beside that could be them: nothing is looked for in places that nobody named."""
+    (tmp_path / "shared" / "reference").mkdir(parents=True)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(InputError, match=r"results that the authors released, and \.\./shared/reference is not here"):
+    monkeypatch.delenv("SMOOTHCERT_LOGS", raising=False)
+    with pytest.raises(
+        InputError, match=r"authors released: give their folder with --logs DIR, or in .*SMOOTHCERT_LOGS"
+    ):
         invoke(app, "reproduce", "cohen-tables")
+    monkeypatch.setenv("SMOOTHCERT_LOGS", "nowhere")
+    with pytest.raises(InputError, match="SMOOTHCERT_LOGS nowhere is not a folder"):
+        invoke(app, "reproduce", "cohen-tables")
+
+
+def test_the_logs_may_be_named_by_the_environment(
+    shared_reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SMOOTHCERT_LOGS", str(shared_reference))
+    document = json.loads(invoke(app, "reproduce", "cohen-tables", "--out", tmp_path / "out", "--json").stdout)
+    assert document["missing"] == []
 
 
 def test_cohen_tables_from_the_released_logs(shared_reference: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from smoothcert.reproduction import Reproduction
 
 _PAGE = "result.md"
-_USUAL_LOGS = Path("..") / "shared" / "reference"
+_LOGS = "SMOOTHCERT_LOGS"
 
 
 def reproduce(
@@ -30,7 +31,7 @@ def reproduce(
     ] = None,
     logs: Annotated[
         Path | None,
-        typer.Option("--logs", help="Results released by the authors (default: ../shared/reference, if it is there)."),
+        typer.Option("--logs", help=f"Folder of results released by the authors (default: ${_LOGS}, if it is set)."),
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -41,6 +42,7 @@ def reproduce(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Cores used (default: all; with --quick one).")
     ] = None,
+    data_root: o.DataRoot = None,
     as_json: o.Json = False,
 ) -> None:
     """Train, certify and tabulate what a paper reports, and print paper | ours | difference.
@@ -63,32 +65,38 @@ def reproduce(
         return
     if all(reproduction.lacks_logs(row) for row in rows):
         raise InputError(
-            f"{name} reads results that the authors released, and {_USUAL_LOGS} is not here: give their folder with "
-            "--logs DIR"
+            f"{name} reads results that the authors released: give their folder with --logs DIR, or in the environment "
+            f"variable {_LOGS}"
         )
-    typed = _typed(name, quick=quick, out=out, logs=logs, only=only or [], threads=threads)
+    typed = _typed(name, quick=quick, out=out, logs=logs, only=only or [], threads=threads, data_root=data_root)
     # What --quick does is too small for a second core: its threads would mostly wait for each other.
-    _run(reproduction, only or [], threads=threads or (1 if quick else None), typed=typed)
+    _run(reproduction, only or [], threads=threads or (1 if quick else None), data_root=data_root, typed=typed)
     _print_result(reproduction, as_json=as_json)
 
 
 def _logs(given: Path | None) -> Path | None:
-    if given is not None and not given.is_dir():
-        raise InputError(f"--logs {given} is not a folder: expected the one that holds cohen2019 and levine2021")
-    return given or (_USUAL_LOGS if _USUAL_LOGS.is_dir() else None)
+    usual = os.environ.get(_LOGS)
+    folder = given if given is not None else Path(usual).expanduser() if usual else None
+    if folder is not None and not folder.is_dir():
+        said = "--logs" if given is not None else _LOGS
+        raise InputError(f"{said} {folder} is not a folder: expected the one that holds cohen2019 and levine2021")
+    return folder
 
 
 def _typed(
-    name: str, *, quick: bool, out: Path | None, logs: Path | None, only: list[str], threads: int | None
-) -> list[str]:
+    name: str, *, quick: bool, out: Path | None, logs: Path | None, only: list[str], threads: int | None,
+    data_root: Path | None,
+) -> list[str]:  # fmt: skip
     """The command line that does the same again."""
     words = ["smoothcert", "reproduce", name, *(["--quick"] if quick else [])]
-    for option, value in (("--out", out), ("--logs", logs), ("--threads", threads)):
+    for option, value in (("--out", out), ("--logs", logs), ("--threads", threads), ("--data-root", data_root)):
         words += [] if value is None else [option, str(value)]
     return words + [word for pattern in only for word in ("--only", pattern)]
 
 
-def _run(reproduction: Reproduction, only: list[str], *, threads: int | None, typed: list[str]) -> None:
+def _run(
+    reproduction: Reproduction, only: list[str], *, threads: int | None, data_root: Path | None, typed: list[str]
+) -> None:
     """Work through the rows; however that ends, the page says what is done."""
     from smoothcert.cli.progress import stop_on_interrupt
     from smoothcert.errors import InterruptedRunError
@@ -99,7 +107,8 @@ def _run(reproduction: Reproduction, only: list[str], *, threads: int | None, ty
 
     try:
         with stop_on_interrupt("step's shard") as stop:
-            run_rows(reproduction, reproduction.plan.chosen(only), threads=threads, stop=stop, say=say)
+            rows = reproduction.plan.chosen(only)
+            run_rows(reproduction, rows, threads=threads, data_root=data_root, stop=stop, say=say)
     except (InterruptedRunError, KeyboardInterrupt) as error:
         _write_page(reproduction, typed)
         detail = str(error) or "stopped at once"
