@@ -427,6 +427,25 @@ def test_asked_to_stop_it_stores_what_it_has(tmp_path: Path) -> None:
         run(at(directory, LONG), "constant", stop)
 
 
+@pytest.mark.parametrize("by_option", [False, True], ids=["environment", "option"])
+def test_a_data_folder_named_from_here_is_named_from_the_root_for_steps(
+    by_option: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, str]] = []
+
+    def child(words: object, directory: Path, stop: object, environment: dict[str, str]) -> int:
+        seen.append(environment)
+        (directory / "rule-5.safetensors").write_bytes(b"made")
+        return 0
+
+    monkeypatch.setattr(running, "_child", child)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SMOOTHCERT_DATA", "elsewhere" if by_option else "sets")
+    reproduction = at(Path("here"), RULES)
+    run_rows(reproduction, reproduction.plan.chosen(["k=5"]), data_root=Path("sets") if by_option else None)
+    assert [environment["SMOOTHCERT_DATA"] for environment in seen] == [str(tmp_path / "sets")]
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(RunError, match=r"holds letters\.txt and no reproduction"):

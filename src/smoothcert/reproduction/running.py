@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -26,6 +27,8 @@ _THREADS = {"train": "--threads", "certify": "--workers", "predict": "--workers"
 """How the verbs spell on how many cores they work; `sigma train` is asked by its last word."""
 _PROGRAM = (sys.executable, "-P", "-m", "smoothcert")
 """-P: nothing is imported from the folder of the results."""
+_DATA = "SMOOTHCERT_DATA"
+_FOLDERS = (_DATA, "SMOOTHCERT_IMAGENET")
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECONDS_TO_END = 30.0
 _STANDARD_ERROR = 2
@@ -37,13 +40,15 @@ def run_rows(
     rows: Sequence[PlannedRow],
     *,
     threads: int | None = None,
+    data_root: Path | None = None,
     stop: threading.Event | None = None,
     say: Say = lambda _: None,
 ) -> None:
     """Do what is missing for these rows, one after the other; a step that two rows share is done once.
 
-    stop: when set, the step in hand is told to stop, stores what it has, and InterruptedRunError is raised. A step that
-    fails is a StepFailedError; what was done before stays done.
+    data_root: where datasets are kept (default: as for every command). stop: when set, the step in hand is told to stop,
+    stores what it has, and InterruptedRunError is raised. A step that fails is a StepFailedError; what was done before
+    stays done.
     """
     with reproduction.held():
         reproduction.check_same_files()
@@ -55,15 +60,22 @@ def run_rows(
             if stop is not None and stop.is_set():
                 raise InterruptedRunError("stopped between two steps")
             say(f"[{number}/{len(missing)}] {step.shown}")
-            _run(reproduction, step, threads=threads, stop=stop)
+            _run(reproduction, step, threads=threads, data_root=data_root, stop=stop)
             # A model that was gone and is made again need not be the one that results were made with.
             reproduction.check_same_files()
 
 
-def _run(reproduction: Reproduction, step: Step, *, threads: int | None, stop: threading.Event | None) -> None:
+def _run(
+    reproduction: Reproduction,
+    step: Step,
+    *,
+    threads: int | None,
+    data_root: Path | None,
+    stop: threading.Event | None,
+) -> None:
     words = [*step.words(reproduction.logs), *_further_options(step, threads)]
     with reproduction.timed(step):
-        code = _child(words, reproduction.directory, stop)
+        code = _child(words, reproduction.directory, stop, _environment(data_root))
     if code == _STOPPED or (code != 0 and stop is not None and stop.is_set()):
         raise InterruptedRunError(f"stopped in: {step.shown}")
     if code != 0:
@@ -101,14 +113,27 @@ def _further_options(step: Step, threads: int | None) -> list[str]:
     return resume + cores
 
 
-def _child(words: Sequence[str], directory: Path, stop: threading.Event | None) -> int:
+def _environment(data_root: Path | None) -> dict[str, str]:
+    """Ours, with folders that are named from here named from the root: a step works in another folder."""
+    given = {name: os.environ[name] for name in _FOLDERS if os.environ.get(name)}
+    if data_root is not None:
+        given[_DATA] = str(data_root)
+    return {**os.environ, **{name: str(Path(folder).expanduser().resolve()) for name, folder in given.items()}}
+
+
+def _child(words: Sequence[str], directory: Path, stop: threading.Event | None, environment: dict[str, str]) -> int:
     """Run `smoothcert WORDS` in the folder and wait for it. Negative: the signal that ended it.
 
     Its standard output joins the standard error: ours carries the table alone. It gets a process group of its own, so
     that Ctrl-C reaches it once, through us.
     """
     child = subprocess.Popen(
-        [*_PROGRAM, *words], cwd=directory, stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, process_group=0
+        [*_PROGRAM, *words],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=_STANDARD_ERROR,
+        process_group=0,
     )
     told = False
     try:
