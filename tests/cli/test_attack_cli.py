@@ -242,6 +242,88 @@ def test_with_a_memory_the_answers_inside_come_from_it(tmp_path: Path) -> None:
     assert rows["1.0"]["broken"] == 0
 
 
+def test_what_a_memory_answered_is_not_passed_off_as_sampled(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--sigma-rule", "attack_models:level", "--memory", tmp_path / "memory.sqlite", n=1000)
+    done = smoothcert("attack", run, "--radius", "certified,1.0", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "from memory" in done.stdout
+    remembered = [line for line in _lines(run / "attack.jsonl") if line["samples"] == 0]
+    assert all(line["counts"] is None for line in remembered)
+    assert len(remembered) >= COUNT
+    assert f"{len(remembered)} of {2 * COUNT} points lie in regions that the memory has promised" in done.stderr
+    rows = _rows(run, "--radius", "certified,1.0", *QUICK)
+    assert rows["certified"]["from_memory"] == COUNT
+    with pytest.raises(InputError, match="use --bounds data"):
+        invoke(app, "attack", run, "--bounds", "any", "--out", tmp_path / "b.jsonl")
+
+
+def test_a_softmax_without_a_gradient_does_not_stop_an_attack(tmp_path: Path) -> None:
+    """So little noise that at the input all copies are certain, and the gradient of the softmax is exactly 0."""
+    run = _certified(tmp_path, "--model", "attack_models:SureHalfSpace", distance=0.5, sigma=0.02, n=1000)
+    row = _rows(run, "--radius", "0.6", *QUICK)["0.6"]
+    assert (row["changed"], row["not_moved"]) == (COUNT, 0)
+
+
+@pytest.mark.parametrize("method", ["pgd", "ddn"])
+def test_an_attack_that_saw_no_gradient_is_counted(tmp_path: Path, method: str) -> None:
+    run = _certified(tmp_path, "--model", "attack_models:FlatHalfSpace", n=1000)
+    done = smoothcert("attack", run, "--radius", "0.6", *QUICK, "--method", method)
+    assert f"NOT MOVED: {COUNT} of {COUNT} attacks never saw a gradient" in done.stderr
+    assert "not moved" in done.stdout
+    assert not any(line["moved"] for line in _lines(run / "attack.jsonl"))
+    # Its votes have a gradient.
+    row = _rows(run, "--radius", "0.6", *QUICK, "--gradient", "votes", "--out", tmp_path / "b.jsonl")["0.6"]
+    assert (row["changed"], row["not_moved"]) == (COUNT, 0)
+
+
+def test_votes_without_a_gradient_at_the_input_are_attacked_from_a_random_point(tmp_path: Path) -> None:
+    """Six standard deviations from the boundary all votes agree; at some random points in the ball they do not."""
+    run = _certified(tmp_path, distance=0.6, sigma=0.1, n=1000)
+    row = _rows(run, "--radius", "1.5", *QUICK, "--gradient", "votes")["1.5"]
+    assert row["not_moved"] < COUNT
+    assert row["changed"] > 0
+    moved = [line["index"] for line in _lines(run / "attack.jsonl") if line["moved"]]
+    assert len(moved) == COUNT - row["not_moved"]
+
+
+def test_one_of_several_certificates_is_attacked_by_name(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--certificate", "gaussian,lecuyer", n=1000)
+    done = smoothcert("attack", run, *QUICK)
+    assert f"attacked within the radii of gaussian; for the others give {run}@lecuyer" in done.stderr
+    other = invoke(app, "attack", f"{run}@lecuyer", *QUICK, "--json")
+    assert "several certificates" not in other.stderr
+    first, second = (_lines(run / name) for name in ("attack.jsonl", "attack-lecuyer.jsonl"))
+    for one, two in zip(first, second, strict=True):
+        assert two["distance"] < two["certified_radius"] < one["certified_radius"]
+    with pytest.raises(RunError, match="does not carry the certificate dipole"):
+        invoke(app, "attack", f"{run}@dipole", *QUICK)
+    with pytest.raises(RunError, match="does not exist"):
+        invoke(app, "attack", f"{tmp_path / 'nothing'}@gaussian", *QUICK)
+
+
+def test_auto_means_any_device_also_where_the_run_was_made_on_another(tmp_path: Path) -> None:
+    run = _certified(tmp_path, n=1000)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["extra"]["job"]["device"] = "cuda:63"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="is not there"):
+        invoke(app, "attack", run, *QUICK)
+    assert _rows(run, *QUICK, "--device", "auto")["certified"]["attacked"] == COUNT
+
+
+def test_points_may_be_looked_for_beyond_the_range_of_the_data(tmp_path: Path) -> None:
+    inputs, _ = inputs_at(0.25, count=COUNT)
+    low, high = float(inputs.min()), float(inputs.max())
+    run = _certified(tmp_path, "--input-range", f"{low},{high}", n=1000)
+    _multiply_radii(run, 20.0)
+    for bounds, leaves in (("data", False), ("any", True)):
+        out = tmp_path / f"{bounds}.jsonl"
+        with pytest.raises(BrokenCertificateError, match=str(out)):
+            invoke(app, "attack", run, *QUICK, "--bounds", bounds, "--out", out)
+        found = [np.frombuffer(base64.b64decode(str(line["point"])), "<f4") for line in _lines(out)]
+        assert (np.min(found) < low or np.max(found) > high) == leaves
+
+
 def test_a_sigma_that_varies_is_that_of_the_point_found(tmp_path: Path) -> None:
     run = _certified(tmp_path, "--sigma-rule", "attack_models:proven_level")
     rows = _rows(run, "--radius", "certified,0.6", *QUICK)
@@ -268,6 +350,36 @@ def test_a_prediction_run_has_an_accuracy_under_attack_and_no_certified_one(tmp_
     assert row["empirical_accuracy"] == 0.0
     with pytest.raises(RunError, match="no input to attack"):
         invoke(app, "attack", run, "--radius", "certified", "--out", tmp_path / "b.jsonl")
+
+
+def test_a_proved_break_is_told_at_once_and_outlives_an_interruption(tmp_path: Path) -> None:
+    run = _certified(tmp_path, "--batch", 8, n=1000)  # groups of 8 inputs
+    _multiply_radii(run, 2.0)
+    settings = AttackSettings(radii=("certified",), steps=5, draws=50, n=4000, seed=7)
+    heard: list[str] = []
+    stop = threading.Event()
+    out = tmp_path / "a.jsonl"
+    with prepare_attack(run, settings, out=out, workers=1) as attack:
+
+        def hear(text: str) -> None:
+            heard.append(text)
+            stop.set()
+
+        with pytest.raises(InterruptedRunError):
+            run_attack(attack, stop=stop, notice=hear)
+    assert len(heard) == 1
+    assert heard[0].startswith("CERTIFICATE BROKEN: the answer to input 0 changes")
+    assert len(_lines(out)) == 8
+    # Gone on with and stopped at once by Ctrl-C, the command still says so.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("smoothcert.engines.attacking._found", _interrupted)
+        with pytest.raises(BrokenCertificateError, match="the answer to 8 of 8 inputs") as failure:
+            invoke(app, "attack", run, *QUICK, "--out", out)
+    assert failure.value.exit_code == 7
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _attacked(run: Path, out: Path, *, stop_after: int | None = None) -> list[object]:
@@ -298,6 +410,12 @@ def test_an_attack_that_was_stopped_or_killed_goes_on_to_the_same_results(tmp_pa
         file.write(b'{"radius": "0.2", "ind')
     assert _attacked(run, parts) == whole
     assert parts.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    # Killed while it wrote the first line: begun anew.
+    for torn in (b"{", b'{"format": "smoothcert att', (tmp_path / "whole.jsonl").read_bytes()[:200]):
+        parts.write_bytes(torn)
+        with pytest.raises(InterruptedRunError):
+            _attacked(run, parts, stop_after=1)
+        assert (tmp_path / "whole.jsonl").read_bytes().startswith(parts.read_bytes())
 
 
 def test_another_attack_is_not_mixed_into_a_record(run: Path, tmp_path: Path) -> None:
@@ -306,10 +424,11 @@ def test_another_attack_is_not_mixed_into_a_record(run: Path, tmp_path: Path) ->
     before = out.read_bytes()
     with pytest.raises(ManifestMismatchError, match=r"settings.steps: the file has 5, now 6"):
         invoke(app, "attack", run, *QUICK, "--steps", 6, "--out", out)
-    (tmp_path / "notes.txt").write_text("mine\n")
-    with pytest.raises(CorruptRunError, match="not a record"):
-        invoke(app, "attack", run, *QUICK, "--out", tmp_path / "notes.txt")
-    assert (tmp_path / "notes.txt").read_text() == "mine\n"
+    for text in ("mine\n", "mine", '{"format": "mine'):
+        (tmp_path / "notes.txt").write_text(text)
+        with pytest.raises(CorruptRunError, match="not a record"):
+            invoke(app, "attack", run, *QUICK, "--out", tmp_path / "notes.txt")
+        assert (tmp_path / "notes.txt").read_text() == text
     assert out.read_bytes() == before
     # A seed that was not asked for is the one the attack was begun with.
     invoke(app, "attack", run, *QUICK[:-2], "--out", out)
