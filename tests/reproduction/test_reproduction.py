@@ -433,9 +433,9 @@ def test_a_data_folder_named_from_here_is_named_from_the_root_for_steps(
 ) -> None:
     seen: list[dict[str, str]] = []
 
-    def child(words: object, directory: Path, stop: object, environment: dict[str, str]) -> int:
+    def child(words: object, reproduction: Reproduction, stop: object, environment: dict[str, str]) -> int:
         seen.append(environment)
-        (directory / "rule-5.safetensors").write_bytes(b"made")
+        (reproduction.directory / "rule-5.safetensors").write_bytes(b"made")
         return 0
 
     monkeypatch.setattr(running, "_child", child)
@@ -444,6 +444,52 @@ def test_a_data_folder_named_from_here_is_named_from_the_root_for_steps(
     reproduction = at(Path("here"), RULES)
     run_rows(reproduction, reproduction.plan.chosen(["k=5"]), data_root=Path("sets") if by_option else None)
     assert [environment["SMOOTHCERT_DATA"] for environment in seen] == [str(tmp_path / "sets")]
+
+
+WATCHER = """
+import sys
+from pathlib import Path
+from smoothcert.reproduction import Reproduction, make_plan, parse_recipe, run_rows
+plan = make_plan(parse_recipe("example", Path(sys.argv[1]).read_text()), quick=False)
+run_rows(Reproduction(plan, Path(sys.argv[2])), plan.chosen(["constant"]), threads=1)
+"""
+
+
+def ended(process: int) -> bool:
+    """Gone, or dead and not yet buried by whoever inherited it."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
+def test_killed_with_nine_it_leaves_no_step_behind(tmp_path: Path) -> None:
+    """Until the step has stopped, which is delayed here, nobody else can begin; then what it had is stored."""
+    (tmp_path / "recipe.toml").write_text(LONG)
+    directory = tmp_path / "here"
+    watcher = subprocess.Popen([sys.executable, "-c", WATCHER, tmp_path / "recipe.toml", directory])
+    when_some_is_stored(directory / "constant", lambda: None).join()
+    (step,) = map(int, Path(f"/proc/{watcher.pid}/task/{watcher.pid}/children").read_text().split())
+    os.kill(step, signal.SIGSTOP)
+    watcher.kill()
+    watcher.wait()
+    try:
+        with pytest.raises(RunBusyError, match="a step that one left behind"):
+            run(at(directory, LONG), "constant")
+    finally:
+        os.kill(step, signal.SIGCONT)
+    deadline = time.monotonic() + 60
+    while not ended(step) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ended(step)
+    assert 0 < stored(directory / "constant") < INPUTS
+    reproduction = at(directory, LONG)
+    with reproduction.held():
+        record = reproduction.record(reproduction.plan.rows[0].result)
+    assert record is not None
+    assert (record.begun, record.ended) == (1, 0)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -69,6 +70,7 @@ class Reproduction:
         self.plan = plan
         self.directory = directory
         self.logs = None if logs is None else logs.resolve()
+        self.lock_handles: tuple[int, ...] = ()
         self._records = self._read()
         self._check_same_commands()
         self.check_same_files()
@@ -123,23 +125,19 @@ class Reproduction:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """While it is worked on: the folder is there, and no other process works in it."""
-        from filelock import FileLock, Timeout
-
         self._check_folder()
         self.directory.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.directory / LOCK)
+        handle = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            raise RunBusyError(
-                f"another process is working in {self.directory}; wait for it, or give another --out"
-            ) from None
-        try:
+            _lock(handle, self.directory)
+            self.lock_handles = (handle,)
             self._records = self._read()
             self._write()
             yield
         finally:
-            lock.release()
+            # Closed and not unlocked: a step that has inherited it and is still there goes on holding it.
+            self.lock_handles = ()
+            os.close(handle)
 
     @contextlib.contextmanager
     def timed(self, step: Step) -> Iterator[None]:
@@ -264,6 +262,18 @@ class Reproduction:
             "steps": {key: asdict(value) for key, value in self._records.items()},
         }
         write_atomically(self.directory / STATE, (json.dumps(document, indent=1) + "\n").encode(), overwrite=True)
+
+
+def _lock(handle: int, directory: Path) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunBusyError(
+            f"another process is working in {directory}: a reproduction, or a step that one left behind when it was "
+            "killed. Wait for it, or give another --out"
+        ) from None
 
 
 def _described(form: object, recipe: object, quick: object) -> str:

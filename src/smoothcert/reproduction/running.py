@@ -27,6 +27,7 @@ _THREADS = {"train": "--threads", "certify": "--workers", "predict": "--workers"
 """How the verbs spell on how many cores they work; `sigma train` is asked by its last word."""
 _PROGRAM = (sys.executable, "-P", "-m", "smoothcert")
 """-P: nothing is imported from the folder of the results."""
+_STEP_PROGRAM = (sys.executable, "-P", str(Path(__file__).with_name("child.py")))
 _DATA = "SMOOTHCERT_DATA"
 _FOLDERS = (_DATA, "SMOOTHCERT_IMAGENET")
 _SECONDS_BETWEEN_LOOKS = 0.2
@@ -46,8 +47,8 @@ def run_rows(
 ) -> None:
     """Do what is missing for these rows, one after the other; a step that two rows share is done once.
 
-    data_root: where datasets are kept (default: as for every command). stop: when set, the step in hand is told to stop,
-    stores what it has, and InterruptedRunError is raised. A step that fails is a StepFailedError; what was done before
+    data_root: where datasets are kept (default: as for every command). stop: when set, the step in hand is told to
+    stop, stores what it has, and InterruptedRunError is raised. A step that fails is a StepFailedError; what was done before
     stays done.
     """
     with reproduction.held():
@@ -75,7 +76,7 @@ def _run(
 ) -> None:
     words = [*step.words(reproduction.logs), *_further_options(step, threads)]
     with reproduction.timed(step):
-        code = _child(words, reproduction.directory, stop, _environment(data_root))
+        code = _child(words, reproduction, stop, _environment(data_root))
     if code == _STOPPED or (code != 0 and stop is not None and stop.is_set()):
         raise InterruptedRunError(f"stopped in: {step.shown}")
     if code != 0:
@@ -121,20 +122,18 @@ def _environment(data_root: Path | None) -> dict[str, str]:
     return {**os.environ, **{name: str(Path(folder).expanduser().resolve()) for name, folder in given.items()}}
 
 
-def _child(words: Sequence[str], directory: Path, stop: threading.Event | None, environment: dict[str, str]) -> int:
+def _child(
+    words: Sequence[str], reproduction: Reproduction, stop: threading.Event | None, environment: dict[str, str]
+) -> int:
     """Run `smoothcert WORDS` in the folder and wait for it. Negative: the signal that ended it.
 
     Its standard output joins the standard error: ours carries the table alone. It gets a process group of its own, so
-    that Ctrl-C reaches it once, through us.
+    that Ctrl-C reaches it once, through us. If we are killed it is told to stop, and until it has, it holds our lock.
     """
     child = subprocess.Popen(
-        [*_PROGRAM, *words],
-        cwd=directory,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=_STANDARD_ERROR,
-        process_group=0,
-    )
+        [*_STEP_PROGRAM, str(os.getpid()), *words], cwd=reproduction.directory, env=environment,
+        stdin=subprocess.DEVNULL, stdout=_STANDARD_ERROR, process_group=0, pass_fds=reproduction.lock_handles,
+    )  # fmt: skip
     told = False
     try:
         while True:
