@@ -370,7 +370,7 @@ def _checked(
         if not rows:
             break
         notice(
-            f"{len(rows)} certificates are neither confirmed nor contradicted: looking again, with "
+            f"{len(rows)} of {len(results)} certificates are neither confirmed nor contradicted: looking again, with "
             f"{attack.settings.samples(look):,} fresh samples each"
         )
         for row, result in zip(rows, _looked(attack, group, found, rows, look, None), strict=True):
