@@ -48,8 +48,8 @@ def run_rows(
     """Do what is missing for these rows, one after the other; a step that two rows share is done once.
 
     data_root: where datasets are kept (default: as for every command). stop: when set, the step in hand is told to
-    stop, stores what it has, and InterruptedRunError is raised. A step that fails is a StepFailedError; what was done before
-    stays done.
+    stop, stores what it has, and InterruptedRunError is raised. A step that fails is a StepFailedError; what was done
+    before stays done.
     """
     with reproduction.held():
         reproduction.check_same_files()
