@@ -223,8 +223,8 @@ def _shown_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tr
 
 def _line_an_epoch(report: TrainingProgress) -> None:
     if report.step * report.epochs == report.epoch * report.steps:
-        left = "" if report.seconds_left is None else f"  about {report.seconds_left / 60:.1f} min left"
-        typer.echo(_sentence(report) + left, err=True)
+        ahead = report.seconds_left if report.step < report.steps else None
+        typer.echo(_sentence(report) + ("" if ahead is None else f"  about {ahead:.0f} s left"), err=True)
 
 
 def _sentence(report: TrainingProgress) -> str:
