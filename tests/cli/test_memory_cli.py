@@ -225,7 +225,7 @@ class TestBadSettings:
             (("--sigma", 0.25, "--search", "grid"), "--search .* needs --sigma-rule optimised"),
             (("--sigma", 0.25, "--sigma-range", "0.1,1"), "--sigma-range .* needs --sigma-rule optimised"),
             (("--sigma-rule", "optimised"), "also needs --sigma, where the search begins"),
-            ((*OPTIMISED, "--search", "newton"), "there is no search 'newton'.*ascent, grid, signs"),
+            ((*OPTIMISED, "--search", "newton"), "there is no search for sigma 'newton'.*ascent, grid, signs"),
             ((*OPTIMISED, "--search", "grid:steps=3"), "'steps' is unknown; grid takes points"),
             ((*OPTIMISED, "--search", "grid:points=3,points=4"), "'points' is given twice"),
             ((*OPTIMISED, "--search", "grid:points=many"), "expected a whole number"),
