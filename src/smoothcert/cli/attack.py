@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli.printing import say
 from smoothcert.errors import InterruptedRunError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def attack(
                     run,
                     settings,
                     out=out,
-                    notice=_say,
+                    notice=say,
                     fetching=fetching,
                     model=model,
                     data=data,
@@ -138,18 +139,18 @@ def _run(attack: Attack) -> None:
 
     each = attack.samples_per_test
     if attack.finished:
-        _say(f"{attack.finished} of {attack.tests} attacks are already in {attack.record.path}")
+        say(f"{attack.finished} of {attack.tests} attacks are already in {attack.record.path}")
     with stop_on_interrupt("groups of inputs") as stop:
         try:
             with samples_progress(attack.tests * each, done=attack.finished * each) as progress:
-                run_attack(attack, stop=stop, progress=progress, notice=_say)
+                run_attack(attack, stop=stop, progress=progress, notice=say)
         except (InterruptedRunError, KeyboardInterrupt) as error:
             stopped = (
                 f"stopped; {len(attack.record.found)} of {attack.tests} attacks are in {attack.record.path}. The same "
                 "command goes on with them"
             )
             if any(result.breaks_certificate for result in attack.record.found):
-                _say(stopped)
+                say(stopped)
                 _fail_if_broken(attack)  # what is proved weighs more than that it was stopped
             raise InterruptedRunError(stopped) from error
 
@@ -171,7 +172,7 @@ def _report(attack: Attack, *, as_json: bool) -> None:
     else:
         typer.echo(render(_table(rows, attack), form=TableFormat.TEXT, width=terminal_width()))
     for remark in remarks(results, attack.settings):
-        _say(remark)
+        say(remark)
     _fail_if_broken(attack)
 
 
@@ -213,7 +214,3 @@ def _table(rows: list[AttackRow], attack: Attack) -> Table:
         f"checked with {chosen.n} fresh samples; seed {chosen.seed}; {attack.record.path}",
     )
     return Table(columns, cells, notes)
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)

@@ -14,7 +14,7 @@ from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.reporting import TableRequest, table_of
 from smoothcert.certificates import get_portfolio
 from smoothcert.cli import options as o
-from smoothcert.cli.printing import terminal_width
+from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
 from smoothcert.engines.jobs import Job, Task, prepare
 from smoothcert.engines.local import Study, run_study
@@ -60,11 +60,11 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
     """Run or resume, then print what came out."""
     with contextlib.ExitStack() as stack:
         with fetch_progress() as fetching:
-            run = stack.enter_context(prepare(job, out, notice=_say, fetching=fetching))
+            run = stack.enter_context(prepare(job, out, notice=say, fetching=fetching))
         per_input = run.study.samples_per_input
         total = len(run.indices) * per_input
         if run.finished:
-            _say(f"{run.finished} of {len(run.indices)} inputs are already in {out}")
+            say(f"{run.finished} of {len(run.indices)} inputs are already in {out}")
         with stop_on_interrupt() as stop:
             try:
                 with samples_progress(total, done=run.finished * per_input) as progress:
@@ -83,11 +83,7 @@ def _report_search(study: Study) -> None:
     """What the search for sigma has cost in this process."""
     rule = study.smoothed.rule
     if isinstance(rule, OptimisedRule) and rule.evaluations_spent:
-        _say(f"the search for sigma took {rule.evaluations_spent} evaluations of the model")
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
+        say(f"the search for sigma took {rule.evaluations_spent} evaluations of the model")
 
 
 def _print_summary(job: Job, out: Path, *, as_json: bool) -> None:
@@ -97,8 +93,8 @@ def _print_summary(job: Job, out: Path, *, as_json: bool) -> None:
     typer.echo(table_of(found, request, width=terminal_width()))
     failed = int(results.is_outcome(Outcome.FAILED).sum())
     if failed:
-        _say(f"{failed} of {len(results)} inputs FAILED: the model gave no finite answer for most noisy copies of them")
+        say(f"{failed} of {len(results)} inputs FAILED: the model gave no finite answer for most noisy copies of them")
     if not as_json:
         place = shlex.quote(str(out))
         figure = "" if job.task == "predict" else f"   smoothcert plot {place} -o curve.png"
-        _say(f"next: smoothcert table {place}{figure}")
+        say(f"next: smoothcert table {place}{figure}")

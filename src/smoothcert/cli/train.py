@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli.printing import say
 
 if TYPE_CHECKING:
     from smoothcert.sigma.base import SigmaRule
@@ -146,13 +147,9 @@ def train(
     with stop_on_interrupt("batch") as stop, _shown_progress() as (preparing, progress):
         trained = training.train(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
-            tensorboard=tensorboard, progress=progress, preparing=preparing, notice=_say, stop=stop,
+            tensorboard=tensorboard, progress=progress, preparing=preparing, notice=say, stop=stop,
         )  # fmt: skip
     _print_result(trained, as_json=as_json)
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 _USUAL_RATES = {Optimiser.SGD: 0.1, Optimiser.ADAMW: 0.001}

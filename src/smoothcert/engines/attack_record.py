@@ -18,6 +18,7 @@ from typing import IO, Any, Self
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
 from smoothcert.files import alone_with
+from smoothcert.runs.manifest import differing_values
 
 _FORMAT = "smoothcert attack 2"
 _BEGINNING = b'{"format": "smoothcert attack'
@@ -156,27 +157,14 @@ def _line(document: Mapping[str, Any]) -> bytes:
 
 def _compared(path: Path, header: Mapping[str, Any]) -> tuple[list[AttackResult], int]:
     stored, results, length = _read(path)
-    old, new = (dict(_flat(one)) for one in (stored, json.loads(json.dumps(header))))
-    old.pop("format", None)
-    differing = [
-        f"{key}: the file has {old.get(key, 'nothing')!r}, now {new.get(key, 'nothing')!r}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
+    kept = {name: value for name, value in stored.items() if name != "format"}
+    differing = differing_values(kept, json.loads(json.dumps(header)), holder="file")
     if differing:
         raise ManifestMismatchError(
             f"{path} holds another attack; give another --out, or the same settings to go on:\n  "
             + "\n  ".join(differing)
         )
     return results, length
-
-
-def _flat(header: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for part, values in header.items():
-        if isinstance(values, dict):
-            yield from ((f"{part}.{key}", value) for key, value in values.items())
-        else:
-            yield part, values
 
 
 def _read(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:

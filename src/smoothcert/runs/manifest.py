@@ -47,11 +47,17 @@ def code_digest() -> str:
 
 def differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
     """One line for every value that is not the same; `extra` (where things lie, when it was made) is not compared."""
-    old, new = (dict(_flatten(m.to_json())) for m in (stored, wanted))
+    old, new = ({**m.to_json(), _NOT_COMPARED: {}} for m in (stored, wanted))
+    return differing_values(old, new, holder="run")
+
+
+def differing_values(stored: Mapping[str, Any], wanted: Mapping[str, Any], *, holder: str) -> list[str]:
+    """One line for every value of two JSON objects, however deep, that is not the same. holder: of the stored one."""
+    old, new = (dict(_flatten(document)) for document in (stored, wanted))
     return [
-        f"{key}: the run has {old.get(key, 'nothing')!r}, now {new.get(key, 'nothing')!r}"
+        f"{key}: the {holder} has {old.get(key, 'nothing')!r}, now {new.get(key, 'nothing')!r}"
         for key in sorted(old.keys() | new.keys())
-        if not key.startswith(_NOT_COMPARED + ".") and old.get(key) != new.get(key)
+        if old.get(key) != new.get(key)
     ]
 
 

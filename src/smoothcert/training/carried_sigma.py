@@ -19,7 +19,7 @@ from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.sigma.search_ascent import STEP_ASIDE
 from smoothcert.sigma.search_problem import check_clamp, check_count, estimated_radii
-from smoothcert.training.batches import Rows
+from smoothcert.training.batches import Rows, as_levels
 from smoothcert.training.module_modes import evaluating
 from smoothcert.training.noise_levels import spread_of
 from smoothcert.training.noisy_inputs import logits_of_copies, unit_noises
@@ -94,7 +94,7 @@ class CarriedLevels:
             with evaluating(module), torch.no_grad():
                 for _ in range(self._plan.steps):
                     self._sigmas[chosen] = self._moved(self._sigmas[chosen], rows.inputs, module, generator)
-        return torch.from_numpy(self._sigmas[chosen].astype(np.float32)).to(rows.inputs.device)
+        return as_levels(self._sigmas[chosen], rows.inputs.device)
 
     def summary(self) -> Mapping[str, Any]:
         return {"sigma_trained_with": spread_of(self._sigmas[self._learned])}
@@ -102,8 +102,9 @@ class CarriedLevels:
     def state(self) -> Tensor:
         return torch.from_numpy(self._sigmas.copy())
 
-    def restore(self, state: Tensor) -> None:
-        self._sigmas = state.numpy().copy()
+    def restore(self, state: Tensor | None) -> None:
+        if state is not None:
+            self._sigmas = state.numpy().copy()
 
     def _moved(self, sigmas: FloatArray, inputs: Tensor, module: nn.Module, generator: torch.Generator) -> FloatArray:
         """One step up the slope. sigmas: (B,), inputs: (B, *input_shape)."""
@@ -122,7 +123,7 @@ class CarriedLevels:
 
 def _mean_scores(module: nn.Module, inputs: Tensor, noises: Tensor, sigmas: FloatArray) -> FloatArray:
     """Mean softmax over the noises at these levels: (B, classes)."""
-    levels = torch.from_numpy(sigmas.astype(np.float32)).to(inputs.device)
+    levels = as_levels(sigmas, inputs.device)
     scores = logits_of_copies(module, inputs + per_row(levels, inputs) * noises).float().softmax(dim=2).mean(dim=0)
     means: FloatArray = scores.cpu().numpy().astype(np.float64)
     return means

@@ -315,8 +315,7 @@ class _Loop:
             self._averaged.module.load_state_dict(dict(state.averaged))
         self._best = state.best
         restore_state(self._optimiser, self._module, state.optimiser)
-        if state.levels is not None:
-            self._levels.restore(state.levels)
+        self._levels.restore(state.levels)
         self._epoch, self._batch = state.epoch, state.batch
         self._noise = self._fresh_noise()
         self._noise.set_state(state.noise)

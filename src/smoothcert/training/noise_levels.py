@@ -40,7 +40,8 @@ class NoiseLevels(Protocol):
     def state(self) -> Tensor | None:
         """What a resumed training needs to know; None where levels do not move."""
 
-    def restore(self, state: Tensor) -> None: ...
+    def restore(self, state: Tensor | None) -> None:
+        """Goes on where `state` was asked for."""
 
 
 class ConstantLevels:
@@ -70,8 +71,8 @@ class ConstantLevels:
     def state(self) -> None:
         return None
 
-    def restore(self, state: Tensor) -> None:
-        raise NotImplementedError("a constant level has no state")
+    def restore(self, state: Tensor | None) -> None:
+        """Nothing moves."""
 
 
 class RuleLevels:
@@ -113,8 +114,8 @@ class RuleLevels:
     def state(self) -> None:
         return None
 
-    def restore(self, state: Tensor) -> None:
-        raise NotImplementedError("levels by a rule have no state")
+    def restore(self, state: Tensor | None) -> None:
+        """Nothing moves."""
 
 
 def spread_of(sigmas: FloatArray) -> dict[str, float]:

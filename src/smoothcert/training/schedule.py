@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from smoothcert.training.objectives.settings import check_count, check_number
+from smoothcert.training.settings import check_count, check_number
 from smoothcert.worded import Worded, parse_worded
 
 

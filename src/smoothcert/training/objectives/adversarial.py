@@ -15,7 +15,7 @@ from smoothcert.records import Noise
 from smoothcert.training.module_modes import evaluating
 from smoothcert.training.noisy_inputs import noises
 from smoothcert.training.objective import Batch
-from smoothcert.training.objectives.settings import check_count, check_number, grown
+from smoothcert.training.settings import check_count, check_number, grown
 
 
 @dataclass(frozen=True, slots=True)

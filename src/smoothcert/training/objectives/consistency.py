@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from smoothcert.records import Noise
 from smoothcert.training.noisy_inputs import logits_of_copies, noises
 from smoothcert.training.objective import Batch
-from smoothcert.training.objectives.settings import check_count, check_number
+from smoothcert.training.settings import check_count, check_number
 from smoothcert.training.soft_votes import cross_entropy_of_copies, mean_log_softmax
 
 

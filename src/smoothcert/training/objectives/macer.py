@@ -14,7 +14,7 @@ from smoothcert.models.devices import off_mps
 from smoothcert.records import Noise
 from smoothcert.training.noisy_inputs import logits_of_copies, noises
 from smoothcert.training.objective import Batch
-from smoothcert.training.objectives.settings import check_count, check_number
+from smoothcert.training.settings import check_count, check_number
 from smoothcert.training.soft_votes import mean_log_softmax
 
 _LEAST_SHARE = 1e-7

@@ -16,7 +16,7 @@ from smoothcert.training.module_modes import evaluating
 from smoothcert.training.noisy_inputs import logits_of_copies, noises
 from smoothcert.training.objective import Batch
 from smoothcert.training.objectives.consistency import disagreement
-from smoothcert.training.objectives.settings import check_count, check_number, grown
+from smoothcert.training.settings import check_count, check_number, grown
 from smoothcert.training.soft_votes import cross_entropy_of_copies
 
 _METHODS = ("pgd", "ddn")

@@ -13,7 +13,7 @@ from torch.nn import functional
 from smoothcert.records import Noise
 from smoothcert.training.noisy_inputs import noisy
 from smoothcert.training.objective import Batch
-from smoothcert.training.objectives.settings import check_number
+from smoothcert.training.settings import check_number
 
 
 @dataclass(frozen=True, slots=True)

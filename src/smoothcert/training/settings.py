@@ -1,4 +1,4 @@
-"""Settings that objectives share: how they are checked, and how a strength grows."""
+"""Settings that objectives and schedules share: how they are checked, and how a strength grows."""
 
 from __future__ import annotations
 
