@@ -1,4 +1,4 @@
-"""Flips and shifts of images: exactly the 2·81 that there are, each as often as any other."""
+"""Flips and shifts of images: exactly those that there are (2·81, or 25 without flips), each as often as any other."""
 
 from __future__ import annotations
 
@@ -16,22 +16,30 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def every_possibility(image):
-    """(162, C, H, W): moved by -4 … 4 down and right, zeros moving in, and mirrored or not."""
+def every_shift(image, furthest):
+    """((2 furthest + 1)², C, H, W): moved down and right by -furthest … furthest, zeros moving in."""
     _, height, width = image.shape
-    padded = np.pad(image, ((0, 0), (4, 4), (4, 4)))
-    moved = [padded[:, i : i + height, j : j + width] for i in range(9) for j in range(9)]
-    return np.array([*moved, *(each[:, :, ::-1] for each in moved)])
+    padded = np.pad(image, ((0, 0), (furthest, furthest), (furthest, furthest)))
+    steps = range(2 * furthest + 1)
+    return np.array([padded[:, i : i + height, j : j + width] for i in steps for j in steps])
 
 
-def test_every_result_is_one_of_the_possibilities_and_all_are_equally_likely():
+def every_possibility(image, how=Augment.FLIP_CROP):
+    if how is Augment.SHIFT:
+        return every_shift(image, 2)
+    moved = every_shift(image, 4)
+    return np.concatenate([moved, moved[:, :, :, ::-1]])
+
+
+@pytest.mark.parametrize(("how", "possible"), [(Augment.FLIP_CROP, 162), (Augment.SHIFT, 25)])
+def test_every_result_is_one_of_the_possibilities_and_all_are_equally_likely(how, possible):
     image = np.arange(1, 2 * 6 * 8 + 1, dtype=np.float32).reshape(2, 6, 8)
-    kinds = {each.tobytes(): number for number, each in enumerate(every_possibility(image))}
-    assert len(kinds) == 162
-    count = 162 * 60
-    results = augmented(torch.from_numpy(image).expand(count, -1, -1, -1), Augment.FLIP_CROP, seeded()).numpy()
+    kinds = {each.tobytes(): number for number, each in enumerate(every_possibility(image, how))}
+    assert len(kinds) == possible
+    count = possible * 60
+    results = augmented(torch.from_numpy(image).expand(count, -1, -1, -1), how, seeded()).numpy()
     assert results.shape == (count, 2, 6, 8)
-    seen = np.bincount([kinds[each.tobytes()] for each in results], minlength=162)
+    seen = np.bincount([kinds[each.tobytes()] for each in results], minlength=possible)
     # A false alarm once in 10000 trials, were the seed not fixed.
     assert stats.chisquare(seen).pvalue > 1e-4
 
@@ -61,7 +69,8 @@ def test_without_augmentation_nothing_is_done_and_nothing_drawn():
     assert torch.equal(generator.get_state(), seeded().get_state())
 
 
-def test_what_is_no_image_is_refused(tmp_path):
+@pytest.mark.parametrize("how", [Augment.FLIP_CROP, Augment.SHIFT])
+def test_what_is_no_image_is_refused(tmp_path, how):
     class Rows:
         name, split, num_classes, input_shape, digest = "rows", "train", 2, (4,), "d"
         labels = np.arange(8) % 2
@@ -72,7 +81,7 @@ def test_what_is_no_image_is_refused(tmp_path):
         def inputs(self, indices):
             return np.zeros((8, 4), dtype=np.float32)[indices]
 
-    config = TrainingConfig(arch="mlp-4", sigma=0.1, seed=0, augment=Augment.FLIP_CROP)
-    with pytest.raises(InputError, match=r"--augment flip-crop is for images .* the inputs have the shape \(4,\)"):
+    config = TrainingConfig(arch="mlp-4", sigma=0.1, seed=0, augment=how)
+    with pytest.raises(InputError, match=rf"--augment {how} is for images .* the inputs have the shape \(4,\)"):
         train(config, Rows(), out=tmp_path / "m.safetensors", device="cpu")
     assert list(tmp_path.iterdir()) == []

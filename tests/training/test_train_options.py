@@ -46,6 +46,7 @@ def facts_of(tmp_path, *arguments):
         (["--schedule", "one-cycle:rise=0.1"], {"schedule": "one-cycle:rise=0.1"}),
         (["--average", 0.9, "--weight-decay", 0], {"average": 0.9, "weight_decay": 0.0}),
         (["--augment", "flip-crop"], {"augment": "flip-crop"}),
+        (["--augment", "shift"], {"augment": "shift"}),
         (["--precision", "bfloat16"], {"precision": "bfloat16"}),
         (["--sigma-rule", "optimised:after=0,rate=0.05"], {
             "sigma": 0.25,

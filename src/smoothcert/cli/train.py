@@ -37,6 +37,7 @@ class Augment(enum.StrEnum):
     """The words of `training.Augment`."""
 
     NONE = "none"
+    SHIFT = "shift"
     FLIP_CROP = "flip-crop"
 
 
@@ -89,7 +90,8 @@ def train(
         float, typer.Option("--average", help="Decay of a moving average of the weights, as 0.999; 0: none.")
     ] = 0.0,
     augment: Annotated[
-        Augment, typer.Option("--augment", help="flip-crop mirrors and moves images, as usual for CIFAR-10.")
+        Augment,
+        typer.Option("--augment", help="shift: small moves, for digits; flip-crop: moves and mirrors, for CIFAR-10."),
     ] = Augment.NONE,
     precision: Annotated[
         Precision, typer.Option("--precision", help="Of forward and backward passes; weights stay float32.")
