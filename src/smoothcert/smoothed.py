@@ -6,8 +6,8 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from smoothcert.certification import (
     predict_votes,
     smoothing_of,
 )
+from smoothcert.drawing import Drawing, Draws
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import as_classifier
@@ -28,22 +29,27 @@ from smoothcert.models.scores import scoring
 from smoothcert.noise import as_noise, check_sigma
 from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
-    AnyTally,
     CertifiedPoint,
     ConstantSigma,
     InputArray,
     Noise,
     Smoothing,
     Stage,
-    StreamId,
     Tally,
     TallyKind,
 )
-from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
+from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import plurality
 from smoothcert.tallies import SCORE_CELLS
+
+
+class TallierFactory(Protocol):
+    """Makes who draws and counts, when classifier and batch size are known."""
+
+    def __call__(self, classifier: BaseClassifier, /, *, batch: int, workers: int | None) -> Tallier: ...
+
 
 _MOST_PAIRS_OF_SUMS = 8_000_000
 """Pairs of sums, or of counts of scores, that a worker holds at once: 128 MB."""
@@ -66,6 +72,7 @@ class SmoothedClassifier:
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
+    tallier: who draws and counts; the threads of this process, unless it is a cluster (`smoothcert.engines.ray`).
     """
 
     def __init__(
@@ -82,6 +89,7 @@ class SmoothedClassifier:
         workers: int | None = None,
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
+        tallier: TallierFactory = Sampler,
     ) -> None:
         self.noise = as_noise(noise)
         self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
@@ -102,6 +110,7 @@ class SmoothedClassifier:
         self.batch = batch
         self.workers = workers
         self.input_range = input_range
+        self._tallier = tallier
         self._next_index = 0
 
     def __repr__(self) -> str:
@@ -188,9 +197,8 @@ class SmoothedClassifier:
         if not rows:
             return {}
         began = time.perf_counter()
-        sigmas = self.sigmas(inputs, indices, rows=rows)
-        tallies = self._sample(inputs, rows, indices, sigmas, Stage.PREDICTION, [(0, n)], progress)
-        votes = {row: found[0].independent_votes() for row, found in tallies.items()}
+        drawing = self._drawing(inputs, indices, rows, progress)
+        votes = drawing.votes(Stage.PREDICTION, rows, n=n)
         seconds = (time.perf_counter() - began) / len(rows)
         return {
             row: predict_votes(
@@ -278,14 +286,16 @@ class SmoothedClassifier:
         most = self.inputs_at_once(portfolio, n=n, size=size)
         for group in self._shards(range(len(inputs)), n0):
             began = time.perf_counter()
-            sigmas = self.sigmas(inputs, indices, rows=group)
-            selection = self._select(inputs, group, indices, sigmas, n0, progress)
+            drawing = self._drawing(inputs, indices, group, progress)
+            selection = drawing.votes(Stage.SELECTION, group, n=n0)
             selecting = (time.perf_counter() - began) / len(group)
-            for rows in self._shards(group, n, most=most):
-                if all(indices[row] in done for row in rows):
-                    continue
+            shards = [
+                rows for rows in self._shards(group, n, most=most) if not all(indices[row] in done for row in rows)
+            ]
+            estimations = drawing.each(self._estimation(rows, portfolio, selection, n) for rows in shards)
+            for rows in shards:
                 began = time.perf_counter()
-                estimation = self._estimate(inputs, rows, indices, sigmas, portfolio, selection, n, progress)
+                estimation = next(estimations)
                 estimating = (time.perf_counter() - began) / len(rows)
                 votes = [
                     Votes(
@@ -419,31 +429,22 @@ class SmoothedClassifier:
                 f"{max(self._levels):g}: state the envelope by which it varies"
             )
 
-    def _select(
-        self,
-        inputs: InputArray,
-        rows: Sequence[int],
-        indices: Sequence[int],
-        sigmas: Mapping[int, float],
-        n0: int,
-        progress: Progress | None,
-    ) -> dict[int, Tally]:
-        """The votes that choose the class of each row."""
-        tallies = self._sample(inputs, rows, indices, sigmas, Stage.SELECTION, [(0, n0)], progress)
-        return {row: found[0].independent_votes() for row, found in tallies.items()}
+    def _drawing(
+        self, inputs: InputArray, indices: Sequence[int], rows: Sequence[int], progress: Progress | None
+    ) -> Drawing:
+        """The rows of the inputs that are drawn together, each with its noise level."""
+        return Drawing(
+            tallier=self._tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
+            inputs=inputs,
+            indices=indices,
+            sigmas=self.sigmas(inputs, indices, rows=rows),
+            seed=self.seed,
+            noise=self.noise,
+            progress=progress,
+        )
 
-    def _estimate(
-        self,
-        inputs: InputArray,
-        rows: Sequence[int],
-        indices: Sequence[int],
-        sigmas: Mapping[int, float],
-        portfolio: Portfolio,
-        selection: Mapping[int, Tally],
-        n: int,
-        progress: Progress | None,
-    ) -> dict[int, list[AnyTally]]:
-        """For each row the tallies its certificates are proved from, one per segment."""
+    def _estimation(self, rows: Sequence[int], portfolio: Portfolio, selection: Mapping[int, Tally], n: int) -> Draws:
+        """What the certificates of each row are proved from, one tally per segment."""
         kind = portfolio.tally
         groups: dict[int, tuple[int, ...]] = {}
         winners: dict[int, int] = {}
@@ -451,14 +452,9 @@ class SmoothedClassifier:
             groups = {row: self._gradient_groups(portfolio, selection[row]) for row in rows}
         if kind is TallyKind.SCORES:
             winners = {row: plurality(selection[row]) or 0 for row in rows}
-        return self._sample(
-            inputs,
-            rows,
-            indices,
-            sigmas,
-            Stage.ESTIMATION,
-            segments(n, kind),
-            progress,
+        return Draws(
+            stage=Stage.ESTIMATION,
+            ranges=dict.fromkeys(rows, segments(n, kind)),
             kind=kind,
             groups=groups,
             winners=winners,
@@ -527,40 +523,6 @@ class SmoothedClassifier:
                 self.classifier, input_shape, samples=samples, workers=self.workers, noise=self.noise
             )
         return self.batch
-
-    def _sample(
-        self,
-        inputs: InputArray,
-        rows: Sequence[int],
-        indices: Sequence[int],
-        sigmas: Mapping[int, float],
-        stage: Stage,
-        ranges: Sequence[tuple[int, int]],
-        progress: Progress | None,
-        *,
-        kind: TallyKind = TallyKind.VOTES,
-        groups: Mapping[int, tuple[int, ...]] = MappingProxyType({}),
-        winners: Mapping[int, int] = MappingProxyType({}),
-    ) -> dict[int, list[AnyTally]]:
-        """For each row, one tally per range of draws."""
-        requests = [
-            Request(
-                row=row,
-                stream=StreamId(self.seed, indices[row], stage),
-                sigma=sigmas[row],
-                start=start,
-                stop=stop,
-                kind=kind,
-                group=groups.get(row, ()),
-                label=winners.get(row, 0),
-                noise=self.noise,
-            )
-            for row in rows
-            for start, stop in ranges
-        ]
-        sampler = Sampler(self.classifier, batch=self.known_batch(), workers=self.workers)
-        tallies = sampler.tally(inputs, requests, progress=progress)
-        return {row: tallies[i * len(ranges) : (i + 1) * len(ranges)] for i, row in enumerate(rows)}
 
     def _shards(self, rows: Sequence[int], samples: int, *, most: int | None = None) -> list[Sequence[int]]:
         size = min(self.group_size(samples), most or len(rows))

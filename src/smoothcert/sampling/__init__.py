@@ -2,11 +2,12 @@
 
 from smoothcert.sampling.batch_size import measure_batch
 from smoothcert.sampling.plan import Request, inputs_per_shard, segments
-from smoothcert.sampling.sampler import Sampler
+from smoothcert.sampling.sampler import Sampler, Tallier
 
 __all__ = [
     "Request",
     "Sampler",
+    "Tallier",
     "inputs_per_shard",
     "measure_batch",
     "segments",

@@ -55,6 +55,23 @@ def samples_per_draw(kind: TallyKind) -> int:
     return 2 if kind is TallyKind.PAIRS else 1
 
 
+def shared_kind(requests: Sequence[Request]) -> TallyKind:
+    """What these requests count; an InputError where they cannot share their batches."""
+    kind, noise = requests[0].kind, requests[0].noise
+    if any(request.kind is not kind for request in requests):
+        raise InputError("requests for different kinds of tallies cannot share their batches")
+    if any(request.noise is not noise for request in requests):
+        raise InputError("requests for different kinds of noise cannot share their batches")
+    return kind
+
+
+def draws_per_batch(kind: TallyKind, *, batch: int) -> int:
+    """Draws whose samples fill a batch. A pair of draws is never cut in two."""
+    if kind is TallyKind.PAIRS:
+        return max(1, batch // 2)
+    return max(2, batch // 2 * 2) if kind is TallyKind.GRADIENTS else batch
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """A run of rows of one batch that belongs to one request."""

@@ -9,23 +9,43 @@ nothing: the content of a batch is fixed by the requests and the batch size.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, DeviceClassifier
 from smoothcert.models.devices import usable_cores
-from smoothcert.records import AnyTally, InputArray, TallyKind
+from smoothcert.records import AnyTally, InputArray
 from smoothcert.sampling.counters import Counter, host_counter, tallies_of
-from smoothcert.sampling.plan import Request, Slice, batch_slices, samples_per_draw
+from smoothcert.sampling.plan import (
+    Request,
+    Slice,
+    batch_slices,
+    draws_per_batch,
+    samples_per_draw,
+    shared_kind,
+)
 
 Progress = Callable[[int], None]
 """Told the number of samples just finished; called from worker threads."""
 
 
+class Tallier(Protocol):
+    """Whoever counts what a base classifier answers under noise: the threads of this process, or a cluster.
+
+    The same requests and batch size give the same tallies whoever counts, and however many do.
+    """
+
+    def tally_each(
+        self, inputs: InputArray, jobs: Iterable[Sequence[Request]], *, progress: Progress | None = None
+    ) -> Iterator[list[AnyTally]]:
+        """For each job, in order, one tally per request. Jobs share no batch; a later one may be begun early."""
+
+
 class Sampler:
-    """Counts what a base classifier answers under noise.
+    """Counts what a base classifier answers under noise, in the threads of this process.
 
     batch: samples classified at once. workers: threads; None means one per core, or one on an accelerator.
     """
@@ -39,6 +59,13 @@ class Sampler:
         self.batch = batch
         self.workers = min(workers or usable_cores(), classifier.concurrency)
 
+    def tally_each(
+        self, inputs: InputArray, jobs: Iterable[Sequence[Request]], *, progress: Progress | None = None
+    ) -> Iterator[list[AnyTally]]:
+        """`tally` for one job after the other."""
+        for requests in jobs:
+            yield self.tally(inputs, requests, progress=progress)
+
     def tally(
         self, inputs: InputArray, requests: Sequence[Request], *, progress: Progress | None = None
     ) -> list[AnyTally]:
@@ -48,16 +75,12 @@ class Sampler:
         """
         if not requests:
             return []
-        kind = requests[0].kind
-        if any(request.kind is not kind for request in requests):
-            raise InputError("requests for different kinds of tallies cannot share their batches")
-        if any(request.noise is not requests[0].noise for request in requests):
-            raise InputError("requests for different kinds of noise cannot share their batches")
-        draws = self._draws_per_batch(kind)
+        kind = shared_kind(requests)
+        draws = draws_per_batch(kind, batch=self.batch)
         inputs = np.ascontiguousarray(inputs, dtype=np.float32)
         total = sum(request.stop - request.start for request in requests)
         workers = max(1, min(self.workers, -(-total // draws)))
-        counters = [self._new_counter(inputs, requests, min(draws, total)) for _ in range(workers)]
+        counters = [new_counter(self.classifier, inputs, requests, draws=min(draws, total)) for _ in range(workers)]
         batches = _SharedBatches(batch_slices(requests, batch=draws))
         told = None if progress is None else lambda done: progress(done * samples_per_draw(kind))
         if self.classifier.concurrency == 1:
@@ -65,19 +88,6 @@ class Sampler:
         else:
             self._work_in_threads(counters, batches, told)
         return tallies_of(requests, [counter.sums() for counter in counters])
-
-    def _draws_per_batch(self, kind: TallyKind) -> int:
-        """Draws whose samples fill a batch. A pair of draws is never cut in two."""
-        if kind is TallyKind.PAIRS:
-            return max(1, self.batch // 2)
-        return max(2, self.batch // 2 * 2) if kind is TallyKind.GRADIENTS else self.batch
-
-    def _new_counter(self, inputs: InputArray, requests: Sequence[Request], draws: int) -> Counter:
-        if isinstance(self.classifier, DeviceClassifier):
-            from smoothcert.sampling.on_device import device_counter
-
-            return device_counter(self.classifier, inputs, requests)
-        return host_counter(self.classifier, inputs, requests, draws=draws)
 
     def _work(self, counter: Counter, batches: _SharedBatches, progress: Progress | None) -> None:
         for slices in batches:
@@ -118,6 +128,15 @@ class Sampler:
             self.classifier.release_threads()
         if failures:
             raise failures[0]
+
+
+def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
+    """Counts where the classifier computes. draws: the most that one batch will hold."""
+    if isinstance(classifier, DeviceClassifier):
+        from smoothcert.sampling.on_device import device_counter
+
+        return device_counter(classifier, inputs, requests)
+    return host_counter(classifier, inputs, requests, draws=draws)
 
 
 class _SharedBatches:

@@ -1,0 +1,84 @@
+"""Which samples are drawn around which input: from rows, stages and ranges to requests, and back to tallies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from smoothcert.records import AnyTally, InputArray, Noise, Stage, StreamId, Tally, TallyKind
+from smoothcert.sampling import Request, Tallier
+from smoothcert.sampling.sampler import Progress
+
+Range = tuple[int, int]
+"""Draws start … stop-1 of a stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """What is to be drawn around some rows of the inputs: for each row, ranges of the draws of one stage.
+
+    kind: what is counted. groups and winners: what a request for gradients or scores must know of its row.
+    """
+
+    stage: Stage
+    ranges: Mapping[int, Sequence[Range]]
+    kind: TallyKind = TallyKind.VOTES
+    groups: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    winners: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def alike(cls, stage: Stage, rows: Sequence[int], ranges: Sequence[Range]) -> Draws:
+        """The same ranges for all rows."""
+        return cls(stage=stage, ranges=dict.fromkeys(rows, ranges))
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Inputs with the numbers of their noise streams and their noise levels, and who draws.
+
+    inputs: (m, *input_shape) float32; indices: (m,); sigmas: by row, for the rows that will be drawn.
+    """
+
+    tallier: Tallier
+    inputs: InputArray
+    indices: Sequence[int]
+    sigmas: Mapping[int, float]
+    seed: int
+    noise: Noise
+    progress: Progress | None = None
+
+    def each(self, jobs: Iterable[Draws]) -> Iterator[dict[int, list[AnyTally]]]:
+        """For each job, in order, the tallies of every row, one per range."""
+        asked: list[Draws] = []
+
+        def requests() -> Iterator[list[Request]]:
+            # A cluster takes several jobs before it answers the first one.
+            for draws in jobs:
+                asked.append(draws)
+                yield self._requests(draws)
+
+        for number, tallies in enumerate(self.tallier.tally_each(self.inputs, requests(), progress=self.progress)):
+            found = iter(tallies)
+            yield {row: [next(found) for _ in ranges] for row, ranges in asked[number].ranges.items()}
+
+    def votes(self, stage: Stage, rows: Sequence[int], *, n: int) -> dict[int, Tally]:
+        """The votes of the first n samples of every row."""
+        (found,) = self.each([Draws.alike(stage, rows, [(0, n)])])
+        return {row: tallies[0].independent_votes() for row, tallies in found.items()}
+
+    def _requests(self, draws: Draws) -> list[Request]:
+        return [
+            Request(
+                row=row,
+                stream=StreamId(self.seed, self.indices[row], draws.stage),
+                sigma=self.sigmas[row],
+                start=start,
+                stop=stop,
+                kind=draws.kind,
+                group=draws.groups.get(row, ()),
+                label=draws.winners.get(row, 0),
+                noise=self.noise,
+            )
+            for row, ranges in draws.ranges.items()
+            for start, stop in ranges
+        ]
