@@ -13,6 +13,7 @@
     │   └── StepFailedError       a step of a reproduction failed (exit code of the step)
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
     ├── BrokenCertificateError an attack inside a certified radius changed the answer (exit 7)
+    ├── ClusterError          a cluster cannot be reached, has no room, or loses its workers (exit 8)
     └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
 
 Every message says what was given, what was expected and what to do next. The command line prints the message and
@@ -96,6 +97,12 @@ class BrokenCertificateError(SmoothcertError):
     """An attack inside a certified radius changed the smoothed classifier's answer: a certificate is false."""
 
     exit_code = 7
+
+
+class ClusterError(SmoothcertError):
+    """A cluster cannot be reached, has no room, has other software, or loses its workers again and again."""
+
+    exit_code = 8
 
 
 class InterruptedRunError(SmoothcertError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -51,6 +51,15 @@ class TallierFactory(Protocol):
     def __call__(self, classifier: BaseClassifier, /, *, batch: int, workers: int | None) -> Tallier: ...
 
 
+@runtime_checkable
+class MeasuringFactory(Protocol):
+    """One that measures the best batch size where it will be used, because that is not in this process."""
+
+    def measure_batch(
+        self, classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, noise: Noise
+    ) -> int: ...
+
+
 _MOST_PAIRS_OF_SUMS = 8_000_000
 """Pairs of sums, or of counts of scores, that a worker holds at once: 128 MB."""
 
@@ -72,7 +81,8 @@ class SmoothedClassifier:
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
-    tallier: who draws and counts; the threads of this process, unless it is a cluster (`smoothcert.engines.ray`).
+    tallier: who draws and counts; the threads of this process, unless it is a cluster
+        (`smoothcert.engines.ray_engine.RayEngine`).
     """
 
     def __init__(
@@ -518,6 +528,8 @@ class SmoothedClassifier:
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""
+        if self.batch is None and isinstance(self._tallier, MeasuringFactory):
+            self.batch = self._tallier.measure_batch(self.classifier, input_shape, samples=samples, noise=self.noise)
         if self.batch is None:
             self.batch = measure_batch(
                 self.classifier, input_shape, samples=samples, workers=self.workers, noise=self.noise

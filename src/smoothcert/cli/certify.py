@@ -39,6 +39,11 @@ def certify(
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     workers: o.Workers = None,
+    engine: o.Engine = None,
+    address: o.Address = None,
+    actors: o.Actors = None,
+    cpus_per_actor: o.CpusPerActor = None,
+    gpus_per_actor: o.GpusPerActor = None,
     as_json: o.Json = False,
 ) -> None:
     """Certify a model on a dataset.

@@ -30,7 +30,7 @@ app = typer.Typer(
     name="smoothcert",
     help="Certified robustness by randomized smoothing.",
     epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 6 memory, 7 a "
-    "certificate was broken by an attack, 130 stopped, resumable.",
+    "certificate was broken by an attack, 8 cluster, 130 stopped, resumable.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

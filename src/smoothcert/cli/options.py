@@ -99,10 +99,34 @@ InputRange = Annotated[
 DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Where datasets are kept.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default: one per core).")]
+Engine = Annotated[
+    str | None,
+    typer.Option("--engine", help="Where samples are drawn: local (default), in this process, or ray, on a cluster."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="Of the Ray cluster: HOST:PORT, or auto for the one this machine is in (default: Ray is started here).",
+    ),
+]
+Actors = Annotated[
+    int | None,
+    typer.Option("--actors", help="Ray actors, each with the model (default: as many as the cluster holds)."),
+]
+CpusPerActor = Annotated[float | None, typer.Option("--cpus-per-actor", help="CPUs a Ray actor reserves (default: 1).")]
+GpusPerActor = Annotated[
+    float | None, typer.Option("--gpus-per-actor", help="GPUs a Ray actor reserves, also 0.5 (default: 0).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-_MAY_CHANGE_ON_RESUME = {"resume", "model", "data", "data_root", "memory", "device", "workers", "as_json"}
+MOVABLE = (
+    "model", "data", "data_root", "memory", "workers",
+    "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor",
+)  # fmt: skip
+"""What does not change a result, and may be given again with --resume."""
+_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", *MOVABLE}
 
 
 def check_only_moved(context: typer.Context) -> None:

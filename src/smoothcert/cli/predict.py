@@ -36,6 +36,11 @@ def predict(
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     workers: o.Workers = None,
+    engine: o.Engine = None,
+    address: o.Address = None,
+    actors: o.Actors = None,
+    cpus_per_actor: o.CpusPerActor = None,
+    gpus_per_actor: o.GpusPerActor = None,
     as_json: o.Json = False,
 ) -> None:
     """Predict the classes of a dataset, or abstain; each voted answer is wrong with probability at most alpha.

@@ -33,7 +33,7 @@ def run_verb(context: typer.Context, *, task: Task) -> None:
     if given["resume"] is not None:
         o.check_only_moved(context)
         resumed = Path(given["resume"])
-        moved = {key: settings[key] for key in ("model", "data", "data_root", "memory", "workers")}
+        moved = {key: settings[key] for key in o.MOVABLE}
         device = None if settings["device"] == "auto" else settings["device"]
         run_job(Job.of_run(resumed, task=task, **moved, device=device), resumed, as_json=given["as_json"])
         return

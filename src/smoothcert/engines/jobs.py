@@ -29,6 +29,8 @@ from smoothcert.engines.promised import (
     check_there_are_promises,
     memory_notice,
 )
+from smoothcert.engines.ray_cluster import check_ray_is_installed
+from smoothcert.engines.ray_engine import RayEngine
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import load_classifier, parse_standardisation
@@ -39,7 +41,7 @@ from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
 from smoothcert.sigma import Ascent, OptimisedRule, OptimisedSigma, SigmaRule, load_sigma, parse_search
-from smoothcert.smoothed import SmoothedClassifier, usual_certificate
+from smoothcert.smoothed import SmoothedClassifier, TallierFactory, usual_certificate
 
 SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
@@ -48,6 +50,11 @@ OPTIMISED = "optimised"
 """The name of the rule that looks for the best sigma of every input …"""
 OPTIMISED_TWO_CLASS = "optimised-two-class"
 """… and of the one that looks for the best sigma of a two-class certificate."""
+
+LOCAL, RAY = "local", "ray"
+"""The engines …"""
+_OF_LOCAL, _OF_RAY = ("workers",), ("address", "actors", "cpus_per_actor", "gpus_per_actor")
+"""… and the settings that each has alone."""
 
 Task = Literal["certify", "predict"]
 Notice = Callable[[str], None]
@@ -60,6 +67,7 @@ class Job:
     The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute; or the rule
     is "optimised", and `sigma` is where its `search` begins, within `sigma_range`. memory: a path or a URL.
     certificate: by default gaussian or uniform-l1, or envelope where sigma varies and there is no memory.
+    engine: "local", the default, with `workers` threads; or "ray", with `actors` on the cluster at `address`.
     """
 
     task: Task
@@ -88,6 +96,11 @@ class Job:
     data_root: str | None = None
     device: str = "auto"
     workers: int | None = None
+    engine: str | None = None
+    address: str | None = None
+    actors: int | None = None
+    cpus_per_actor: float | None = None
+    gpus_per_actor: float | None = None
 
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
@@ -95,7 +108,14 @@ class Job:
         if self.sigma is not None:
             check_sigma(self.sigma)
         self._check_rule()
-        at_least_one = {"skip": self.skip, "max": self.max_inputs, "batch": self.batch, "workers": self.workers}
+        self._check_engine()
+        at_least_one = {
+            "skip": self.skip,
+            "max": self.max_inputs,
+            "batch": self.batch,
+            "workers": self.workers,
+            "actors": self.actors,
+        }
         for name, value in at_least_one.items():
             if value is not None and value < 1:
                 raise InputError(f"--{name} {value} must be at least 1")
@@ -119,6 +139,26 @@ class Job:
             raise InputError(
                 "give either --sigma, one level for all inputs, or --sigma-rule, which has its own for each"
             )
+
+    def _check_engine(self) -> None:
+        if self.engine not in (None, LOCAL, RAY):
+            raise InputError(f"--engine {self.engine} is unknown: use {LOCAL} or {RAY}")
+        given = [name for name in (_OF_RAY if self.engine != RAY else _OF_LOCAL) if getattr(self, name) is not None]
+        if given and self.engine != RAY:
+            raise InputError(f"--{given[0].replace('_', '-')} is about a cluster: it needs --engine {RAY}")
+        if given:
+            raise InputError(f"--workers are threads of this process; with --engine {RAY} give --actors")
+        if self.engine == RAY:
+            check_ray_is_installed()
+            if self.device not in ("auto", "cpu") and not self.gpus_per_actor:
+                raise InputError(f"--device {self.device} needs --gpus-per-actor: an actor has no GPU unless it asks")
+
+    @property
+    def model_device(self) -> str:
+        """Where the model is asked; on a cluster, what an actor has, whatever this machine has."""
+        if self.engine != RAY or self.device != "auto":
+            return self.device
+        return "cuda" if self.gpus_per_actor else "cpu"
 
     @property
     def optimised(self) -> bool:
@@ -170,10 +210,11 @@ class Job:
         return dataclasses.replace(self, **found)
 
     @classmethod
-    def of_run(cls, path: Path, *, task: Task, **moved: str | int | None) -> Self:
+    def of_run(cls, path: Path, *, task: Task, **moved: str | float | None) -> Self:
         """The job an existing run was made by, with its seed and batch size.
 
-        moved: where model or data lie now, or another device or number of workers; the manifest is still compared.
+        moved: where model or data lie now, or another device, engine or number of workers; the manifest is still
+        compared.
         """
         manifest = read_manifest(path)
         if manifest.task != task:
@@ -188,6 +229,8 @@ class Job:
         except TypeError as error:
             raise CorruptRunError(f"{path} does not say how it was made: {error}") from error
         changed: dict[str, Any] = {key: value for key, value in moved.items() if value is not None}
+        if changed.get("engine") not in (None, job.engine or LOCAL):
+            changed = dict.fromkeys(_OF_LOCAL + _OF_RAY) | changed  # what was said of the other engine
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
         if (path / SIGMA_RULE).exists():
             recorded["sigma_rule"] = str(path / SIGMA_RULE)
@@ -223,12 +266,19 @@ def prepare(
     else:
         RunStore.check_can_create(out)
     dataset = dataset_for(job, fetching=fetching)
-    with smoothed_for(job, dataset) as smoothed:
-        yield from _prepared(job, out, smoothed, dataset, exists=exists, notice=notice)
+    with _tallier_for(job, dataset) as tallier, smoothed_for(job, dataset, tallier=tallier) as smoothed:
+        yield from _prepared(job, out, smoothed, dataset, tallier, exists=exists, notice=notice)
 
 
 def _prepared(
-    job: Job, out: Path, smoothed: SmoothedClassifier, dataset: Dataset, *, exists: bool, notice: Notice
+    job: Job,
+    out: Path,
+    smoothed: SmoothedClassifier,
+    dataset: Dataset,
+    tallier: TallierFactory,
+    *,
+    exists: bool,
+    notice: Notice,
 ) -> Iterator[PreparedRun]:
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
     _check_first_input(smoothed, dataset, job)
@@ -242,8 +292,8 @@ def _prepared(
     elif job.memory is not None and job.task == "predict":
         check_there_are_promises(smoothed.memory_key, job.memory)
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
-    workers = Sampler(smoothed.classifier, batch=batch, workers=job.workers).workers
-    notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, workers {workers}")
+    hands = _hands(smoothed, tallier, batch=batch)
+    notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, {hands}")
     if job.task == "predict" and smoothed.rule.envelope is None and job.memory is None:
         notice("no --memory: regions that were promised for this sigma are not consulted, and may be contradicted")
     study = Study(
@@ -296,17 +346,45 @@ def dataset_for(job: Job, *, fetching: ProgressCallback | None = None) -> Datase
     )
 
 
-def smoothed_for(job: Job, dataset: Dataset) -> SmoothedClassifier:
-    classifier = load_classifier(
+def _model_arguments(job: Job, dataset: Dataset) -> dict[str, Any]:
+    """Those of `load_classifier`, here and wherever else the model is loaded."""
+    return {
+        "num_classes": job.num_classes,
+        "input_shape": dataset.input_shape,
+        "device": job.model_device,
+        "arch": job.arch,
+        "standardise": parse_standardisation(job.standardise),
+    }
+
+
+@contextmanager
+def _tallier_for(job: Job, dataset: Dataset) -> Iterator[TallierFactory]:
+    """Who draws and counts: the threads of this process, or a cluster."""
+    if job.engine != RAY:
+        yield Sampler
+        return
+    engine = RayEngine(
         job.model,
-        num_classes=job.num_classes,
-        input_shape=dataset.input_shape,
-        device=job.device,
-        arch=job.arch,
-        standardise=parse_standardisation(job.standardise),
+        address=job.address,
+        actors=job.actors,
+        cpus_per_actor=1.0 if job.cpus_per_actor is None else job.cpus_per_actor,
+        gpus_per_actor=job.gpus_per_actor or 0.0,
+        **_model_arguments(job, dataset),
     )
+    with engine:
+        yield engine
+
+
+def _hands(smoothed: SmoothedClassifier, tallier: TallierFactory, *, batch: int) -> str:
+    """How many do the work."""
+    if isinstance(tallier, RayEngine):
+        return f"{tallier.actors} actors on Ray"
+    return f"workers {Sampler(smoothed.classifier, batch=batch, workers=smoothed.workers).workers}"
+
+
+def smoothed_for(job: Job, dataset: Dataset, *, tallier: TallierFactory = Sampler) -> SmoothedClassifier:
     return SmoothedClassifier(
-        classifier,
+        load_classifier(job.model, **_model_arguments(job, dataset)),
         sigma=_sigma(job),
         noise=job.noise,
         memory=job.memory,
@@ -315,6 +393,7 @@ def smoothed_for(job: Job, dataset: Dataset) -> SmoothedClassifier:
         workers=job.workers,
         input_shape=dataset.input_shape,
         input_range=dataset.input_range,
+        tallier=tallier,
     )
 
 

@@ -46,7 +46,9 @@ class OnnxClassifier:
         self.backend = f"onnxruntime {kind}"
         self.num_classes = known_num_classes(self._found_num_classes(output), num_classes)
         self.description = f"ONNX {path.name}, {self.num_classes} classes"
-        self.digest = text_digest(self.backend, self._output_name, file_digest(path), *_external_digests(path))
+        self.digest = text_digest(
+            self.backend, self._output_name, file_digest(path), *map(file_digest, external_files(path))
+        )
         self.concurrency = usable_cores() if kind == "cpu" else 1
 
     def classify(self, batch: InputArray, /) -> IntArray:
@@ -169,8 +171,8 @@ def _is_logits(output: Any) -> bool:
     return output.type in ("tensor(float)", "tensor(double)") and len(output.shape) == 2
 
 
-def _external_digests(path: Path) -> list[str]:
-    """Digests of the weight files a large model keeps beside it, in the order of their names.
+def external_files(path: Path) -> list[Path]:
+    """The weight files a large model keeps beside it, in the order of their names.
 
     An ONNX file names each as a protobuf entry: field 1 (key) "location", field 2 (value) the relative path.
     """
@@ -179,4 +181,4 @@ def _external_digests(path: Path) -> list[str]:
         for match in re.finditer(rb"\x0a\x08location\x12([\x01-\x7f])(.{1,127})", path.read_bytes(), flags=re.DOTALL)
     }
     files = [path.parent / name for name in sorted(names)]
-    return [file_digest(file) for file in files if file.is_file()]
+    return [file for file in files if file.is_file()]

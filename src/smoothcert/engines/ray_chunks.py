@@ -1,0 +1,129 @@
+"""Jobs cut into chunks of whole batches, the same batches as in one process, and their sums added up again."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+
+from smoothcert.records import AnyTally, InputArray, IntArray, TallyKind
+from smoothcert.sampling.counters import tallies_of
+from smoothcert.sampling.plan import Request, Slice, batch_slices, draws_per_batch, samples_per_draw, shared_kind
+
+_FIELDS = tuple(field.name for field in dataclasses.fields(Slice))
+_values = attrgetter(*_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some whole batches of a job, with what is needed to count them and nothing else.
+
+    inputs: (m, *input_shape) float32, the rows that `requests` name. places: (slices, 1 + fields) int64, for each slice
+    the number of its batch, and its fields; `request` is a position in `requests`. draws: the most in one batch.
+    """
+
+    inputs: InputArray
+    requests: tuple[Request, ...]
+    places: IntArray
+    draws: int
+
+    def batches(self) -> Iterator[list[Slice]]:
+        """The batches as they were cut."""
+        for _, rows in itertools.groupby(self.places.tolist(), key=lambda row: row[0]):
+            yield [Slice(**dict(zip(_FIELDS, row[1:], strict=True))) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk, and where it belongs. touched: numbers of its requests in the job. samples: how many it asks for."""
+
+    chunk: Chunk
+    touched: tuple[int, ...]
+    batches: int
+    samples: int
+
+
+class OpenJob:
+    """The requests of one job while they are counted by others.
+
+    batch: samples classified at once. How the batches are dealt out changes nothing in the tallies: a batch is never
+    cut, and sums of whole numbers are added up.
+    """
+
+    def __init__(self, inputs: InputArray, requests: Sequence[Request], *, batch: int) -> None:
+        self._inputs = inputs
+        self._requests = requests
+        self._kind = shared_kind(requests) if requests else TallyKind.VOTES
+        self._draws = draws_per_batch(self._kind, batch=batch)
+        self._batches = batch_slices(requests, batch=self._draws)
+        self._totals: tuple[IntArray, ...] | None = None
+        self._out = 0
+        self._all_cut = False
+        total = sum(request.stop - request.start for request in requests)
+        self.number_of_batches = -(-total // self._draws)
+
+    def pieces(self, size: Callable[[], int]) -> Iterator[Piece]:
+        """The job in pieces of so many batches; asked anew for each piece."""
+        while batches := list(itertools.islice(self._batches, size())):
+            self._out += 1
+            yield self._piece(batches)
+        self._all_cut = True
+
+    def _piece(self, batches: Sequence[Sequence[Slice]]) -> Piece:
+        touched = tuple(sorted({piece.request for slices in batches for piece in slices}))
+        position = {number: place for place, number in enumerate(touched)}
+        rows = sorted({self._requests[number].row for number in touched})
+        requests = (self._requests[number] for number in touched)
+        places = np.array(
+            [(number, *_values(piece)) for number, slices in enumerate(batches) for piece in slices], dtype=np.int64
+        )
+        column = 1 + _FIELDS.index("request")
+        places[:, column] = [position[number] for number in places[:, column].tolist()]
+        draws = [slices[-1].last_row for slices in batches]
+        chunk = Chunk(
+            inputs=np.ascontiguousarray(self._inputs[rows], dtype=np.float32),
+            requests=tuple(dataclasses.replace(request, row=rows.index(request.row)) for request in requests),
+            places=places,
+            draws=max(draws),
+        )
+        samples = sum(draws) * samples_per_draw(self._kind)
+        return Piece(chunk=chunk, touched=touched, batches=len(batches), samples=samples)
+
+    def add(self, piece: Piece, sums: Sequence[IntArray]) -> None:
+        """Take in what was counted for a piece."""
+        if self._totals is None:
+            self._totals = tuple(np.zeros((len(self._requests), *part.shape[1:]), dtype=np.int64) for part in sums)
+        self._totals = tuple(
+            _with_added(total, piece.touched, part) for total, part in zip(self._totals, sums, strict=True)
+        )
+        self._out -= 1
+
+    @property
+    def is_done(self) -> bool:
+        return self._all_cut and self._out == 0
+
+    def tallies(self) -> list[AnyTally]:
+        """One tally per request, once all is done."""
+        assert self.is_done
+        if self._totals is None:  # nothing was asked for
+            return []
+        return tallies_of(self._requests, [self._totals])
+
+
+def _with_added(total: IntArray, rows: Sequence[int], part: IntArray) -> IntArray:
+    """total with `part` added in these rows.
+
+    Requests with fewer groups of classes than others have shorter sums where no other request is near.
+    """
+    inner = tuple(max(pair) for pair in zip(total.shape[1:], part.shape[1:], strict=True))
+    if inner != total.shape[1:]:
+        missing = [(0, 0), *((0, wanted - have) for wanted, have in zip(inner, total.shape[1:], strict=True))]
+        total = np.pad(total, missing)
+    region = tuple(slice(0, length) for length in part.shape[1:])
+    for row, added in zip(rows, part, strict=True):
+        total[row][region] += added
+    return total
