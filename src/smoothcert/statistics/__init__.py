@@ -1,5 +1,13 @@
 """Bounds on sampled quantities, each with the probability of being wrong it was given."""
 
+from smoothcert.statistics.anytime import (
+    log_threshold,
+    log_wealth_above,
+    log_wealth_below,
+    log_wealth_mixture,
+    time_uniform_lower,
+    time_uniform_upper,
+)
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 from smoothcert.statistics.budget import equal_share, split_alpha
 from smoothcert.statistics.gradient import pair_product_margin
@@ -31,6 +39,10 @@ __all__ = [
     "first_samples",
     "hoeffding_lower",
     "hoeffding_upper",
+    "log_threshold",
+    "log_wealth_above",
+    "log_wealth_below",
+    "log_wealth_mixture",
     "mean_score",
     "pair_product_margin",
     "plurality",
@@ -38,4 +50,6 @@ __all__ = [
     "sign_test_p_value",
     "significant_plurality",
     "split_alpha",
+    "time_uniform_lower",
+    "time_uniform_upper",
 ]
