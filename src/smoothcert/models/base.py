@@ -59,6 +59,23 @@ class ScoringClassifier(BaseClassifier, Protocol):
 
 
 @runtime_checkable
+class FirstLayerNoise(BaseClassifier, Protocol):
+    """A classifier in host memory that sees its input through one linear layer, x ↦ tail(Wx + b), and that is smoothed
+    by drawing Wε from its own law.
+
+    tail: the rest, which takes what that layer gives, (B, width).
+    """
+
+    tail: BaseClassifier
+
+    def hidden(self, inputs: InputArray, /) -> InputArray:
+        """Wx + b. inputs: (m, *input_shape); returns (m, width) float32."""
+
+    def colour(self, normals: InputArray, out: InputArray, /) -> None:
+        """Standard normals (rows, width) → draws of Wε at σ = 1, into `out` of the same shape."""
+
+
+@runtime_checkable
 class DeviceClassifier(BaseClassifier, Protocol):
     """A classifier whose inputs live on an accelerator; noise and counts stay there too."""
 

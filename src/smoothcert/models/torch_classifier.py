@@ -65,7 +65,7 @@ class TorchClassifier:
 
     def _logits(self, batch: InputArray) -> FloatingArray:
         check_batch(batch, self.input_shape)
-        inputs = _as_tensor(_filled_up(batch))
+        inputs = _as_tensor(filled_up(batch))
         with torch.inference_mode():
             logits = _logits(self._forward, inputs, self.num_classes)
         return _as_array(logits)[: len(batch)]
@@ -232,7 +232,8 @@ def _tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) 
     return int(logits.shape[1])
 
 
-def _filled_up(batch: InputArray) -> InputArray:
+def filled_up(batch: InputArray) -> InputArray:
+    """The batch with rows of zeros at its end, up to a multiple of ROW_MULTIPLE."""
     missing = -len(batch) % ROW_MULTIPLE
     if missing == 0:
         return batch

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
 from smoothcert.noise import add_noise, scale_noise
@@ -21,8 +21,8 @@ from smoothcert.records import (
     GradientTally,
     InputArray,
     IntArray,
-    Noise,
     PairTally,
+    StreamId,
     Tally,
     TallyKind,
 )
@@ -49,15 +49,37 @@ class Counter(Protocol):
         """
 
 
-def host_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
-    """The counter for the kind these requests ask for. draws: the most that one batch will hold."""
+Colour = Callable[[InputArray, InputArray], None]
+"""Writes what it makes of rows of standard normals, (rows, size) float32, into the second array."""
+
+
+def host_counter(
+    classifier: BaseClassifier,
+    inputs: InputArray,
+    requests: Sequence[Request],
+    *,
+    draws: int,
+    colour: Colour | None = None,
+) -> Counter:
+    """The counter for the kind these requests ask for. draws: the most that one batch will hold.
+
+    colour: the noise of level 1 is what this makes of standard normals, instead of these themselves. Gradients cannot
+    be counted then.
+    """
     kind = requests[0].kind
-    bench = _Bench(classifier, inputs, requests, rows=draws * samples_per_draw(kind))
+    bench = _Bench(classifier, inputs, requests, draws=draws, copies=samples_per_draw(kind), colour=colour)
     if kind is TallyKind.VOTES:
         return _HostVotes(bench)
     if kind is TallyKind.SCORES:
         return _HostScores(bench)
-    return _HostPairs(bench, draws=draws) if kind is TallyKind.PAIRS else _HostGradients(bench, draws=draws)
+    if kind is TallyKind.PAIRS:
+        return _HostPairs(bench)
+    if colour is not None:
+        raise InputError(
+            "the certificates from gradients need the noise at the input, and here it is drawn in the first layer: "
+            "leave --noise-at out, or use another certificate"
+        )
+    return _HostGradients(bench)
 
 
 def tallies_of(requests: Sequence[Request], sums: Sequence[tuple[IntArray, ...]]) -> list[AnyTally]:
@@ -107,22 +129,93 @@ def _gradient_tally(request: Request, votes: IntArray, sums: IntArray, products:
     )
 
 
+class _UnitNoise:
+    """Noise of level 1 for the draws of a batch, in one buffer.
+
+    Where inputs share their noise, all slices of a batch have the same draws; they are made once, and kept for the
+    batches after it that have them too. colour: see `host_counter`.
+    """
+
+    def __init__(self, requests: Sequence[Request], *, draws: int, size: int, colour: Colour | None) -> None:
+        self._requests = requests
+        self._draws = draws
+        self._origin = np.zeros(size, dtype=np.float32)
+        self._colour = colour
+        self._shared = requests[0].shared
+        self._held: tuple[StreamId, int, int] | None = None
+        self._made = self._white = self._scaled = np.empty((0, size), dtype=np.float32)
+        self._scaled_by: float | None = None
+
+    def prepare(self, slices: Sequence[Slice]) -> None:
+        """Make the noise of a batch."""
+        if not self._shared:
+            self._fill(slices)
+            return
+        first = slices[0]
+        wanted = (self._requests[first.request].noise_stream, first.counter, first.last_row)
+        if wanted != self._held:
+            self._fill(slices[:1])
+            self._held = wanted
+
+    def of(self, piece: Slice) -> InputArray:
+        """(rows, size) of one slice of the batch; not to be written to."""
+        found: InputArray = self._made[: piece.last_row - piece.first_row] if self._shared else self._made[_rows(piece)]
+        return found
+
+    def add_to(self, x: InputArray, piece: Slice, *, sigma: float, out: InputArray) -> None:
+        """x + sigma · noise of one slice into `out`: (rows, size)."""
+        if not self._shared:
+            scale_noise(self.of(piece), sigma=sigma, out=out)
+            out += x
+            return
+        if self._scaled_by != sigma:
+            self._scaled, self._scaled_by = scale_noise(self.of(piece), sigma=sigma), sigma
+        np.add(x, self._scaled, out=out)
+
+    def _fill(self, slices: Sequence[Slice]) -> None:
+        self._scaled_by = None
+        if not len(self._made):
+            self._made = np.empty((self._draws, len(self._origin)), dtype=np.float32)
+            self._white = self._made if self._colour is None else np.empty_like(self._made)
+        for piece in slices:
+            request = self._requests[piece.request]
+            add_noise(
+                request.noise,
+                self._white[_rows(piece)],
+                self._origin,
+                request.noise_stream,
+                sigma=1.0,
+                start=piece.counter,
+            )
+        if self._colour is not None:
+            self._colour(self._white[: slices[-1].last_row], self._made[: slices[-1].last_row])
+
+
 class _Bench:
     """What all counters in host memory share: the model, the inputs, and a buffer of noisy copies used again and again.
 
-    rows: how many copies the buffer holds.
+    draws: the most that one batch will hold; each is used for `copies` noisy copies.
     """
 
     def __init__(
-        self, classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, rows: int
+        self,
+        classifier: BaseClassifier,
+        inputs: InputArray,
+        requests: Sequence[Request],
+        *,
+        draws: int,
+        copies: int,
+        colour: Colour | None,
     ) -> None:
         self.requests = requests
         self.columns = classifier.num_classes + 1
         self.flat_inputs = inputs.reshape(len(inputs), -1)
         self.size = self.flat_inputs.shape[1]
+        self.unit_noise = _UnitNoise(requests, draws=draws, size=self.size, colour=colour)
+        self._written_at_once = colour is None and not requests[0].shared
         self._classifier = classifier
-        self._noisy = np.empty((rows, *inputs.shape[1:]), dtype=np.float32)
-        self.flat_noisy = self._noisy.reshape(rows, -1)
+        self._noisy = np.empty((draws * copies, *inputs.shape[1:]), dtype=np.float32)
+        self.flat_noisy = self._noisy.reshape(len(self._noisy), -1)
 
     def zeros(self, *shape: int) -> IntArray:
         """Sums, one row for each request."""
@@ -134,24 +227,16 @@ class _Bench:
 
     def fill_noisy(self, slices: Sequence[Slice]) -> int:
         """A noisy copy for every draw of a batch, in the first rows of the buffer. Returns how many."""
+        if not self._written_at_once:
+            self.unit_noise.prepare(slices)
         for piece in slices:
-            request = self.requests[piece.request]
-            add_noise(
-                request.noise,
-                self.flat_noisy[_rows(piece)],
-                self.input(piece),
-                request.stream,
-                sigma=request.sigma,
-                start=piece.counter,
-            )
+            request, noisy = self.requests[piece.request], self.flat_noisy[_rows(piece)]
+            if self._written_at_once:
+                stream = request.noise_stream
+                add_noise(request.noise, noisy, self.input(piece), stream, sigma=request.sigma, start=piece.counter)
+            else:
+                self.unit_noise.add_to(self.input(piece), piece, sigma=request.sigma, out=noisy)
         return slices[-1].last_row
-
-    def fill_normals(self, out: InputArray, slices: Sequence[Slice]) -> None:
-        """The standard normals of every draw of a batch. out: (rows, size)."""
-        origin = np.zeros(self.size, dtype=np.float32)
-        for piece in slices:
-            stream = self.requests[piece.request].stream
-            add_noise(Noise.GAUSSIAN, out[_rows(piece)], origin, stream, sigma=1.0, start=piece.counter)
 
     def votes(self, rows: int) -> IntArray:
         """Votes for the first rows of the buffer, if they are what a base classifier must return."""
@@ -211,23 +296,23 @@ class _HostScores:
 class _HostPairs:
     """Votes at x+ε in the first half of a batch, votes at x-ε in the second."""
 
-    def __init__(self, bench: _Bench, *, draws: int) -> None:
+    def __init__(self, bench: _Bench) -> None:
         self._bench = bench
-        self._normals = np.empty((draws, bench.size), dtype=np.float32)
         self._pairs = bench.zeros(3, bench.columns)
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench, draws = self._bench, slices[-1].last_row
-        bench.fill_normals(self._normals, slices)
+        bench.unit_noise.prepare(slices)
         for piece in slices:
-            x, noise = bench.input(piece), self._normals[_rows(piece)]
-            scale_noise(noise, sigma=bench.requests[piece.request].sigma, out=noise)
-            np.add(x, noise, out=bench.flat_noisy[:draws][_rows(piece)])
-            np.subtract(x, noise, out=bench.flat_noisy[draws:][_rows(piece)])
+            x = bench.input(piece)
+            first, second = bench.flat_noisy[:draws][_rows(piece)], bench.flat_noisy[draws:][_rows(piece)]
+            noise = scale_noise(bench.unit_noise.of(piece), sigma=bench.requests[piece.request].sigma, out=first)
+            np.subtract(x, noise, out=second)
+            np.add(x, noise, out=first)
         votes = bench.votes(2 * draws)
         for piece in slices:
-            first, second = votes[:draws][_rows(piece)], votes[draws:][_rows(piece)]
-            self._pairs[piece.request] += _count_pairs(first, second, bench.columns)
+            cast_first, cast_second = votes[:draws][_rows(piece)], votes[draws:][_rows(piece)]
+            self._pairs[piece.request] += _count_pairs(cast_first, cast_second, bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._pairs,)
@@ -241,9 +326,8 @@ class _HostGradients:
     `sums` below 2^63. So are `products`, whose sum over k pairs is within a few sqrt(k d) of k ‖σ∇p‖² ≤ k/2π.
     """
 
-    def __init__(self, bench: _Bench, *, draws: int) -> None:
+    def __init__(self, bench: _Bench) -> None:
         self._bench = bench
-        self._normals = np.empty((draws, bench.size), dtype=np.float32)
         self._rows_at_once = max(2, _CHUNK // bench.size // 2 * 2)
         groups = max(max(request.group) for request in bench.requests) + 1
         self._groups = [np.array(request.group) for request in bench.requests]
@@ -253,16 +337,15 @@ class _HostGradients:
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
-        bench.fill_normals(self._normals, slices)
+        bench.unit_noise.prepare(slices)
         for piece in slices:
             noisy, sigma = bench.flat_noisy[_rows(piece)], bench.requests[piece.request].sigma
-            scale_noise(self._normals[_rows(piece)], sigma=sigma, out=noisy)
-            noisy += bench.input(piece)
+            bench.unit_noise.add_to(bench.input(piece), piece, sigma=sigma, out=noisy)
         votes = bench.votes(slices[-1].last_row)
         for piece in slices:
             cast = votes[_rows(piece)]
             self._votes[piece.request] += _count(cast, bench.columns)
-            group, normals = self._groups[piece.request][cast], self._normals[_rows(piece)]
+            group, normals = self._groups[piece.request][cast], bench.unit_noise.of(piece)
             for at in range(0, len(cast), self._rows_at_once):
                 some = slice(at, at + self._rows_at_once)
                 self._add_noise(piece.request, normals[some].astype(np.float64), group[some])

@@ -13,7 +13,7 @@ from smoothcert.models.devices import in_float64
 from smoothcert.models.scores import scoring
 from smoothcert.noise.host import split_seed
 from smoothcert.noise.with_torch import scale_noise, unit_noise
-from smoothcert.records import FloatArray, InputArray, IntArray, TallyKind
+from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.sampling.counters import Counter, checked_votes
 from smoothcert.sampling.plan import Request, Slice
 from smoothcert.sampling.score_sums import ScoreSums
@@ -43,6 +43,9 @@ class _Bench:
         self._inputs = torch.from_numpy(inputs).to(classifier.device).reshape(len(inputs), -1)
         # A vote outside the announced classes must not land in a neighbour's count; it is remembered and reported.
         self._strays = torch.zeros((), dtype=torch.int64, device=classifier.device)
+        # Where inputs share their noise, the draws made last serve several slices and batches.
+        self._held: tuple[StreamId, int, int] | None = None
+        self._held_noise = torch.empty(0, device=classifier.device)
 
     @property
     def size(self) -> int:
@@ -52,9 +55,16 @@ class _Bench:
         return torch.zeros(shape, dtype=torch.int64, device=self.device)
 
     def unit_noise(self, piece: Slice) -> torch.Tensor:
-        """(rows, size) noise of level 1 of one slice."""
+        """(rows, size) noise of level 1 of one slice; not to be written to."""
         request = self.requests[piece.request]
-        stream = request.stream
+        wanted = (request.noise_stream, piece.counter, piece.last_row - piece.first_row)
+        if not request.shared or wanted != self._held:
+            self._held_noise, self._held = self._made_noise(piece), wanted
+        return self._held_noise
+
+    def _made_noise(self, piece: Slice) -> torch.Tensor:
+        request = self.requests[piece.request]
+        stream = request.noise_stream
         return unit_noise(
             request.noise,
             key=split_seed(stream.seed),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smoothcert.errors import InputError
 from smoothcert.records import Noise, StreamId, TallyKind
 
 _SHARD_BATCHES = 16
 _MAX_SHARD_INPUTS = 64
+_INPUTS_SHARING = 32
 _WITH_UNIFORM_NOISE = (TallyKind.VOTES, TallyKind.SCORES)
+
+SHARED_INDEX = 2**32 - 1
+"""The number of the stream that inputs draw from where they share their noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,9 @@ class Request:
     kind: what is counted. With PAIRS every draw ε is used twice, at x+ε and x-ε. With GRADIENTS start and stop are
     even, and `group` says for each class, and last for samples without a finite answer, with which others it is
     counted together. With SCORES `label` is the class whose scores are counted. noise: its kind, of which sigma is the
-    level; what PAIRS and GRADIENTS count says something of Gaussian noise only.
+    level; what PAIRS and GRADIENTS count says something of Gaussian noise only. shared: the noise is that of one stream
+    for all inputs, which the tally does not show: each input's samples are still independent of each other, but what is
+    found for one input is not independent of what is found for another.
     """
 
     row: int
@@ -33,6 +39,7 @@ class Request:
     group: tuple[int, ...] = ()
     label: int = 0
     noise: Noise = Noise.GAUSSIAN
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
@@ -44,6 +51,11 @@ class Request:
                 f"{self.kind} cannot be counted under {self.noise} noise: their certificates hold for Gaussian noise "
                 "only. Count votes or scores"
             )
+
+    @property
+    def noise_stream(self) -> StreamId:
+        """Where the noise comes from."""
+        return replace(self.stream, index=SHARED_INDEX) if self.shared else self.stream
 
     @property
     def samples(self) -> int:
@@ -62,6 +74,8 @@ def shared_kind(requests: Sequence[Request]) -> TallyKind:
         raise InputError("requests for different kinds of tallies cannot share their batches")
     if any(request.noise is not noise for request in requests):
         raise InputError("requests for different kinds of noise cannot share their batches")
+    if any(request.shared is not requests[0].shared for request in requests):
+        raise InputError("requests for shared noise and for noise of their own cannot share their batches")
     return kind
 
 
@@ -95,7 +109,15 @@ def segments(n: int, kind: TallyKind = TallyKind.VOTES) -> list[tuple[int, int]]
 
 
 def batch_slices(requests: Sequence[Request], *, batch: int) -> Iterator[list[Slice]]:
-    """Lay the requests end to end and cut them into batches; one batch may serve many inputs."""
+    """The requests cut into batches of at most `batch` draws; one batch may serve many inputs.
+
+    Where the noise is shared, all slices of a batch have the same draws, and batches with the same draws follow each
+    other: the noise is then made once for many inputs.
+    """
+    return _with_shared_draws(requests, batch) if requests and requests[0].shared else _end_to_end(requests, batch)
+
+
+def _end_to_end(requests: Sequence[Request], batch: int) -> Iterator[list[Slice]]:
     current: list[Slice] = []
     used = 0
     for number, request in enumerate(requests):
@@ -112,10 +134,26 @@ def batch_slices(requests: Sequence[Request], *, batch: int) -> Iterator[list[Sl
         yield current
 
 
-def inputs_per_shard(*, samples_per_input: int, batch: int) -> int:
+def _with_shared_draws(requests: Sequence[Request], batch: int) -> Iterator[list[Slice]]:
+    alike: dict[tuple[StreamId, int, int], list[int]] = {}
+    for number, request in enumerate(requests):
+        alike.setdefault((request.noise_stream, request.start, request.stop), []).append(number)
+    for (_, start, stop), numbers in alike.items():
+        for counter in range(start, stop, batch):
+            take = min(batch, stop - counter)
+            at_once = batch // take
+            for first in range(0, len(numbers), at_once):
+                yield [
+                    Slice(request=number, first_row=place * take, last_row=(place + 1) * take, counter=counter)
+                    for place, number in enumerate(numbers[first : first + at_once])
+                ]
+
+
+def inputs_per_shard(*, samples_per_input: int, batch: int, shared: bool = False) -> int:
     """How many inputs are sampled together: enough to fill about sixteen batches, one if a single input does that
-    alone.
+    alone. Where they share their noise, at least as many as make it cheap.
 
     A pure function of the settings of the run, so a resumed run cuts the same shards.
     """
-    return max(1, min(_MAX_SHARD_INPUTS, _SHARD_BATCHES * batch // samples_per_input))
+    least = _INPUTS_SHARING if shared else 1
+    return max(least, min(_MAX_SHARD_INPUTS, _SHARD_BATCHES * batch // samples_per_input))

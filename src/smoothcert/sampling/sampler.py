@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.models.base import BaseClassifier, DeviceClassifier
+from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise
 from smoothcert.models.devices import usable_cores
-from smoothcert.records import AnyTally, InputArray
+from smoothcert.records import AnyTally, InputArray, Noise
 from smoothcert.sampling.counters import Counter, host_counter, tallies_of
 from smoothcert.sampling.plan import (
     Request,
@@ -132,6 +132,11 @@ class Sampler:
 
 def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
     """Counts where the classifier computes. draws: the most that one batch will hold."""
+    if isinstance(classifier, FirstLayerNoise):
+        if requests[0].noise is not Noise.GAUSSIAN:
+            raise InputError(f"{requests[0].noise} noise has another law after a layer: leave --noise-at out")
+        inputs = classifier.hidden(inputs)
+        return host_counter(classifier.tail, inputs, requests, draws=draws, colour=classifier.colour)
     if isinstance(classifier, DeviceClassifier):
         from smoothcert.sampling.on_device import device_counter
 

@@ -1,0 +1,185 @@
+"""Gaussian noise drawn where the first, linear layer of a network answers, instead of at its input.
+
+For f(x) = g(Wx + b) and ε ~ N(0, σ²I) the vector Wε has the law N(0, σ²WWᵀ) exactly. Where W has fewer rows than
+columns, a draw of it takes fewer normals and fewer products than a draw of ε followed by the layer: with Wᵀ = QR, it is
+σRᵀz for a standard normal z with one coordinate per row of W.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+
+from smoothcert.errors import ModelError
+from smoothcert.models.base import ScoringClassifier
+from smoothcert.models.standardise import Standardise
+from smoothcert.models.torch_classifier import filled_up, module_digest, private_copy
+from smoothcert.records import FloatArray, InputArray, IntArray
+
+_ROWS_AT_ONCE = 1024
+
+_KEEPS_THE_LAW = (nn.Flatten, nn.Identity, nn.Dropout, Standardise)
+"""Layers before the linear one that are affine in evaluation mode."""
+_SHAPING_METHODS = {"flatten", "view", "reshape", "size", "contiguous"}
+_SHAPING_FUNCTIONS = {torch.flatten, torch.reshape, operator.getitem, getattr}
+
+TailMaker = Callable[[nn.Module, int, tuple[int, ...]], ScoringClassifier]
+"""Makes the rest of the network, with that many classes and inputs of that shape, a base classifier."""
+
+
+class FirstLayerClassifier:
+    """A torch network on the processor whose noise is drawn in the output of its first layer (`FirstLayerNoise`).
+
+    The layer must be linear and narrower than the input; before it there may be reshaping and `Standardise`, after it
+    anything that sees the input through it alone. An input's own part of the layer, and the factor R, are computed in
+    float64 and rounded to float32 once.
+    """
+
+    def __init__(
+        self, module: nn.Module, *, num_classes: int, input_shape: tuple[int, ...], make_tail: TailMaker
+    ) -> None:
+        network = private_copy(module, torch.device("cpu"))
+        front, rest = _split(network)
+        self._matrix, self._offset = _affine_map(front, input_shape)
+        width = self._matrix.shape[1]
+        if width >= len(self._matrix):
+            raise ModelError(
+                f"the first layer has {width} outputs for {len(self._matrix)} inputs: drawing the noise there spares "
+                "nothing. Leave --noise-at out"
+            )
+        root: FloatArray = np.asarray(np.linalg.qr(self._matrix, mode="r"))
+        self._root = torch.from_numpy(root.astype(np.float32))
+        self.tail = make_tail(rest, num_classes, (width,))
+        self.input_shape = input_shape
+        self.num_classes = self.tail.num_classes
+        self.backend = f"{self.tail.backend}, noise in the first layer"
+        self.description = f"{self.tail.description}, after a first layer of {width}"
+        self.digest = module_digest(network, backend=self.backend)
+        self.concurrency = self.tail.concurrency
+        self.gives_scores = self.tail.gives_scores
+
+    def hidden(self, inputs: InputArray, /) -> InputArray:
+        """What the first layer makes of inputs without noise. inputs: (m, *input_shape); returns (m, width) float32."""
+        flat = inputs.reshape(len(inputs), -1).astype(np.float64)
+        return cast(InputArray, (flat @ self._matrix + self._offset).astype(np.float32))
+
+    def colour(self, normals: InputArray, out: InputArray, /) -> None:
+        """Standard normals (rows, width) → draws of Wε at σ = 1, into `out` of the same shape."""
+        rows = filled_up(normals)
+        if len(rows) == len(normals):
+            torch.mm(torch.from_numpy(rows), self._root, out=torch.from_numpy(out))
+        else:
+            out[:] = torch.mm(torch.from_numpy(rows), self._root).numpy()[: len(normals)]
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        return self.tail.classify(self.hidden(batch))
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        return self.tail.votes_and_scores(self.hidden(batch))
+
+    def prepare_thread(self) -> None:
+        self.tail.prepare_thread()
+
+    def release_threads(self) -> None:
+        self.tail.release_threads()
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
+        # Its forward looks at the number of dimensions, which a trace cannot.
+        return isinstance(module, Standardise) or super().is_leaf_module(module, qualified_name)
+
+
+def _split(network: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """The network up to its first linear layer, inclusive, and the rest of it."""
+    try:
+        graph = _Tracer().trace(network)
+    except Exception as error:  # whatever user code does that a symbolic trace cannot follow
+        raise ModelError(
+            f"the structure of {type(network).__name__} cannot be read ({error}), so its first layer is not known: "
+            "leave --noise-at out"
+        ) from error
+    modules = dict(network.named_modules())
+    called = (node for node in graph.nodes if node.op == "call_module")
+    layer = next((node for node in called if type(modules[str(node.target)]) is nn.Linear), None)
+    if layer is None:
+        raise _not_linear_first(network, "it has none")
+    before = _ancestors(layer)
+    for node in before:
+        if not _is_affine(node, modules):
+            raise _not_linear_first(network, f"{node.target} comes before it")
+    after = [node for node in graph.nodes if node not in before and node is not layer]
+    for node in after:
+        if any(source in before for source in node.all_input_nodes):
+            raise _not_linear_first(network, f"{node.target} sees the input past it")
+    front = _graph_of(network, [*before, layer], output=layer, entry=None)
+    return front, _graph_of(network, after, output=None, entry=layer)
+
+
+def _not_linear_first(network: nn.Module, why: str) -> ModelError:
+    return ModelError(
+        f"noise cannot be drawn in the first layer of {type(network).__name__}: all of the network must see the input "
+        f"through one linear layer, but {why}. Leave --noise-at out"
+    )
+
+
+def _ancestors(layer: fx.Node) -> list[fx.Node]:
+    """All nodes the layer depends on, in the order of the graph."""
+    found: set[fx.Node] = set()
+    waiting = list(layer.all_input_nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.all_input_nodes)
+    return [node for node in layer.graph.nodes if node in found]
+
+
+def _is_affine(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    if node.op == "placeholder":
+        return True
+    if node.op == "call_module":
+        return isinstance(modules[str(node.target)], _KEEPS_THE_LAW)
+    if node.op == "call_method":
+        return node.target in _SHAPING_METHODS
+    if node.op != "call_function" or node.target not in _SHAPING_FUNCTIONS:
+        return False
+    return node.target is not getattr or node.args[1] == "shape"
+
+
+def _graph_of(network: nn.Module, nodes: list[fx.Node], *, output: fx.Node | None, entry: fx.Node | None) -> nn.Module:
+    """Some nodes as a module of their own: from the input, or from what `entry` gave, to `output`, or the end."""
+    graph = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
+    if entry is not None:
+        known[entry] = graph.placeholder("hidden")
+    for node in nodes:
+        known[node] = graph.node_copy(node, lambda source: known[source])
+    if output is not None:
+        graph.output(known[output])
+    return fx.GraphModule(network, graph)
+
+
+def _affine_map(front: nn.Module, input_shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    """(size, width) and (width,) in float64 of x ↦ xM + c, read off from unit vectors."""
+    front = copy.deepcopy(front).double()
+    size = math.prod(input_shape)
+
+    def answers(rows: Tensor) -> FloatArray:
+        with torch.inference_mode():
+            return cast(FloatArray, front(rows.reshape(-1, *input_shape)).numpy())
+
+    offset = answers(torch.zeros(1, size, dtype=torch.float64))[0]
+    parts = []
+    for start in range(0, size, _ROWS_AT_ONCE):
+        units = torch.zeros(min(_ROWS_AT_ONCE, size - start), size, dtype=torch.float64)
+        units[:, start:].fill_diagonal_(1.0)
+        parts.append(answers(units) - offset)
+    return np.concatenate(parts), offset

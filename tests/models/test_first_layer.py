@@ -1,0 +1,181 @@
+"""Noise drawn in the first layer: the same smoothed classifier, by its exact law; refused where that does not hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import special, stats
+from torch import nn
+
+from smoothcert.errors import InputError, ModelError
+from smoothcert.models.architectures import build
+from smoothcert.models.base import FirstLayerNoise
+from smoothcert.models.first_layer import FirstLayerClassifier
+from smoothcert.models.standardise import Standardise
+from smoothcert.models.torch_classifier import TorchClassifier
+from smoothcert.records import Noise, Stage, StreamId, TallyKind
+from smoothcert.sampling import Request, Sampler
+
+SHAPE = (1, 6, 6)
+
+
+def tail_on_torch(module, num_classes, input_shape):
+    return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
+
+
+def in_first_layer(module, *, classes=3, shape=SHAPE):
+    return FirstLayerClassifier(module, num_classes=classes, input_shape=shape, make_tail=tail_on_torch)
+
+
+def network(**settings):
+    torch.manual_seed(0)
+    return build("mlp-8", num_classes=3, input_shape=SHAPE, **settings).eval()
+
+
+def images(count, shape=SHAPE):
+    return np.random.default_rng(1).random((count, *shape), dtype=np.float32)
+
+
+class Viewing(nn.Module):
+    """Flattens as many networks do, by looking at the size of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(36, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.second(torch.relu(self.first(inputs.view(inputs.size(0), -1))))
+
+
+class Skipping(Viewing):
+    def forward(self, inputs):
+        flat = inputs.flatten(1)
+        return self.second(torch.relu(self.first(flat))) + flat[:, :3]
+
+
+class Squaring(Viewing):
+    def forward(self, inputs):
+        return self.second(torch.relu(self.first((inputs * inputs).flatten(1))))
+
+
+class Branching(Viewing):
+    def forward(self, inputs):
+        return super().forward(inputs if inputs.sum() > 0 else -inputs)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        network(),
+        network(standardise=((0.3,), (0.5,))),
+        Viewing(),
+        nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3)),
+    ],
+    ids=["mlp", "standardised", "view", "sequential"],
+)
+def test_without_noise_it_answers_as_the_network(module):
+    torch.manual_seed(1)
+    plain = TorchClassifier(module, num_classes=3, input_shape=SHAPE)
+    classifier = in_first_layer(module)
+    assert isinstance(classifier, FirstLayerNoise)
+    assert not isinstance(plain, FirstLayerNoise)
+    batch = images(200)
+    assert np.array_equal(classifier.classify(batch), plain.classify(batch))
+    votes, scores = classifier.votes_and_scores(batch)
+    assert np.array_equal(votes, plain.classify(batch))
+    np.testing.assert_allclose(scores, plain.votes_and_scores(batch)[1], atol=1e-6)
+    assert classifier.tail.input_shape == (8,)
+    assert "noise in the first layer" in classifier.backend
+    assert classifier.digest != plain.digest
+
+
+def test_the_draws_have_the_covariance_of_the_layer():
+    """Two derivations: R from QR of the layer as it is run, and WWᵀ/std² from its weights."""
+    module = network(standardise=((0.3,), (0.5,)))
+    classifier = in_first_layer(module)
+    normals = np.eye(8, dtype=np.float32)
+    rows = np.empty_like(normals)
+    classifier.colour(normals, rows)
+    weight = module[1].layers[0].weight.detach().double().numpy()
+    np.testing.assert_allclose(rows.T.astype(np.float64) @ rows, weight @ weight.T / 0.25, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 250])
+def test_a_draw_does_not_depend_on_the_batch_it_is_made_in(rows):
+    classifier = in_first_layer(network())
+    normals = np.random.default_rng(2).standard_normal((rows, 8)).astype(np.float32)
+    together, alone = np.empty_like(normals), np.empty_like(normals)
+    classifier.colour(normals, together)
+    for i in range(rows):
+        classifier.colour(normals[i : i + 1], alone[i : i + 1])
+    assert np.array_equal(together, alone)
+
+
+def linear_votes(classifier, x, *, n, sigma=0.7, **settings):
+    request = Request(0, StreamId(5, 0, Stage.ESTIMATION), sigma, 0, n, **settings)
+    return Sampler(classifier, batch=256, workers=2).tally(x, [request])[0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_votes_of_a_half_space_follow_the_closed_form(shared):
+    """Logits (0, w·x + b) through a first layer of 2: P(class 1) = Φ((w·x + b)/σ‖w‖)."""
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2))
+    with torch.no_grad():
+        module[1].weight[0] = 0
+        module[1].bias[0] = 0
+    x, n = images(1), 40_000
+    w, b = module[1].weight[1].detach().double().numpy(), float(module[1].bias[1].detach())
+    p = special.ndtr((x.reshape(-1).astype(float) @ w + b) / (0.7 * np.linalg.norm(w)))
+    tally = linear_votes(in_first_layer(module, classes=2), x, n=n, shared=shared)
+    # A false alarm once in a million, were the seed not fixed.
+    assert stats.binomtest(int(tally.counts[1]), n, p).pvalue > 1e-6
+    assert stats.binomtest(int(tally.counts[1]), n, p + 0.02).pvalue < 1e-6
+
+
+def test_votes_agree_in_law_with_noise_at_the_input():
+    module = network()
+    x, n = images(1), 30_000
+    plain = linear_votes(TorchClassifier(module, num_classes=3, input_shape=SHAPE), x, n=n)
+    here = linear_votes(in_first_layer(module), x, n=n)
+    assert not np.array_equal(plain.counts, here.counts)
+    used = (plain.counts + here.counts) > 20
+    assert stats.chi2_contingency([plain.counts[used], here.counts[used]]).pvalue > 1e-6
+
+
+def test_pairs_mirror_the_noise_in_the_layer():
+    """A linear network with no offset at x = 0 votes for exactly one of the two classes at ε and for the other at -ε."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2, bias=False))
+    tally = linear_votes(
+        in_first_layer(module, classes=2), np.zeros((1, *SHAPE), np.float32), n=500, kind=TallyKind.PAIRS
+    )
+    assert tally.both.sum() == 0
+    assert tally.first_only.sum() == tally.second_only.sum() == 500
+
+
+def test_what_needs_the_noise_at_the_input_is_refused():
+    classifier = in_first_layer(network())
+    with pytest.raises(InputError, match="certificates from gradients need the noise at the input"):
+        linear_votes(classifier, images(1), n=10, kind=TallyKind.GRADIENTS, group=(0, 1, 1, 1))
+    with pytest.raises(InputError, match="uniform noise has another law"):
+        linear_votes(classifier, images(1), n=10, noise=Noise.UNIFORM)
+
+
+@pytest.mark.parametrize(
+    ("module", "why"),
+    [
+        (Skipping(), "sees the input past it"),
+        (Squaring(), "comes before it"),
+        (Branching(), "cannot be read"),
+        (nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(36, 3)), "comes before it"),
+        (nn.Sequential(nn.Conv2d(1, 3, 6), nn.Flatten()), "it has none"),
+        (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 3)), "comes before it"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(36, 36), nn.ReLU(), nn.Linear(36, 3)), "spares nothing"),
+        (nn.Sequential(Standardise((0.0,), (1.0,)), nn.Tanh(), nn.Flatten(), nn.Linear(36, 3)), "comes before it"),
+    ],
+)
+def test_a_network_that_sees_its_input_otherwise_is_refused(module, why):
+    with pytest.raises(ModelError, match=why) as error:
+        in_first_layer(module)
+    assert "leave --noise-at out" in str(error.value).lower()
