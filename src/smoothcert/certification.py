@@ -90,12 +90,7 @@ def certify_votes(
     the same.
     """
     portfolio.check_suits(smoothing)
-    levels = {item.selection.sigma for item in votes}
-    if len(levels) > 1 and not smoothing.varying and not smoothing.remembered:
-        raise InputError(
-            f"these votes were drawn with sigma from {min(levels):g} to {max(levels):g}, so it is not constant: say by "
-            "what envelope it varies"
-        )
+    check_levels(votes, smoothing)
     totals = [merge(item.estimation) for item in votes]
     chosen = [plurality(item.selection) for item in votes]
     usable = [i for i, label in enumerate(chosen) if label is not None]
@@ -106,9 +101,19 @@ def certify_votes(
         for i, found in zip(usable, verdicts, strict=True):
             judged[i].extend(found)
     return [
-        _point(item, total, judged.get(i) or [_failure(item.selection, one) for one in portfolio.certificates])
+        _point(item, total, judged.get(i) or [failed_verdict(item.selection, one) for one in portfolio.certificates])
         for i, (item, total) in enumerate(zip(votes, totals, strict=True))
     ]
+
+
+def check_levels(votes: Sequence[Votes], smoothing: Smoothing) -> None:
+    """Refuse votes of several noise levels that are said to be of one."""
+    levels = {item.selection.sigma for item in votes}
+    if len(levels) > 1 and not smoothing.varying and not smoothing.remembered:
+        raise InputError(
+            f"these votes were drawn with sigma from {min(levels):g} to {max(levels):g}, so it is not constant: say by "
+            "what envelope it varies"
+        )
 
 
 def smoothing_of(
@@ -221,7 +226,8 @@ def _too_little(tally: AnyTally, label: int, certificate: Certificate) -> str:
     return f"{int(votes.counts[label])} of {votes.n} votes{where} for class {label} prove nothing"
 
 
-def _failure(selection: Tally, certificate: Certificate) -> Verdict:
+def failed_verdict(selection: Tally, certificate: Certificate) -> Verdict:
+    """What is said of an input whose selection votes settle on no class."""
     return Verdict(
         certificate=certificate.name,
         prediction=None,
@@ -298,6 +304,11 @@ def _stored_votes(point: CertifiedPoint, n: int | None) -> Votes:
     estimation = tuple(tally for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION)
     if not isinstance(selection, Tally) or not estimation:
         raise InputError(f"input {point.index} has no stored votes to certify from: it comes from a prediction run")
+    if point.bounds is not None and any(proof.anytime for proof in point.bounds.spent):
+        raise InputError(
+            f"input {point.index} was sampled until its votes had answered a question: bounds for a fixed number of "
+            "samples do not hold for them"
+        )
     if n is not None:
         estimation = (first_samples(estimation, n),)
     return Votes(

@@ -136,6 +136,13 @@ class Proof(enum.StrEnum):
     SCORE_OTHER = "betting on the mean of the largest other score"
     SCORE_TOP_BERNSTEIN = "empirical bernstein, mean score"
     SCORE_OTHER_BERNSTEIN = "empirical bernstein, mean of the largest other score"
+    TOP_DECIDED = "betting test at the radii to decide, valid at any time"
+    TOP_SEQUENCE = "time-uniform sequence"
+
+    @property
+    def anytime(self) -> bool:
+        """Whether it holds for votes that were looked at before more were drawn, which a fixed number must not be."""
+        return self in (Proof.TOP_DECIDED, Proof.TOP_SEQUENCE)
 
     @property
     def tally(self) -> TallyKind:
