@@ -97,9 +97,8 @@ class OpenJob:
         """Take in what was counted for a piece."""
         if self._totals is None:
             self._totals = tuple(np.zeros((len(self._requests), *part.shape[1:]), dtype=np.int64) for part in sums)
-        self._totals = tuple(
-            _with_added(total, piece.touched, part) for total, part in zip(self._totals, sums, strict=True)
-        )
+        for total, part in zip(self._totals, sums, strict=True):
+            total[list(piece.touched)] += part
         self._out -= 1
 
     @property
@@ -112,18 +111,3 @@ class OpenJob:
         if self._totals is None:  # nothing was asked for
             return []
         return tallies_of(self._requests, [self._totals])
-
-
-def _with_added(total: IntArray, rows: Sequence[int], part: IntArray) -> IntArray:
-    """total with `part` added in these rows.
-
-    Requests with fewer groups of classes than others have shorter sums where no other request is near.
-    """
-    inner = tuple(max(pair) for pair in zip(total.shape[1:], part.shape[1:], strict=True))
-    if inner != total.shape[1:]:
-        missing = [(0, 0), *((0, wanted - have) for wanted, have in zip(inner, total.shape[1:], strict=True))]
-        total = np.pad(total, missing)
-    region = tuple(slice(0, length) for length in part.shape[1:])
-    for row, added in zip(rows, part, strict=True):
-        total[row][region] += added
-    return total

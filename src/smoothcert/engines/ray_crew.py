@@ -61,14 +61,12 @@ class Crew:
         resources: ActorResources,
         load: tuple[Any, ...],
         check: Callable[[Arrived], None],
-        patience: float = _SECONDS_WITHOUT_A_PLACE,
     ) -> None:
         self.size = size
         self._ray = ray
         self._resources = resources
         self._load = load
         self._check = check
-        self._patience = patience
         self._kind = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_restarts=0)(Worker)
         self._queue: deque[Task] = deque()
         self._done: dict[Task, Any] = {}
@@ -196,9 +194,9 @@ class Crew:
     def _check_patience(self) -> None:
         if any(member.placed for member in self._members):
             self._last_placed = time.monotonic()
-        elif time.monotonic() - self._last_placed > self._patience:
+        elif time.monotonic() - self._last_placed > _SECONDS_WITHOUT_A_PLACE:
             raise ClusterError(
-                f"no actor found a place for {self._patience:.0f} s: each asks for {self._resources}, and "
+                f"no actor found a place for {_SECONDS_WITHOUT_A_PLACE:.0f} s: each asks for {self._resources}, and "
                 f"{described_room(self._ray)}. Wait for room or ask for less; what is finished is stored, and the run "
                 "can be gone on with"
             )
