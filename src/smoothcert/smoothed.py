@@ -11,6 +11,9 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from smoothcert.adaptive.answers import Inquiry, answer_votes, check_can_ask, check_can_decide, only_certificate
+from smoothcert.adaptive.questions import Question, asked_question
+from smoothcert.adaptive.rounds import INPUTS_AT_ONCE, draw_until_answered
 from smoothcert.certificates import Certificate, Portfolio, get_portfolio
 from smoothcert.certification import (
     Votes,
@@ -40,7 +43,7 @@ from smoothcert.records import (
 )
 from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress
-from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule
+from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import plurality
 from smoothcert.tallies import SCORE_CELLS
 
@@ -243,6 +246,8 @@ class SmoothedClassifier:
         alpha: float = 0.001,
         certificate: str | Certificate | Sequence[str | Certificate] | None = None,
         best_of: bool = False,
+        decide: float | Sequence[float] | None = None,
+        precision: float | None = None,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
@@ -255,6 +260,10 @@ class SmoothedClassifier:
         certificate: the theorem, or several over the same samples; the first one is the point's own, the others are in
         `point.further`, each at the whole alpha. By default gaussian, or envelope where sigma varies. best_of: share
         alpha among them instead, and take the largest radius.
+
+        decide: radii; sample each input only until it is known which of them its radius reaches, and give the largest.
+        precision: sample until less than this could be added to the radius. Either way n is the most that is drawn, and
+        the promise is wrong with probability at most alpha all the same, by tests that hold at any time.
         """
         shards = self.certify_shards(
             x,
@@ -262,6 +271,7 @@ class SmoothedClassifier:
             n=n,
             alpha=alpha,
             certificate=get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of),
+            question=asked_question(decide=decide, precision=precision),
             labels=labels,
             indices=indices,
             progress=progress,
@@ -276,6 +286,7 @@ class SmoothedClassifier:
         n: int,
         alpha: float,
         certificate: str | Portfolio,
+        question: Question | None = None,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         done: Set[int] = frozenset(),
@@ -287,6 +298,12 @@ class SmoothedClassifier:
         batch holds the same samples as in an uninterrupted run.
         """
         portfolio = get_portfolio(certificate)
+        if question is not None:
+            check_can_ask(question, portfolio, n=n, alpha=alpha, n0=n0)
+            inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
+            inquiry = self.inquiry(question, portfolio, n=n, alpha=alpha, size=int(np.prod(inputs.shape[1:])))
+            yield from self._answers(inputs, indices, known, inquiry, n0=n0, done=done, progress=progress)
+            return
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
         check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
@@ -322,6 +339,58 @@ class SmoothedClassifier:
                     yield points
                 else:
                     yield from self._remembered(points, inputs, rows, done)
+
+    def inquiry(self, question: Question, portfolio: Portfolio, *, n: int, alpha: float, size: int) -> Inquiry:
+        """A question with all that its answers depend on; an InputError where nobody could get one but no."""
+        inquiry = Inquiry(
+            question=question,
+            certificate=only_certificate(portfolio),
+            smoothing=self.smoothing(portfolio, size=size),
+            n=n,
+            alpha=alpha,
+        )
+        if isinstance(self.rule, ConstantRule):
+            check_can_decide(inquiry, sigma=self.rule.sigma)
+        return inquiry
+
+    def _answers(
+        self,
+        inputs: InputArray,
+        indices: Sequence[int],
+        known: Sequence[int | None],
+        inquiry: Inquiry,
+        *,
+        n0: int,
+        done: Set[int],
+        progress: Progress | None,
+    ) -> Iterator[list[CertifiedPoint]]:
+        """Shards of inputs that were sampled until their question was answered."""
+        _ = self.memory  # a place that cannot be used says so before anything is sampled
+        for at in range(0, len(inputs), INPUTS_AT_ONCE):
+            rows = range(at, min(at + INPUTS_AT_ONCE, len(inputs)))
+            if all(indices[row] in done for row in rows):
+                continue
+            began = time.perf_counter()
+            drawing = self._drawing(inputs, indices, rows, progress)
+            selection = drawing.votes(Stage.SELECTION, rows, n=n0)
+            estimation = draw_until_answered(drawing, {row: plurality(selection[row]) for row in rows}, inquiry)
+            taken = {row: n0 + sum(tally.n for tally in estimation[row]) for row in rows}
+            each = (time.perf_counter() - began) / sum(taken.values())
+            votes = [
+                Votes(
+                    index=indices[row],
+                    label=known[row],
+                    selection=selection[row],
+                    estimation=estimation[row],
+                    seconds=each * taken[row],
+                )
+                for row in rows
+            ]
+            points = answer_votes(votes, inquiry)
+            if self.memory is None:
+                yield points
+            else:
+                yield from self._remembered(points, inputs, rows, done)
 
     def _remembered(
         self, points: Sequence[CertifiedPoint], inputs: InputArray, rows: Sequence[int], done: Set[int]

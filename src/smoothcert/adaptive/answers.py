@@ -165,7 +165,7 @@ def _judged(votes: Sequence[Votes], labels: Sequence[int], inquiry: Inquiry) -> 
         radius, p = float(radii[row]), float(probabilities[row])
         hits, trials = steps[-1] if steps else (0, 0)
         reason = "" if radius > 0 else judge.nothing_certified(row, hits=hits, trials=trials, label=label)
-        verdicts.append(_verdict(inquiry, judge.proof, label=label, radius=radius, p=p, reason=reason))
+        verdicts.append(_verdict(inquiry, label=label, radius=radius, p=p, reason=reason))
     return verdicts
 
 
@@ -187,8 +187,8 @@ def _looks_at(item: Votes, label: int, n: int) -> list[tuple[int, int]]:
     return steps
 
 
-def _verdict(inquiry: Inquiry, proof: Proof, *, label: int, radius: float, p: float, reason: str) -> Verdict:
-    certified = radius > 0
+def _verdict(inquiry: Inquiry, *, label: int, radius: float, p: float, reason: str) -> Verdict:
+    certified, proof = radius > 0, inquiry.question.proof
     bound = Bound(value=p, side=Quantity.TOP_LOWER.side, alpha=inquiry.alpha, method=proof.value)
     return Verdict(
         certificate=inquiry.certificate.name,

@@ -6,7 +6,7 @@ import numpy as np
 
 from smoothcert.adaptive.judge import BoolArray
 from smoothcert.certificates import Certificate
-from smoothcert.records import FloatArray, IntArray, Proof, Quantity, Smoothing
+from smoothcert.records import FloatArray, IntArray, Quantity, Smoothing
 from smoothcert.statistics import log_threshold, log_wealth_above, log_wealth_below
 
 _BISECTIONS = 64
@@ -41,10 +41,6 @@ class DecidingJudge:
         self._yes = np.zeros(probabilities.shape, dtype=np.bool_)
         self._refuted = np.zeros(probabilities.shape, dtype=np.bool_)
         self._hopeless = ~self._possible
-
-    @property
-    def proof(self) -> Proof:
-        return Proof.TOP_DECIDED
 
     @property
     def _certified(self) -> IntArray:

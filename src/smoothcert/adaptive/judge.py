@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.records import FloatArray, IntArray, Proof
+from smoothcert.records import FloatArray, IntArray
 
 BoolArray = NDArray[np.bool_]
 
@@ -15,13 +15,10 @@ BoolArray = NDArray[np.bool_]
 class Judge(Protocol):
     """Follows m inputs look by look. Everything it says holds however often it is asked and whenever one stops.
 
-    proof: the test it uses. probability: (m,) lower bounds on the probability of the class, all together with the
+    probability: (m,) lower bounds on the probability of the class, all together with the
     right to stop wrong with probability at most α per input; 0 where nothing is proved. radius: (m,) what is certified
     by them; 0 where nothing is.
     """
-
-    @property
-    def proof(self) -> Proof: ...
 
     @property
     def probability(self) -> FloatArray: ...

@@ -6,7 +6,7 @@ import numpy as np
 
 from smoothcert.adaptive.judge import BoolArray
 from smoothcert.certificates import Certificate
-from smoothcert.records import FloatArray, IntArray, Proof, Quantity, Smoothing
+from smoothcert.records import FloatArray, IntArray, Quantity, Smoothing
 from smoothcert.statistics import time_uniform_lower, time_uniform_upper
 
 
@@ -33,10 +33,6 @@ class NarrowingJudge:
         self._upper = np.ones(sigmas.shape)
         self._radius = np.zeros(sigmas.shape)
         self._reachable = np.full(sigmas.shape, np.inf)
-
-    @property
-    def proof(self) -> Proof:
-        return Proof.TOP_SEQUENCE
 
     @property
     def probability(self) -> FloatArray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smoothcert.errors import CorruptRunError, InputError
+from smoothcert.records import Proof
 
 _FIRST_LOOK = 64
 _GROWTH = (3, 20)
@@ -30,6 +31,11 @@ class Decide:
             raise InputError(f"a radius to decide was given twice: {', '.join(f'{radius:g}' for radius in self.radii)}")
         object.__setattr__(self, "radii", tuple(sorted(map(float, self.radii))))
 
+    @property
+    def proof(self) -> Proof:
+        """The test that answers it, which gets all of α."""
+        return Proof.TOP_DECIDED
+
     def parameters(self) -> dict[str, Any]:
         """What a manifest says of it."""
         return {"decide": list(self.radii)}
@@ -47,6 +53,11 @@ class Precision:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.width) and self.width > 0):
             raise InputError(f"a precision of {self.width:g} cannot be had: a positive finite distance was expected")
+
+    @property
+    def proof(self) -> Proof:
+        """The test that answers it, which gets all of α."""
+        return Proof.TOP_SEQUENCE
 
     def parameters(self) -> dict[str, Any]:
         """What a manifest says of it."""

@@ -25,6 +25,8 @@ def certify(
     best_of: o.BestOf = False,
     n0: Annotated[int, typer.Option("--n0", help="Samples that choose the class.")] = 100,
     n: Annotated[int, typer.Option("--n", help="Fresh samples that prove it.")] = 100_000,
+    decide: o.Decide = None,
+    precision: o.Precision = None,
     alpha: o.Alpha = 0.001,
     batch: o.Batch = None,
     skip: o.Skip = 1,
@@ -53,6 +55,8 @@ def certify(
     The default certificate is gaussian, uniform-l1 with uniform noise, or envelope with --sigma-rule and no memory.
     Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
     alpha among them, so that the largest radius of each input may be taken.
+
+    With --decide or --precision an input is sampled only until its votes have answered, and --n is the most it takes.
 
     With --memory every sigma is allowed: each radius is a region claimed from the memory, in the order of the inputs,
     and holds for as long as the memory lives.

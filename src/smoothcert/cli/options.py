@@ -74,6 +74,20 @@ Certificates = Annotated[
 BestOf = Annotated[
     bool, typer.Option("--best-of", help="Take the best of several --certificate; alpha is shared among them.")
 ]
+Decide = Annotated[
+    str | None,
+    typer.Option(
+        "--decide",
+        metavar="R[,R...]",
+        help="Only ask whether the radius is at least R, and stop sampling an input when that is answered: yes or no.",
+    ),
+]
+Precision = Annotated[
+    float | None,
+    typer.Option(
+        "--precision", metavar="E", help="Stop sampling an input when less than E could be added to its radius."
+    ),
+]
 Batch = Annotated[
     int | None, typer.Option("--batch", help="Samples classified at once (default: picked by a short measurement).")
 ]

@@ -53,6 +53,28 @@ def samples_progress(total: int, *, done: int = 0) -> Iterator[Callable[[int], N
 
 
 @contextlib.contextmanager
+def inputs_progress(total: int, *, done: int = 0) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
+    """For work whose samples cannot be told beforehand: a callback for samples spent, and one for inputs finished."""
+    bars = timed_bars()
+    spent = _Spent(total, done)
+    if bars is None:
+        yield spent.samples_in_lines, spent.add_inputs
+        return
+    with bars:
+        task = bars.add_task("sampling", total=total, completed=done)
+
+        def samples(count: int) -> None:
+            spent.add_samples(count)
+            bars.update(task, description=str(spent))
+
+        def inputs(count: int) -> None:
+            spent.add_inputs(count)
+            bars.update(task, advance=count, description=str(spent))
+
+        yield samples, inputs
+
+
+@contextlib.contextmanager
 def fetch_progress() -> Iterator[Callable[[FetchStep], None]]:
     """A callback for datasets being fetched; nothing is shown until there is something to tell."""
     from rich.console import Console
@@ -85,6 +107,41 @@ class _Rate:
         with self._lock:
             self._count += count
             return f"{self._count / max(time.perf_counter() - self._began, 1e-9):,.0f} samples/s"
+
+
+class _Spent:
+    """Inputs finished and samples spent, which is all that is known of work that stops when it has an answer."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self._total = total
+        self._inputs = done
+        self._samples = 0
+        self._rate = ""
+        self._rates = _Rate()
+        self._last = time.perf_counter()
+        self._lock = threading.Lock()
+
+    def add_samples(self, count: int) -> None:
+        rate = self._rates.add(count)
+        with self._lock:
+            self._samples += count
+            self._rate = rate
+
+    def add_inputs(self, count: int) -> None:
+        with self._lock:
+            self._inputs += count
+
+    def samples_in_lines(self, count: int) -> None:
+        self.add_samples(count)
+        with self._lock:
+            now = time.perf_counter()
+            if now - self._last < _SECONDS_BETWEEN_LINES:
+                return
+            self._last = now
+        typer.echo(str(self), err=True)
+
+    def __str__(self) -> str:
+        return f"{self._inputs} of {self._total} inputs, {self._samples:,} samples spent, {self._rate}"
 
 
 def _plain_lines(total: int, done: int) -> Callable[[int], None]:

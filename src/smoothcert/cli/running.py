@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from smoothcert.analysis.reporting import TableRequest, table_of
 from smoothcert.certificates import get_portfolio
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say, terminal_width
-from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
-from smoothcert.engines.jobs import Job, Task, prepare
+from smoothcert.cli.progress import fetch_progress, inputs_progress, samples_progress, stop_on_interrupt
+from smoothcert.engines.jobs import Job, PreparedRun, Task, prepare
 from smoothcert.engines.local import Study, run_study
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.records import Outcome
@@ -61,14 +62,11 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
     with contextlib.ExitStack() as stack:
         with fetch_progress() as fetching:
             run = stack.enter_context(prepare(job, out, notice=say, fetching=fetching))
-        per_input = run.study.samples_per_input
-        total = len(run.indices) * per_input
         if run.finished:
             say(f"{run.finished} of {len(run.indices)} inputs are already in {out}")
         with stop_on_interrupt() as stop:
             try:
-                with samples_progress(total, done=run.finished * per_input) as progress:
-                    run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
+                _run_showing_progress(run, stop)
             except (InterruptedRunError, KeyboardInterrupt) as error:
                 finished = len(run.store.indices())
                 raise InterruptedRunError(
@@ -77,6 +75,24 @@ def run_job(job: Job, out: Path, *, as_json: bool) -> None:
                 ) from error
         _report_search(run.study)
     _print_summary(job, out, as_json=as_json)
+
+
+def _run_showing_progress(run: PreparedRun, stop: threading.Event) -> None:
+    inputs = len(run.indices)
+    if run.study.question is not None:
+        with inputs_progress(inputs, done=run.finished) as (spent, finished):
+            run_study(
+                run.study,
+                run.indices,
+                run.store,
+                stop=stop,
+                progress=spent,
+                on_shard=lambda points: finished(len(points)),
+            )
+        return
+    per_input = run.study.samples_per_input
+    with samples_progress(inputs * per_input, done=run.finished * per_input) as progress:
+        run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
 
 
 def _report_search(study: Study) -> None:

@@ -11,6 +11,8 @@ from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
+from smoothcert.adaptive import Question, parse_question
+from smoothcert.adaptive.answers import check_can_ask
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, check_can_predict
 from smoothcert.data import (
@@ -67,6 +69,7 @@ class Job:
     The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute; or the rule
     is "optimised", and `sigma` is where its `search` begins, within `sigma_range`. memory: a path or a URL.
     certificate: by default gaussian or uniform-l1, or envelope where sigma varies and there is no memory.
+    decide, precision: what is asked of every input, if sampling is to stop when it is answered; radii such as 0.25,0.5.
     engine: "local", the default, with `workers` threads; or "ray", with `actors` on the cluster at `address`.
     """
 
@@ -83,6 +86,8 @@ class Job:
     memory: str | None = None
     n0: int | None = None
     certificate: str | None = None
+    decide: str | None = None
+    precision: float | None = None
     split: str = "test"
     skip: int = 1
     max_inputs: int | None = None
@@ -121,7 +126,9 @@ class Job:
                 raise InputError(f"--{name} {value} must be at least 1")
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
-        if self.task == "certify":
+        if self.question is not None:
+            check_can_ask(self.question, self.portfolio, n=self.n, alpha=self.alpha, n0=self.n0)
+        elif self.task == "certify":
             check_can_certify(self.portfolio, n=self.n, alpha=self.alpha, n0=self.n0)
         else:
             check_can_predict(n=self.n, alpha=self.alpha)
@@ -181,6 +188,11 @@ class Job:
             noise=Noise(self.noise),
             two_class=self.sigma_rule == OPTIMISED_TWO_CLASS,
         )
+
+    @property
+    def question(self) -> Question | None:
+        """What is asked of every input; None where each gets n samples."""
+        return parse_question(decide=self.decide, precision=self.precision)
 
     @property
     def portfolio(self) -> Portfolio:
@@ -282,7 +294,10 @@ def _prepared(
 ) -> Iterator[PreparedRun]:
     indices = list(range(0, len(dataset), job.skip))[: job.max_inputs]
     _check_first_input(smoothed, dataset, job)
-    if job.task == "certify":
+    if job.question is not None:
+        size = int(np.prod(dataset.input_shape))
+        smoothed.inquiry(job.question, job.portfolio, n=job.n, alpha=job.alpha, size=size)
+    elif job.task == "certify":
         size = int(np.prod(dataset.input_shape))
         check_can_certify(job.portfolio, n=job.n, alpha=job.alpha, num_classes=smoothed.classifier.num_classes)
         smoothed.smoothing(job.portfolio, size=size)
@@ -297,7 +312,13 @@ def _prepared(
     if job.task == "predict" and smoothed.rule.envelope is None and job.memory is None:
         notice("no --memory: regions that were promised for this sigma are not consulted, and may be contradicted")
     study = Study(
-        smoothed=smoothed, dataset=dataset, n=job.n, alpha=job.alpha, n0=job.n0, certificate=job.certificate or ""
+        smoothed=smoothed,
+        dataset=dataset,
+        n=job.n,
+        alpha=job.alpha,
+        n0=job.n0,
+        certificate=job.certificate or "",
+        question=job.question,
     )
     manifest = _manifest(job, study, inputs=len(indices))
     begin = RunStore.resume if exists else RunStore.create
@@ -429,6 +450,8 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
 
 def _split(job: Job) -> dict[str, dict[str, float]]:
     """How α is spent, by what is bounded together. It follows from the parameters, and is there to be read."""
+    if job.question is not None:
+        return {str(job.portfolio): {job.question.proof.value: job.alpha}}
     return {} if job.task == "predict" else alpha_split(job.portfolio, alpha=job.alpha)
 
 
@@ -453,6 +476,8 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         parameters |= {"sigma_rule": {**rule.to_json(), "digest": rule.digest}, "envelope": envelope}
     if job.task == "certify":
         parameters |= {"n0": job.n0, "certificate": job.certificate}
+    if study.question is not None:
+        parameters |= study.question.parameters()
     if (memory := study.smoothed.memory) is not None:
         # Not its identity: whether it is the same memory is told by the promises it keeps.
         parameters |= {"memory": memory.key.digest}

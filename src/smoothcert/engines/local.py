@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from smoothcert.adaptive import Question
+from smoothcert.adaptive.rounds import INPUTS_AT_ONCE
 from smoothcert.data import Dataset
 from smoothcert.errors import InterruptedRunError
 from smoothcert.records import CertifiedPoint
@@ -16,7 +18,10 @@ from smoothcert.smoothed import SmoothedClassifier
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is done to each input: its settings, and how many samples an input takes in all."""
+    """What is done to each input: its settings, and how many samples an input takes in all.
+
+    question: what is asked of every input, where sampling stops when it is answered; then n is the most it takes.
+    """
 
     smoothed: SmoothedClassifier
     dataset: Dataset
@@ -24,6 +29,7 @@ class Study:
     alpha: float
     n0: int | None = None
     certificate: str = ""
+    question: Question | None = None
 
     @property
     def samples_per_input(self) -> int:
@@ -31,6 +37,8 @@ class Study:
 
     def group_size(self) -> int:
         """Inputs that share their first batches; fixed by the settings, so that resuming repeats the same groups."""
+        if self.question is not None:
+            return INPUTS_AT_ONCE
         return self.smoothed.group_size(self.n if self.n0 is None else self.n0)
 
     def shards(
@@ -52,7 +60,7 @@ class Study:
             )
         return self.smoothed.certify_shards(
             inputs, n0=self.n0, n=self.n, alpha=self.alpha, certificate=self.certificate,
-            labels=known, indices=indices, done=done, progress=progress,
+            question=self.question, labels=known, indices=indices, done=done, progress=progress,
         )  # fmt: skip
 
 
