@@ -36,7 +36,8 @@ class Draws:
 class Drawing:
     """Inputs with the numbers of their noise streams and their noise levels, and who draws.
 
-    inputs: (m, *input_shape) float32; indices: (m,); sigmas: by row, for the rows that will be drawn.
+    inputs: (m, *input_shape) float32; indices: (m,); sigmas: by row, for the rows that will be drawn. shared_noise: all
+    inputs get the noise of one stream.
     """
 
     tallier: Tallier
@@ -45,6 +46,7 @@ class Drawing:
     sigmas: Mapping[int, float]
     seed: int
     noise: Noise
+    shared_noise: bool = False
     progress: Progress | None = None
 
     def each(self, jobs: Iterable[Draws]) -> Iterator[dict[int, list[AnyTally]]]:
@@ -78,6 +80,7 @@ class Drawing:
                 group=draws.groups.get(row, ()),
                 label=draws.winners.get(row, 0),
                 noise=self.noise,
+                shared=self.shared_noise,
             )
             for row, ranges in draws.ranges.items()
             for start, stop in ranges

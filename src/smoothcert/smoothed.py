@@ -26,7 +26,7 @@ from smoothcert.certification import (
 from smoothcert.drawing import Drawing, Draws
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
-from smoothcert.models import as_classifier
+from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
 from smoothcert.noise import as_noise, check_sigma
@@ -42,7 +42,7 @@ from smoothcert.records import (
     TallyKind,
 )
 from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
-from smoothcert.sampling.sampler import Progress
+from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import plurality
 from smoothcert.tallies import SCORE_CELLS
@@ -84,6 +84,10 @@ class SmoothedClassifier:
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
+    noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
+        where that layer is narrow.
+    shared_noise: the same noise for all inputs, made once for many. Each certificate holds as it stands, but the errors
+        of different inputs are not independent, so there are no bounds for a whole test set.
     tallier: who draws and counts; the threads of this process, unless it is a cluster
         (`smoothcert.engines.ray_engine.RayEngine`).
     """
@@ -102,6 +106,8 @@ class SmoothedClassifier:
         workers: int | None = None,
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
+        noise_at: str = NOISE_AT[0],
+        shared_noise: bool = False,
         tallier: TallierFactory = Sampler,
     ) -> None:
         self.noise = as_noise(noise)
@@ -115,6 +121,8 @@ class SmoothedClassifier:
         self._model = model
         self._num_classes = num_classes
         self._device = device
+        self._noise_at = noise_at
+        self.shared_noise = shared_noise
         self._classifier: BaseClassifier | None = None
         self._shape: tuple[int, ...] = ()
         if input_shape is not None:
@@ -425,6 +433,7 @@ class SmoothedClassifier:
             remembered=self._memory is not None,
         )
         portfolio.check_suits(found)
+        check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise)
         if found.remembered:
             self._check_one_region(portfolio)
         return found
@@ -519,6 +528,7 @@ class SmoothedClassifier:
             sigmas=self.sigmas(inputs, indices, rows=rows),
             seed=self.seed,
             noise=self.noise,
+            shared_noise=self.shared_noise,
             progress=progress,
         )
 
@@ -572,7 +582,7 @@ class SmoothedClassifier:
 
     def group_size(self, samples: int) -> int:
         """How many inputs are sampled together when each takes this many samples (the batch size must be known)."""
-        return inputs_per_shard(samples_per_input=samples, batch=self.known_batch())
+        return inputs_per_shard(samples_per_input=samples, batch=self.known_batch(), shared=self.shared_noise)
 
     def known_batch(self) -> int:
         """The batch size, once it was given or measured."""
@@ -590,8 +600,13 @@ class SmoothedClassifier:
     def _adapt(self, input_shape: tuple[int, ...]) -> BaseClassifier:
         if self._classifier is None:
             self._classifier = as_classifier(
-                self._model, num_classes=self._num_classes, input_shape=input_shape, device=self._device
+                self._model,
+                num_classes=self._num_classes,
+                input_shape=input_shape,
+                device=self._device,
+                noise_at=self._noise_at,
             )
+            check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise)
             self._shape = input_shape
         return self._classifier
 
@@ -601,7 +616,12 @@ class SmoothedClassifier:
             self.batch = self._tallier.measure_batch(self.classifier, input_shape, samples=samples, noise=self.noise)
         if self.batch is None:
             self.batch = measure_batch(
-                self.classifier, input_shape, samples=samples, workers=self.workers, noise=self.noise
+                self.classifier,
+                input_shape,
+                samples=samples,
+                workers=self.workers,
+                noise=self.noise,
+                shared=self.shared_noise,
             )
         return self.batch
 

@@ -145,7 +145,7 @@ def test_votes_agree_in_law_with_noise_at_the_input():
 
 
 def test_pairs_mirror_the_noise_in_the_layer():
-    """A linear network with no offset at x = 0 votes for exactly one of the two classes at ε and for the other at -ε."""
+    """At x = 0 a linear network with no offset votes for one of two classes at ε, and for the other at -ε."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(36, 2, bias=False))
     tally = linear_votes(
         in_first_layer(module, classes=2), np.zeros((1, *SHAPE), np.float32), n=500, kind=TallyKind.PAIRS

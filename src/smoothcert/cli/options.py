@@ -112,6 +112,21 @@ InputRange = Annotated[
 ]
 DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Where datasets are kept.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
+NoiseAt = Annotated[
+    str,
+    typer.Option(
+        "--noise-at",
+        help="first-layer draws the noise in the output of a linear first layer, by its exact law: faster where that "
+        "layer is narrower than the input.",
+    ),
+]
+SharedNoise = Annotated[
+    bool,
+    typer.Option(
+        "--shared-noise",
+        help="The same noise for all inputs: faster for small networks, but no bounds for a whole test set.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default: one per core).")]
 Engine = Annotated[
     str | None,

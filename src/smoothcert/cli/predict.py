@@ -35,6 +35,8 @@ def predict(
     input_shape: o.InputShape = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
+    noise_at: o.NoiseAt = "input",
+    shared_noise: o.SharedNoise = False,
     workers: o.Workers = None,
     engine: o.Engine = None,
     address: o.Address = None,

@@ -35,7 +35,7 @@ from smoothcert.engines.ray_cluster import check_ray_is_installed
 from smoothcert.engines.ray_engine import RayEngine
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
-from smoothcert.models import load_classifier, parse_standardisation
+from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
 from smoothcert.noise import as_noise, check_sigma
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
@@ -100,6 +100,8 @@ class Job:
     input_shape: str | None = None
     data_root: str | None = None
     device: str = "auto"
+    noise_at: str = NOISE_AT[0]
+    shared_noise: bool = False
     workers: int | None = None
     engine: str | None = None
     address: str | None = None
@@ -375,6 +377,7 @@ def _model_arguments(job: Job, dataset: Dataset) -> dict[str, Any]:
         "device": job.model_device,
         "arch": job.arch,
         "standardise": parse_standardisation(job.standardise),
+        "noise_at": job.noise_at,
     }
 
 
@@ -414,6 +417,7 @@ def smoothed_for(job: Job, dataset: Dataset, *, tallier: TallierFactory = Sample
         workers=job.workers,
         input_shape=dataset.input_shape,
         input_range=dataset.input_range,
+        shared_noise=job.shared_noise,
         tallier=tallier,
     )
 
@@ -466,8 +470,8 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         "inputs": inputs,
         "split": job.split,
         "batch": study.smoothed.batch,
-        "noise": f"{job.noise} float32",
-        "independent_noise": True,
+        "noise": f"{job.noise} float32{', in the first layer' if job.noise_at != NOISE_AT[0] else ''}",
+        "independent_noise": not job.shared_noise,
     }
     if job.sigma_rule is None:
         parameters |= {"sigma": job.sigma}

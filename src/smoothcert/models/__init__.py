@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ARCHITECTURES",
+    "NOISE_AT",
     "BaseClassifier",
     "DeviceClassifier",
     "ScoringClassifier",
@@ -34,6 +35,8 @@ __all__ = [
 ]
 
 TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".ckpt", ".bin")
+NOISE_AT = ("input", "first-layer")
+"""Where the noise can be drawn; the first is the usual."""
 
 
 def as_classifier(
@@ -43,6 +46,7 @@ def as_classifier(
     input_shape: Sequence[int] | None = None,
     device: str = "auto",
     digest: str | None = None,
+    noise_at: str = NOISE_AT[0],
 ) -> BaseClassifier:
     """`model` as a base classifier: a torch module, a fitted scikit-learn classifier, a path, or any
     callable.
@@ -50,10 +54,11 @@ def as_classifier(
     num_classes may be left out where the model shows it (scikit-learn; or logits, when input_shape is given).
     input_shape is the shape of one input; a torch module on the processor runs about twice as fast when it is
     known. device: auto, cpu, cuda, cuda:1, mps. digest replaces the one computed; needed by callables whose
-    weights lie elsewhere. What already is a base classifier is returned as it is.
+    weights lie elsewhere. What already is a base classifier is returned as it is. noise_at: "input", or "first-layer"
+    for a torch network that sees its input through one linear layer (`first_layer`).
     """
     shape = None if input_shape is None else tuple(int(size) for size in input_shape)
-    classifier = _adapted(model, num_classes, shape, device, digest)
+    classifier = _adapted(model, num_classes, shape, device, digest, noise_at)
     if digest is not None and not isinstance(classifier, CallableClassifier):
         classifier.digest = digest
     return classifier
@@ -67,13 +72,14 @@ def load_classifier(
     device: str = "auto",
     arch: str | None = None,
     standardise: Standardisation | None = None,
+    noise_at: str = NOISE_AT[0],
 ) -> BaseClassifier:
     """The base classifier a file or an import names.
 
     `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors
     only, never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a
     factory that takes no arguments. arch and standardise say what a file of another program
-    does not; standardise=((0,), (1,)) means none.
+    does not; standardise=((0,), (1,)) means none. noise_at as in `as_classifier`.
     """
     shape = None if input_shape is None else tuple(int(size) for size in input_shape)
     text = str(spec)
@@ -81,11 +87,13 @@ def load_classifier(
     if suffix == ".onnx":
         from smoothcert.models.onnx_classifier import OnnxClassifier
 
+        _check_noise_at_input(noise_at, "an ONNX file")
         return OnnxClassifier(Path(text), num_classes=num_classes, input_shape=shape, device=device)
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
-        return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise)
+        return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise, noise_at)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
-        return as_classifier(imported(text), num_classes=num_classes, input_shape=shape, device=device)
+        model = imported(text)
+        return as_classifier(model, num_classes=num_classes, input_shape=shape, device=device, noise_at=noise_at)
     raise ModelError(
         f"{text!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
         "package.module:attribute for your own code"
@@ -108,15 +116,26 @@ def parse_standardisation(text: str | None) -> Standardisation | None:
 
 
 def _adapted(
-    model: object, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, digest: str | None
+    model: object,
+    num_classes: int | None,
+    input_shape: tuple[int, ...] | None,
+    device: str,
+    digest: str | None,
+    noise_at: str,
 ) -> BaseClassifier:
     parse_device(device)
+    if noise_at not in NOISE_AT:
+        raise InputError(f"there is no place {noise_at!r} for the noise: use {' or '.join(NOISE_AT)}")
     if _is_base_classifier(model):
+        _check_noise_at_input(noise_at, f"a {type(model).__name__}, which is a base classifier already")
         return cast(BaseClassifier, model)
     if isinstance(model, (str, Path)):
-        return load_classifier(model, num_classes=num_classes, input_shape=input_shape, device=device)
+        return load_classifier(
+            model, num_classes=num_classes, input_shape=input_shape, device=device, noise_at=noise_at
+        )
     if _inherits(model, "torch.nn.modules.module", "Module"):
-        return _torch_classifier(model, num_classes, input_shape, device)
+        return _torch_classifier(model, num_classes, input_shape, device, noise_at)
+    _check_noise_at_input(noise_at, f"a {type(model).__name__}")
     if _inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
         from smoothcert.models.sklearn_classifier import SklearnClassifier
 
@@ -131,6 +150,11 @@ def _adapted(
         f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
         "function from arrays to logits or labels"
     )
+
+
+def _check_noise_at_input(noise_at: str, model: str) -> None:
+    if noise_at != NOISE_AT[0]:
+        raise InputError(f"--noise-at {noise_at} needs a torch network, whose layers can be told apart, not {model}")
 
 
 def _is_base_classifier(model: object) -> bool:
@@ -153,14 +177,34 @@ def _inherits(model: object, module: str, name: str) -> bool:
 
 
 def _torch_classifier(
-    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str
+    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, noise_at: str
 ) -> BaseClassifier:
     from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
 
     chosen = resolve_device(device)
+    if noise_at != NOISE_AT[0]:
+        return _with_noise_in_first_layer(module, num_classes, input_shape, chosen.type)
     if chosen.type == "cpu":
         return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
     return TorchDeviceClassifier(module, device=chosen, num_classes=num_classes, input_shape=input_shape)
+
+
+def _with_noise_in_first_layer(
+    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str
+) -> BaseClassifier:
+    from smoothcert.models.first_layer import FirstLayerClassifier
+
+    if device != "cpu":
+        raise InputError(f"--noise-at {NOISE_AT[1]} is for the processor, not for {device}: give --device cpu")
+    if input_shape is None:
+        raise InputError(f"--noise-at {NOISE_AT[1]} needs the shape of an input: give input_shape")
+    return FirstLayerClassifier(module, num_classes=num_classes, input_shape=input_shape, make_tail=_tail_on_torch)
+
+
+def _tail_on_torch(module: Any, num_classes: int | None, input_shape: tuple[int, ...]) -> ScoringClassifier:
+    from smoothcert.models.torch_classifier import TorchClassifier
+
+    return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
 
 
 def _from_checkpoint(
@@ -170,12 +214,14 @@ def _from_checkpoint(
     device: str,
     arch: str | None,
     standardise: Standardisation | None,
+    noise_at: str,
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_any
 
     loaded = load_any(path, arch=arch, num_classes=num_classes, input_shape=input_shape, standardise=standardise)
-    classifier = _torch_classifier(loaded.module, loaded.header.num_classes, loaded.header.input_shape, device)
+    header = loaded.header
+    classifier = _torch_classifier(loaded.module, header.num_classes, header.input_shape, device, noise_at)
     classifier.description = (
         f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_told(loaded.header)}"
     )

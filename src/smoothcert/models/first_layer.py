@@ -30,7 +30,7 @@ _KEEPS_THE_LAW = (nn.Flatten, nn.Identity, nn.Dropout, Standardise)
 _SHAPING_METHODS = {"flatten", "view", "reshape", "size", "contiguous"}
 _SHAPING_FUNCTIONS = {torch.flatten, torch.reshape, operator.getitem, getattr}
 
-TailMaker = Callable[[nn.Module, int, tuple[int, ...]], ScoringClassifier]
+TailMaker = Callable[[nn.Module, int | None, tuple[int, ...]], ScoringClassifier]
 """Makes the rest of the network, with that many classes and inputs of that shape, a base classifier."""
 
 
@@ -43,7 +43,7 @@ class FirstLayerClassifier:
     """
 
     def __init__(
-        self, module: nn.Module, *, num_classes: int, input_shape: tuple[int, ...], make_tail: TailMaker
+        self, module: nn.Module, *, num_classes: int | None, input_shape: tuple[int, ...], make_tail: TailMaker
     ) -> None:
         network = private_copy(module, torch.device("cpu"))
         front, rest = _split(network)
@@ -56,8 +56,8 @@ class FirstLayerClassifier:
             )
         root: FloatArray = np.asarray(np.linalg.qr(self._matrix, mode="r"))
         self._root = torch.from_numpy(root.astype(np.float32))
-        self.tail = make_tail(rest, num_classes, (width,))
-        self.input_shape = input_shape
+        self.tail: ScoringClassifier = make_tail(rest, num_classes, (width,))
+        self.input_shape: tuple[int, ...] | None = input_shape
         self.num_classes = self.tail.num_classes
         self.backend = f"{self.tail.backend}, noise in the first layer"
         self.description = f"{self.tail.description}, after a first layer of {width}"

@@ -18,6 +18,7 @@ _ROUNDS = 4
 _SECONDS_PER_TURN = 0.1
 _SECONDS_IN_ALL = 6.0
 _SHARE_OF_THE_WORK = 0.05
+_INPUTS_SHARING = 8
 _USUAL = 128
 _GOOD_ENOUGH = 0.98
 """The smallest batch that reaches this share of the best rate is taken: it wastes least at the end of a shard."""
@@ -30,8 +31,9 @@ def measure_batch(
     samples: int,
     workers: int | None = None,
     noise: Noise = Noise.GAUSSIAN,
+    shared: bool = False,
 ) -> int:
-    """The batch size at which sampling votes under this noise runs fastest here.
+    """The batch size at which sampling votes under this noise, shared between inputs or not, runs fastest here.
 
     samples: how many will be drawn. Measuring takes a twentieth of the time they need, at most a few seconds; where
     that is too little to tell anything, a usual size is taken.
@@ -42,14 +44,14 @@ def measure_batch(
     row_bytes = 4 * max(1, int(np.prod(input_shape)))
     candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
     usual = min(_USUAL, candidates[-1])
-    rates = {usual: _rate(classifier, input_shape, batch=usual, workers=workers, noise=noise)}
+    rates = {usual: _rate(classifier, input_shape, batch=usual, workers=workers, noise=noise, shared=shared)}
     seconds = min(_SECONDS_IN_ALL, _SHARE_OF_THE_WORK * samples / rates[usual])
     if seconds < 2 * _SECONDS_PER_TURN * len(candidates):
         return usual
     deadline = time.perf_counter() + seconds
     for batch in candidates * _ROUNDS:
         try:
-            rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise)
+            rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared)
         except BatchTooLargeError:
             return _smallest_good(rates)
         rates[batch] = max(rate, rates.get(batch, 0.0))
@@ -64,23 +66,36 @@ def _smallest_good(rates: dict[int, float]) -> int:
 
 
 def _rate(
-    classifier: BaseClassifier, input_shape: tuple[int, ...], *, batch: int, workers: int | None, noise: Noise
+    classifier: BaseClassifier,
+    input_shape: tuple[int, ...],
+    *,
+    batch: int,
+    workers: int | None,
+    noise: Noise,
+    shared: bool,
 ) -> float:
     """Samples per second at this batch size, after one round to warm up."""
     sampler = Sampler(classifier, batch=batch, workers=workers)
-    inputs = np.full((1, *input_shape), 0.5, dtype=np.float32)
-    stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
-    samples = batch * sampler.workers
+    count = _INPUTS_SHARING if shared else 1
+    inputs = np.full((count, *input_shape), 0.5, dtype=np.float32)
+    streams = [StreamId(seed=0, index=index, stage=Stage.SELECTION) for index in range(count)]
+    draws = batch * sampler.workers
 
     def draw() -> None:
-        sampler.tally(inputs, [Request(row=0, stream=stream, sigma=1.0, start=0, stop=samples, noise=noise)])
+        sampler.tally(
+            inputs,
+            [
+                Request(row=row, stream=stream, sigma=1.0, start=0, stop=draws, noise=noise, shared=shared)
+                for row, stream in enumerate(streams)
+            ],
+        )
 
     draw()
     finished, began = 0, time.perf_counter()
     while True:
         draw()
-        finished += samples
+        finished += draws
         elapsed = time.perf_counter() - began
         if elapsed >= _SECONDS_PER_TURN:
-            return finished / elapsed
-        samples = min(samples * 2, max(samples, int(finished / elapsed * _SECONDS_PER_TURN)))
+            return finished * count / elapsed
+        draws = min(draws * 2, max(draws, int(finished / elapsed * _SECONDS_PER_TURN)))

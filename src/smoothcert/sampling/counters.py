@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from smoothcert.errors import InputError, ModelError
+from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
 from smoothcert.noise import add_noise, scale_noise
@@ -63,8 +63,8 @@ def host_counter(
 ) -> Counter:
     """The counter for the kind these requests ask for. draws: the most that one batch will hold.
 
-    colour: the noise of level 1 is what this makes of standard normals, instead of these themselves. Gradients cannot
-    be counted then.
+    colour: the noise of level 1 is what this makes of standard normals, instead of these themselves. Gradients mean
+    nothing then.
     """
     kind = requests[0].kind
     bench = _Bench(classifier, inputs, requests, draws=draws, copies=samples_per_draw(kind), colour=colour)
@@ -74,11 +74,6 @@ def host_counter(
         return _HostScores(bench)
     if kind is TallyKind.PAIRS:
         return _HostPairs(bench)
-    if colour is not None:
-        raise InputError(
-            "the certificates from gradients need the noise at the input, and here it is drawn in the first layer: "
-            "leave --noise-at out, or use another certificate"
-        )
     return _HostGradients(bench)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise
 from smoothcert.models.devices import usable_cores
-from smoothcert.records import AnyTally, InputArray, Noise
+from smoothcert.records import AnyTally, InputArray, Noise, TallyKind
 from smoothcert.sampling.counters import Counter, host_counter, tallies_of
 from smoothcert.sampling.plan import (
     Request,
@@ -132,9 +132,8 @@ class Sampler:
 
 def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
     """Counts where the classifier computes. draws: the most that one batch will hold."""
+    check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise)
     if isinstance(classifier, FirstLayerNoise):
-        if requests[0].noise is not Noise.GAUSSIAN:
-            raise InputError(f"{requests[0].noise} noise has another law after a layer: leave --noise-at out")
         inputs = classifier.hidden(inputs)
         return host_counter(classifier.tail, inputs, requests, draws=draws, colour=classifier.colour)
     if isinstance(classifier, DeviceClassifier):
@@ -142,6 +141,19 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
 
         return device_counter(classifier, inputs, requests)
     return host_counter(classifier, inputs, requests, draws=draws)
+
+
+def check_can_sample(classifier: BaseClassifier, *, kind: TallyKind, noise: Noise) -> None:
+    """Refuse what noise in the first layer cannot give."""
+    if not isinstance(classifier, FirstLayerNoise):
+        return
+    if noise is not Noise.GAUSSIAN:
+        raise InputError(f"{noise} noise has another law after a layer: leave --noise-at out")
+    if kind is TallyKind.GRADIENTS:
+        raise InputError(
+            "the certificates from gradients need the noise at the input, and here it is drawn in the first layer: "
+            "leave --noise-at out, or use another certificate"
+        )
 
 
 class _SharedBatches:
