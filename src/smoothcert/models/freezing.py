@@ -36,12 +36,11 @@ class RowwiseLinear(nn.Module):
 
 def frozen_graph(network: nn.Module, input_shape: tuple[int, ...]) -> Forward | None:
     """The traced, frozen and fused network, or None where that cannot be done faithfully."""
-    generator = torch.Generator().manual_seed(0)
-    batches = [torch.rand((rows, *input_shape), generator=generator) for rows in (16, 32, 48)]
+    batches = check_batches(input_shape)
     try:
         graph = _traced(network, batches[0])
         # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
-        agrees = all(_same_logits(network, graph, batch) for batch in batches * 2)
+        agrees = all(same_logits(network, graph, batch) for batch in batches * 2)
     except ModelError:
         raise
     except Exception:  # whatever a graph compiler may raise: the module itself still works
@@ -60,7 +59,17 @@ def _traced(network: nn.Module, example: Tensor) -> Forward:
         return cast(Forward, torch.jit.optimize_for_inference(traced))
 
 
-def _same_logits(network: nn.Module, graph: Forward, batch: Tensor) -> bool:
+def check_batches(input_shape: tuple[int, ...]) -> list[Tensor]:
+    """Batches of several sizes on which a faster form of a network is compared with it."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.rand((rows, *input_shape), generator=generator) for rows in (16, 32, 48)]
+
+
+def same_logits(network: nn.Module, graph: Forward, batch: Tensor) -> bool:
+    """Whether another form of the network gives its logits, to within 10⁻⁴ of the largest.
+
+    ModelError where the network does not repeat its own.
+    """
     with torch.inference_mode():
         expected, again, fused = network(batch), network(batch), graph(batch)
     scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())

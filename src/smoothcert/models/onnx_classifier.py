@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.errors import InputError, MissingExtraError, ModelError
-from smoothcert.models.devices import parse_device, usable_cores
+from smoothcert.errors import ModelError
+from smoothcert.models.devices import usable_cores
 from smoothcert.models.digests import file_digest, text_digest
+from smoothcert.models.onnx_session import device_kind, open_session
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
-
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}
 
 
 class OnnxClassifier:
@@ -35,8 +34,8 @@ class OnnxClassifier:
         input_shape: tuple[int, ...] | None = None,
         device: str = "auto",
     ) -> None:
-        kind = _device_kind(device)
-        self._session = _open_session(path, kind=kind, device=device)
+        kind = device_kind(device)
+        self._session = open_session(path, name=str(path), device=device)
         entry = _single_input(self._session, path)
         self._input_name = entry.name
         self._fixed_batch, self.input_shape = _input_shape(entry.shape, input_shape, path)
@@ -91,39 +90,6 @@ class OnnxClassifier:
             return None
         answer = self._answer(np.zeros((2, *self.input_shape), dtype=np.float32))
         return answer.shape[1] if answer.ndim == 2 else None
-
-
-def _device_kind(device: str) -> str:
-    """cpu, cuda or mps: "auto" is the processor, because an accelerated onnxruntime is a separate
-    installation.
-    """
-    kind, _ = parse_device(device)
-    return "cpu" if kind == "auto" else kind
-
-
-def _open_session(path: Path, *, kind: str, device: str) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "onnx", "running an ONNX model") from error
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}; give the path of an .onnx file")
-    provider = _PROVIDERS[kind]
-    if provider not in onnxruntime.get_available_providers():
-        raise InputError(
-            f"device {device!r} is not there for ONNX: this onnxruntime has no {provider}; use --device cpu"
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    _, index = parse_device(device)
-    provider_options = [{"device_id": str(index)} if index is not None else {}]
-    try:
-        return onnxruntime.InferenceSession(
-            str(path), sess_options=options, providers=[provider], provider_options=provider_options
-        )
-    except Exception as error:  # onnxruntime raises its own unrelated classes
-        raise ModelError(f"{path} cannot be loaded as an ONNX model: {error}; is the file complete?") from error
 
 
 def _single_input(session: Any, path: Path) -> Any:

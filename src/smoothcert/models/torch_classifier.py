@@ -49,11 +49,11 @@ class TorchClassifier:
     ) -> None:
         network = private_copy(module, torch.device("cpu"))
         self.input_shape = input_shape
-        self.num_classes = known_num_classes(_tried_num_classes(network, input_shape), num_classes)
+        self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
         frozen = None if input_shape is None else frozen_graph(network, input_shape)
         self._forward: Forward = network if frozen is None else frozen
         self.backend = f"torch cpu {'eager' if frozen is None else 'frozen'}{_precision_note()}"
-        self.description = _describe(module, self.num_classes)
+        self.description = described(module, self.num_classes)
         self.digest = module_digest(network, backend=self.backend)
         self.concurrency = usable_cores()
 
@@ -98,9 +98,9 @@ class TorchDeviceClassifier:
         self._network = private_copy(module, device)
         self.input_shape = input_shape
         with reproducible_kernels():
-            self.num_classes = known_num_classes(_tried_num_classes(self._network, input_shape), num_classes)
+            self.num_classes = known_num_classes(tried_num_classes(self._network, input_shape), num_classes)
         self.backend = f"torch {device.type}"
-        self.description = _describe(module, self.num_classes)
+        self.description = described(module, self.num_classes)
         self.digest = module_digest(self._network, backend=self.backend)
         self.concurrency = 1
 
@@ -214,7 +214,7 @@ def _check_is_logits(logits: object) -> None:
         )
 
 
-def _tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) -> int | None:
+def tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) -> int | None:
     """Columns of the logits for two zero inputs; None if the input shape is not known."""
     if input_shape is None:
         return None
@@ -259,7 +259,8 @@ def _precision_note() -> str:
     return "" if precision == "highest" else f", float32 matmul precision {precision}"
 
 
-def _describe(module: nn.Module, num_classes: int) -> str:
+def described(module: nn.Module, num_classes: int) -> str:
+    """One line for people."""
     count = sum(parameter.numel() for parameter in module.parameters())
     layers = ", ".join(type(part).__name__ for part in module) if isinstance(module, nn.Sequential) else ""
     name = f"{type(module).__name__}({layers})" if layers and len(layers) < 60 else type(module).__name__

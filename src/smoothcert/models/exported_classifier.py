@@ -1,0 +1,94 @@
+"""Torch modules as base classifiers computed by onnxruntime."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from smoothcert.errors import BatchTooLargeError, InputError, ModelError
+from smoothcert.models.devices import usable_cores
+from smoothcert.models.freezing import check_batches, same_logits
+from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
+from smoothcert.models.onnx_session import device_kind, open_session
+from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.torch_classifier import (
+    FloatingArray,
+    described,
+    filled_up,
+    module_digest,
+    private_copy,
+    tried_num_classes,
+)
+from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
+from smoothcert.records import FloatArray, InputArray, IntArray
+
+
+class ExportedClassifier:
+    """A torch module, written as ONNX and computed by onnxruntime; the caller's module is copied, never changed.
+
+    It is used only if its logits agree with the module's, within the rounding errors a frozen graph is allowed too;
+    otherwise a ModelError says so. Batches are filled up as `TorchClassifier` does. On the processor any number of
+    threads may call `classify`; each works on one core. Scores are the softmax of the logits, in float64.
+    """
+
+    gives_scores = True
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        num_classes: int | None = None,
+        input_shape: tuple[int, ...] | None = None,
+        device: str = "auto",
+    ) -> None:
+        if input_shape is None:
+            raise InputError("the back end onnxruntime must know the shape of an input: give input_shape")
+        network = private_copy(module, torch.device("cpu"))
+        self.input_shape: tuple[int, ...] | None = input_shape
+        self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
+        kind = device_kind(device)
+        self.backend = f"onnxruntime {kind} from torch"
+        self.description = described(module, self.num_classes)
+        self.digest = module_digest(network, backend=self.backend)
+        self.concurrency = usable_cores() if kind == "cpu" else 1
+        self._session = open_session(exported(network, input_shape), name="the exported model", device=device)
+        if not all(same_logits(network, self._forward, batch) for batch in check_batches(input_shape)):
+            raise ModelError(
+                "the model computed by onnxruntime gives other logits than torch; use the back end torch for it"
+            )
+
+    def classify(self, batch: InputArray, /) -> IntArray:
+        return votes_from_logits(self._logits(batch))
+
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        return votes_and_softmax(self._logits(batch))
+
+    def prepare_thread(self) -> None:
+        """Nothing to prepare: the session was opened with one thread for each call."""
+
+    def release_threads(self) -> None:
+        """Nothing to undo."""
+
+    def _logits(self, batch: InputArray) -> FloatingArray:
+        check_batch(batch, self.input_shape)
+        logits = self._run(filled_up(batch))[: len(batch)]
+        check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
+        return logits
+
+    def _forward(self, batch: Tensor) -> Tensor:
+        return torch.from_numpy(self._run(batch.numpy()))
+
+    def _run(self, batch: InputArray) -> FloatingArray:
+        try:
+            return cast(FloatingArray, np.asarray(self._session.run([OUTPUT], {INPUT: batch})[0]))
+        except Exception as error:  # onnxruntime raises its own unrelated classes
+            if "alloc" in str(error).lower():
+                raise BatchTooLargeError(
+                    f"a batch of {len(batch)} does not fit in memory; use a smaller --batch"
+                ) from error
+            raise ModelError(
+                f"the model failed in onnxruntime on a float32 batch of shape {batch.shape}: {error}"
+            ) from error
