@@ -139,8 +139,8 @@ def _fewest(proves: Callable[[int], bool], n: int) -> int:
 def answer_votes(votes: Sequence[Votes], inquiry: Inquiry) -> list[CertifiedPoint]:
     """The answers for votes in segments, one for each look. The class comes from the selection votes alone.
 
-    All looks after at most n samples count. Whoever drew the votes, and why he stopped, does not matter: the tests hold
-    at all times at once. An input whose selection votes settle on no class has failed, and needs no estimation votes.
+    Whoever drew the votes, and why he stopped, does not matter: the tests hold at all times at once. An input whose
+    selection votes settle on no class has failed, and needs no estimation votes.
     """
     check_levels(votes, inquiry.smoothing)
     chosen = {i: label for i, item in enumerate(votes) if (label := plurality(item.selection)) is not None}
@@ -153,7 +153,7 @@ def answer_votes(votes: Sequence[Votes], inquiry: Inquiry) -> list[CertifiedPoin
 
 
 def _judged(votes: Sequence[Votes], labels: Sequence[int], inquiry: Inquiry) -> list[Verdict]:
-    seen = [_looks_at(item, label, inquiry.n) for item, label in zip(votes, labels, strict=True)]
+    seen = [_looks_at(item, label) for item, label in zip(votes, labels, strict=True)]
     judge = inquiry.judge(np.array([item.selection.sigma for item in votes]))
     for number in range(max(map(len, seen))):
         rows = np.array([row for row, steps in enumerate(seen) if len(steps) > number], dtype=np.int64)
@@ -169,8 +169,8 @@ def _judged(votes: Sequence[Votes], labels: Sequence[int], inquiry: Inquiry) -> 
     return verdicts
 
 
-def _looks_at(item: Votes, label: int, n: int) -> list[tuple[int, int]]:
-    """Hits and trials at each look after at most n samples. None where nothing was worth drawing for."""
+def _looks_at(item: Votes, label: int) -> list[tuple[int, int]]:
+    """Hits and trials at each look. None where nothing was worth drawing for."""
     steps: list[tuple[int, int]] = []
     hits = trials = 0
     for tally in sorted(item.estimation, key=lambda tally: tally.ranges[0]):
@@ -179,11 +179,7 @@ def _looks_at(item: Votes, label: int, n: int) -> list[tuple[int, int]]:
         if tally.ranges != ((trials, trials + tally.n),):
             raise InputError(f"the votes of input {item.index} have a gap after {trials} samples")
         hits, trials = hits + int(tally.counts[label]), trials + tally.n
-        if trials > n:
-            break
         steps.append((hits, trials))
-    if trials and not steps:
-        raise InputError(f"n={n} is too small: the votes were first looked at after {trials} samples")
     return steps
 
 
@@ -216,14 +212,16 @@ def _point(item: Votes, verdict: Verdict) -> CertifiedPoint:
 
 def answer_points(points: Sequence[CertifiedPoint], inquiry: Inquiry) -> list[CertifiedPoint]:
     """The answers once more, from stored points: at another α, for another certificate, or after fewer looks."""
-    return answer_votes([_stored_votes(point) for point in points], inquiry)
+    return answer_votes([_stored_votes(point, n=inquiry.n) for point in points], inquiry)
 
 
-def _stored_votes(point: CertifiedPoint) -> Votes:
+def _stored_votes(point: CertifiedPoint, *, n: int) -> Votes:
     selection = point.tally(Stage.SELECTION)
     if not isinstance(selection, Tally):
         raise InputError(f"input {point.index} has no stored votes to answer from")
     estimation = tuple(tally for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION)
-    return Votes(
-        index=point.index, label=point.label, selection=selection, estimation=estimation, seconds=point.seconds
-    )
+    early = tuple(tally for tally in estimation if tally.ranges[-1][1] <= n)
+    if estimation and not early:
+        first = estimation[0].ranges[-1][1]
+        raise InputError(f"n={n} is too small: the votes were first looked at after {first} samples")
+    return Votes(index=point.index, label=point.label, selection=selection, estimation=early, seconds=point.seconds)

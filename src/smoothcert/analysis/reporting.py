@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,22 @@ def table_of(runs: Sequence[Results], request: TableRequest, *, width: int | Non
         return render(gold_table(comparisons, gold=gold.name), form=request.form, digits=request.digits, width=width)
     if request.classes:
         radius = _class_radius(request)
+        for run in runs:
+            if run.says_nothing_of(radius):
+                raise RunError(
+                    f"{run.name} says nothing of radius {radius:g}: the largest it decided is {run.asked[-1]:g}"
+                )
         return render(class_table(runs, radius=radius), form=request.form, digits=request.digits, width=width)
     table = summary_table(_summaries(request, runs), notes=_notes(request, runs))
     return render(table, form=request.form, digits=request.digits, width=width)
 
 
+def _radii(request: TableRequest, runs: Sequence[Results]) -> dict[str, float]:
+    return default_radii(runs) if request.radii is None else parse_radii(request.radii)
+
+
 def _summaries(request: TableRequest, runs: Sequence[Results]) -> list[RunSummary]:
-    radii = default_radii(runs) if request.radii is None else parse_radii(request.radii)
+    radii = _radii(request, runs)
     summaries = [summarise(run, radii=radii, bound=request.bound) for run in runs]
     if request.envelope:
         if any(not run.has_radius for run in runs):
@@ -101,8 +110,18 @@ def _class_radius(request: TableRequest) -> float:
     return radii[0]
 
 
+def _undecided(run: Results, radii: Mapping[str, float]) -> list[str]:
+    """About figures that are only lower bounds, because the radius was not asked about."""
+    between = [text for text, radius in radii.items() if radius < max(run.asked, default=0.0)]
+    open_radii = [text for text in between if radii[text] not in run.asked]
+    if not open_radii:
+        return []
+    return [f"{run.name}: r={', '.join(open_radii)} not decided: the figure is that of the next radius that was."]
+
+
 def _notes(request: TableRequest, runs: Sequence[Results]) -> list[str]:
     notes = [note for run in runs for note in run.notes]
+    notes += [note for run in runs for note in _undecided(run, _radii(request, runs))]
     if request.bound is not None:
         notes.append(
             f"≥: lower bound on the true certified accuracy of these inputs, wrong with probability at most "

@@ -26,7 +26,8 @@ class RunSummary:
     """What is known of one run; None where the run cannot say. Fractions are of all `points` inputs.
 
     certified_accuracy and lower_bound: by the text of the radius. lower_bound is None when none was asked
-    for.
+    for. samples: drawn in all, per input, and as a share of what a fixed number would have been, where sampling stopped
+    when it had an answer; decided_radii: those that were asked about.
     """
 
     run: str
@@ -43,6 +44,10 @@ class RunSummary:
     failure: float | None
     certified_accuracy: Mapping[str, float | None]
     lower_bound: Mapping[str, float | None] | None
+    samples: int | None = None
+    samples_per_input: float | None = None
+    samples_share: float | None = None
+    decided_radii: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values in full precision."""
@@ -61,13 +66,25 @@ class RunSummary:
             "sigma": self.sigma,
             "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
         }
+        if self.samples is not None:
+            document |= {
+                "samples": self.samples,
+                "samples_per_input": self.samples_per_input,
+                "samples_share": self.samples_share,
+            }
+        if self.decided_radii:
+            document["decided_radii"] = list(self.decided_radii)
         return document if self.lower_bound is None else document | {"lower_bound": dict(self.lower_bound)}
 
 
 def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
     """The line of one run. Accuracies are None where labels are missing, radii above 0 where the run has none."""
     labelled = bool(results.labelled.all())
-    known = {text: radius for text, radius in radii.items() if labelled and (results.has_radius or radius == 0)}
+    known = {
+        text: radius
+        for text, radius in radii.items()
+        if labelled and (results.has_radius or radius == 0) and not results.says_nothing_of(radius)
+    }
     values = np.array(list(known.values()), dtype=np.float64)
     exact = metrics.certified_accuracy(results, values) if known else values
     lower = None
@@ -78,6 +95,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
         bounds = certified_accuracy_lower_bound(results, values, choice=bound) if known else values
         lower = _by_text(radii, known, bounds)
     sigma_range = _range(results.sigma)
+    samples = None if results.most_samples is None else int(results.extra["samples"].sum())
     return RunSummary(
         run=results.name,
         norm=results.norm.value,
@@ -93,6 +111,10 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
         failure=metrics.failure_rate(results),
         certified_accuracy=_by_text(radii, known, exact),
         lower_bound=lower,
+        samples=samples,
+        samples_per_input=None if samples is None else samples / len(results),
+        samples_share=None if samples is None else samples / (len(results) * (results.most_samples or 1)),
+        decided_radii=results.asked,
     )
 
 
@@ -138,12 +160,23 @@ def parse_radii(text: str) -> dict[str, float]:
 
 
 def default_radii(runs: Sequence[Results]) -> dict[str, float]:
-    """0 and the multiples of a round step up to the largest certified radius: at most nine in all."""
+    """0 and the multiples of a round step up to the largest certified radius: at most nine in all.
+
+    Where some runs only know about certain radii, those.
+    """
+    decided = sorted({radius for run in runs for radius in run.asked})
+    if decided:
+        return {_shortest(radius): radius for radius in decided}
     largest = max((float(run.radius.max()) for run in runs), default=0.0)
     if largest == 0:
         return {"0": 0.0}
     step = _round_step(largest / _MOST_DEFAULT_STEPS)
     return {f"{k * step:.6g}": float(f"{k * step:.6g}") for k in range(int(largest / step) + 1)}
+
+
+def _shortest(radius: float) -> str:
+    short = f"{radius:g}"
+    return short if float(short) == radius else repr(radius)
 
 
 def _round_step(least: float) -> float:

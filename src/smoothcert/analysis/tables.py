@@ -73,6 +73,10 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ())
         (Column("abstention", "abstained", Kind.FRACTION), lambda s: s.abstention),
         (Column("misclassification", "misclassified", Kind.FRACTION), lambda s: s.misclassification),
         (Column("failure", "failed", Kind.FRACTION), lambda s: s.failure or None),
+        (
+            Column("samples_per_input", "samples", Kind.COUNT),
+            lambda s: None if s.samples_per_input is None else round(s.samples_per_input),
+        ),
     ]
     for text in summaries[0].certified_accuracy:
         title = f"r={text}"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smoothcert.adaptive import Question, stated_question
+from smoothcert.adaptive.answers import Inquiry, answer_points, check_can_ask, only_certificate
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, recertify_points, smoothing_of
 from smoothcert.errors import CorruptRunError, InputError, RunError
@@ -47,7 +49,8 @@ class Recertified:
 
     def results(self, *, name: str) -> list[Results]:
         """The points as columns, one for each certificate that is carried."""
-        return results_of_run(self.points, self._manifest, estimation_kinds(self.points), name=name)
+        spent = {point.index: sum(tally.n for tally in point.tallies) for point in self.points}
+        return results_of_run(self.points, self._manifest, estimation_kinds(self.points), name=name, spent=spent)
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""
@@ -58,11 +61,17 @@ class Recertified:
             code=code_digest(),
             extra={
                 "recertified_from": self.source.to_json(),
-                "alpha_split": alpha_split(portfolio, alpha=self.parameters["alpha"]),
+                "alpha_split": self._alpha_split(portfolio),
             },
         )
         with RunStore.create(out, manifest) as store:
             store.add(self.points)
+
+    def _alpha_split(self, portfolio: Portfolio) -> dict[str, dict[str, float]]:
+        question, alpha = stated_question(self.parameters, run="the run"), self.parameters["alpha"]
+        if question is not None:
+            return {str(portfolio): {question.proof.value: alpha}}
+        return alpha_split(portfolio, alpha=alpha)
 
 
 def recertify_run(
@@ -78,6 +87,10 @@ def recertify_run(
 
     Each result is valid at its own α. Trying many settings and keeping the best is a choice after looking, which the
     α of none of them covers, unless best_of pays for it.
+
+    A run that was sampled until a question was answered is asked the same question again, by the same anytime-valid
+    tests: bounds for a fixed n do not hold for its votes. Its votes end where they end, so a smaller α certifies less
+    than a run made with that α would.
     """
     if not path.exists() and "@" in path.name:
         run, _, name = str(path).rpartition("@")
@@ -104,6 +117,10 @@ def recertify_run(
     parameters["n"] = parameters["n"] if n is None else n
     _check_kind(points, portfolio, path)
     smoothing = _smoothing(manifest, path)
+    question = stated_question(parameters, run=path)
+    if question is not None:
+        points = _answered_again(points, question, portfolio, parameters, n=n, smoothing=smoothing)
+        return Recertified(points=points, parameters=parameters, source=manifest)
     points = recertify_points(points, portfolio, alpha=parameters["alpha"], n=n, smoothing=smoothing)
     halved = portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in estimation_kinds(points)
     check_can_certify(
@@ -113,6 +130,25 @@ def recertify_run(
         num_classes=points[0].tallies[0].num_classes,
     )
     return Recertified(points=points, parameters=parameters, source=manifest)
+
+
+def _answered_again(
+    points: Sequence[CertifiedPoint],
+    question: Question,
+    portfolio: Portfolio,
+    parameters: Mapping[str, Any],
+    *,
+    n: int | None,
+    smoothing: Smoothing,
+) -> list[CertifiedPoint]:
+    alpha, most = parameters["alpha"], parameters["n"]
+    drawn = max(tally.ranges[-1][1] for point in points for tally in point.tallies)
+    if n is not None and n > drawn:
+        raise InputError(f"n={n} is not possible: no input was sampled further than {drawn}")
+    check_can_ask(question, portfolio, n=most, alpha=alpha)
+    portfolio.check_suits(smoothing)
+    certificate = only_certificate(portfolio)
+    return answer_points(points, Inquiry(question, certificate, smoothing, n=most, alpha=alpha))
 
 
 def _smoothing(manifest: RunManifest, path: Path) -> Smoothing:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
 
-from smoothcert.errors import RunError
+from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.records import CertifiedPoint, Outcome, RunManifest, Settlement, TallyKind
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
@@ -88,17 +88,31 @@ def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[R
 
     with RunStore.open(path) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
+        spent = store.samples() if _was_stopped(manifest) else {}
     if certificate is not None:
-        return [_results(points, manifest, kinds, name=name, certificate=certificate)]
-    return results_of_run(points, manifest, kinds, name=name)
+        return [_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
+    return results_of_run(points, manifest, kinds, name=name, spent=spent)
+
+
+def _was_stopped(manifest: RunManifest) -> bool:
+    """Whether every input was sampled only until its votes had answered a question."""
+    return "decide" in manifest.parameters or "precision" in manifest.parameters
 
 
 def results_of_run(
-    points: Sequence[CertifiedPoint], manifest: RunManifest, kinds: Set[TallyKind], *, name: str
+    points: Sequence[CertifiedPoint],
+    manifest: RunManifest,
+    kinds: Set[TallyKind],
+    *,
+    name: str,
+    spent: Mapping[int, int],
 ) -> list[Results]:
-    """The points of a run as columns, once for each certificate it carries. kinds: what was sampled to prove it."""
+    """The points of a run as columns, once for each certificate it carries. kinds: what was sampled to prove it.
+
+    spent: by index, how many samples were drawn; only needed where that differs from input to input.
+    """
     return [
-        _results(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one)
+        _results(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent)
         for one in carried_certificates(manifest.parameters.get("certificate", ""))
     ]
 
@@ -110,6 +124,7 @@ def _results(
     *,
     name: str,
     certificate: str | None,
+    spent: Mapping[int, int],
 ) -> Results:
     """The verdicts of one certificate, None for the points' own, with what the manifest says about all of them."""
     alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
@@ -129,8 +144,46 @@ def _results(
         certificate=certificate,
         settings={key: str(value) for key, value in stated.items() if value is not None},
     )
+    if _was_stopped(manifest):
+        results = _stopped(results, manifest, spent)
     halved = _halved(results) if TallyKind.PAIRS in kinds else ()
-    return dataclasses.replace(results, remarks=(*halved, *_settled(points, results)))
+    return dataclasses.replace(results, remarks=(*halved, *_settled(points, results), *_saved(results)))
+
+
+def _stopped(results: Results, manifest: RunManifest, spent: Mapping[int, int]) -> Results:
+    """With what is particular to a run that stopped sampling when it had an answer."""
+    parameters = manifest.parameters
+    samples = np.array([spent.get(int(index), 0) for index in results.index], dtype=np.float64)
+    try:
+        return dataclasses.replace(
+            results,
+            asked=tuple(float(radius) for radius in parameters.get("decide") or ()),
+            most_samples=int(parameters["n"]) + int(parameters["n0"]),
+            extra={**results.extra, "samples": samples},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptRunError(f"{results.name} does not say what was asked of its inputs: {error}") from error
+
+
+def _saved(results: Results) -> tuple[str, ...]:
+    """What the reader of a run that stopped early should know: what it cost, and which radii it says nothing about."""
+    if results.most_samples is None:
+        return ()
+    samples, whole = results.extra["samples"], results.most_samples * len(results)
+    total, at_the_end = int(samples.sum()), int((samples >= results.most_samples).sum())
+    cost = (
+        f"{results.name}: {total:,} samples for {len(results)} inputs, {total / len(results):,.0f} each, selection "
+        f"included: {100 * total / whole:.3g} % of what n0 + n = {results.most_samples:,} samples each would be. "
+        f"{at_the_end} took all of them."
+    )
+    if not results.asked:
+        return (cost,)
+    asked = ", ".join(f"{radius:g}" for radius in results.asked)
+    return (
+        cost,
+        f"{results.name}: only the radii {asked} were decided. Each input has the largest of them that is proved, so "
+        "ACR is a lower bound; so is certified accuracy between them, and beyond them nothing is known.",
+    )
 
 
 def _settled(points: Sequence[CertifiedPoint], results: Results) -> tuple[str, ...]:

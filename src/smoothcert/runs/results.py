@@ -51,6 +51,10 @@ class Results:
     extra        further columns of the source, by name; for a run of ours the bounds other than p_a, and with a memory
                  the position of each region in its log.
     settings     what the run was made with, where the source says it: n, and digests of model and data.
+    asked        the radii that were asked about, ascending, where each input has the largest of them that is proved;
+                 empty where radii are computed from all votes.
+    most_samples how many samples an input would have taken at most, where sampling stopped when it had an answer; the
+                 extra column `samples` then says how many it took. None for a fixed number of samples.
     remarks      sentences a reader of these results should see.
     """
 
@@ -72,6 +76,8 @@ class Results:
     certificate: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=np.str_))
     extra: Mapping[str, FloatArray] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
+    asked: tuple[float, ...] = ()
+    most_samples: int | None = None
     remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -136,6 +142,10 @@ class Results:
         return replace(
             self, **columns, expected=None, extra={key: column[chosen] for key, column in self.extra.items()}
         )
+
+    def says_nothing_of(self, radius: float) -> bool:
+        """True where only smaller radii were asked about."""
+        return bool(self.asked) and radius > self.asked[-1]
 
     @property
     def winners(self) -> str | None:

@@ -207,6 +207,15 @@ class RunStore:
             )
             return {TallyKind(row[0]) for row in rows}
 
+    def samples(self) -> dict[int, int]:
+        """How many times the model was asked about each input, for whatever stage."""
+        with _explain(self.path):
+            rows = self._connection.execute(
+                "SELECT idx, SUM((stop - start) * CASE kind WHEN ? THEN 2 ELSE 1 END) FROM tallies GROUP BY idx",
+                (TallyKind.PAIRS.value,),
+            )
+            return {index: int(count) for index, count in rows}
+
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
         """All results, by index. Without tallies it is quicker, and enough for tables."""
         with _explain(self.path):
