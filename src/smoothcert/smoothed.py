@@ -84,6 +84,8 @@ class SmoothedClassifier:
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
     input_range: values every input must lie in; None allows any finite value.
+    backend: what computes a torch model: torch, which is the default, onnxruntime, or fastest, by a short measurement.
+        Another back end rounds differently: it is another base classifier.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
         where that layer is narrow.
     shared_noise: the same noise for all inputs, made once for many. Each certificate holds as it stands, but the errors
@@ -107,6 +109,7 @@ class SmoothedClassifier:
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
         noise_at: str = NOISE_AT[0],
+        backend: str | None = None,
         shared_noise: bool = False,
         tallier: TallierFactory = Sampler,
     ) -> None:
@@ -122,6 +125,7 @@ class SmoothedClassifier:
         self._num_classes = num_classes
         self._device = device
         self._noise_at = noise_at
+        self._backend = backend
         self.shared_noise = shared_noise
         self._classifier: BaseClassifier | None = None
         self._shape: tuple[int, ...] = ()
@@ -605,6 +609,7 @@ class SmoothedClassifier:
                 input_shape=input_shape,
                 device=self._device,
                 noise_at=self._noise_at,
+                backend=self._backend,
             )
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise)
             self._shape = input_shape

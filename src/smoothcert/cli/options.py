@@ -127,6 +127,14 @@ SharedNoise = Annotated[
         help="The same noise for all inputs: faster for small networks, but no bounds for a whole test set.",
     ),
 ]
+Backend = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        help="What computes a torch model: torch (default), onnxruntime, or fastest of both by a short measurement. "
+        "It is part of what is certified.",
+    ),
+]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default: one per core).")]
 Engine = Annotated[
     str | None,

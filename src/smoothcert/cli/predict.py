@@ -35,6 +35,7 @@ def predict(
     input_shape: o.InputShape = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
+    backend: o.Backend = None,
     noise_at: o.NoiseAt = "input",
     shared_noise: o.SharedNoise = False,
     workers: o.Workers = None,

@@ -36,6 +36,7 @@ from smoothcert.engines.ray_engine import RayEngine
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
+from smoothcert.models.backends import FASTEST, check_backend, named_backend
 from smoothcert.noise import as_noise, check_sigma
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
@@ -70,6 +71,7 @@ class Job:
     is "optimised", and `sigma` is where its `search` begins, within `sigma_range`. memory: a path or a URL.
     certificate: by default gaussian or uniform-l1, or envelope where sigma varies and there is no memory.
     decide, precision: what is asked of every input, if sampling is to stop when it is answered; radii such as 0.25,0.5.
+    backend: what computes a torch model: torch, the default, onnxruntime, or fastest, by a measurement.
     engine: "local", the default, with `workers` threads; or "ray", with `actors` on the cluster at `address`.
     """
 
@@ -100,6 +102,7 @@ class Job:
     input_shape: str | None = None
     data_root: str | None = None
     device: str = "auto"
+    backend: str | None = None
     noise_at: str = NOISE_AT[0]
     shared_noise: bool = False
     workers: int | None = None
@@ -116,6 +119,7 @@ class Job:
             check_sigma(self.sigma)
         self._check_rule()
         self._check_engine()
+        check_backend(self.backend)
         at_least_one = {
             "skip": self.skip,
             "max": self.max_inputs,
@@ -246,6 +250,7 @@ class Job:
         if changed.get("engine") not in (None, job.engine or LOCAL):
             changed = dict.fromkeys(_OF_LOCAL + _OF_RAY) | changed  # what was said of the other engine
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
+        recorded["backend"] = named_backend(manifest.model.get("backend"))
         if (path / SIGMA_RULE).exists():
             recorded["sigma_rule"] = str(path / SIGMA_RULE)
         return dataclasses.replace(job, **recorded, **changed)
@@ -280,6 +285,7 @@ def prepare(
     else:
         RunStore.check_can_create(out)
     dataset = dataset_for(job, fetching=fetching)
+    job = _with_settled_backend(job, dataset)
     with _tallier_for(job, dataset) as tallier, smoothed_for(job, dataset, tallier=tallier) as smoothed:
         yield from _prepared(job, out, smoothed, dataset, tallier, exists=exists, notice=notice)
 
@@ -349,13 +355,23 @@ def _files(job: Job) -> dict[str, Path]:
 
 
 def _with_recorded_choices(job: Job, out: Path) -> Job:
-    """A seed or batch size that was not asked for is the one the run was begun with."""
+    """A seed, batch size or back end that was not asked for is the one the run was begun with."""
     recorded = read_manifest(out)
+    open_backend = job.backend in (None, FASTEST)
     return dataclasses.replace(
         job,
         seed=recorded.seed if job.seed is None else job.seed,
         batch=recorded.parameters.get("batch") if job.batch is None else job.batch,
+        backend=named_backend(recorded.model.get("backend")) if open_backend else job.backend,
     )
+
+
+def _with_settled_backend(job: Job, dataset: Dataset) -> Job:
+    """Measured once, so that the model is the same function wherever it is loaded from now on."""
+    if job.backend != FASTEST:
+        return job
+    classifier = load_classifier(job.model, **_model_arguments(job, dataset))
+    return dataclasses.replace(job, backend=named_backend(classifier.backend))
 
 
 def dataset_for(job: Job, *, fetching: ProgressCallback | None = None) -> Dataset:
@@ -378,6 +394,7 @@ def _model_arguments(job: Job, dataset: Dataset) -> dict[str, Any]:
         "arch": job.arch,
         "standardise": parse_standardisation(job.standardise),
         "noise_at": job.noise_at,
+        "backend": job.backend,
     }
 
 

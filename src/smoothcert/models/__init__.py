@@ -11,8 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from smoothcert.errors import InputError, ModelError
+from smoothcert.errors import InputError, MissingExtraError, ModelError
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
+from smoothcert.models.backends import (
+    FASTEST,
+    ONNXRUNTIME,
+    TORCH,
+    check_backend,
+    check_own_backend,
+    fastest,
+    named_backend,
+)
 from smoothcert.models.base import BaseClassifier, DeviceClassifier, ScoringClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
@@ -47,6 +56,7 @@ def as_classifier(
     device: str = "auto",
     digest: str | None = None,
     noise_at: str = NOISE_AT[0],
+    backend: str | None = None,
 ) -> BaseClassifier:
     """`model` as a base classifier: a torch module, a fitted scikit-learn classifier, a path, or any
     callable.
@@ -55,10 +65,12 @@ def as_classifier(
     input_shape is the shape of one input; a torch module on the processor runs about twice as fast when it is
     known. device: auto, cpu, cuda, cuda:1, mps. digest replaces the one computed; needed by callables whose
     weights lie elsewhere. What already is a base classifier is returned as it is. noise_at: "input", or "first-layer"
-    for a torch network that sees its input through one linear layer (`first_layer`).
+    for a torch network that sees its input through one linear layer (`first_layer`). backend: what computes a torch
+    network: torch (the default), onnxruntime, or fastest, which measures both and takes the faster one. onnxruntime
+    needs input_shape, and for it device "auto" is the processor.
     """
     shape = None if input_shape is None else tuple(int(size) for size in input_shape)
-    classifier = _adapted(model, num_classes, shape, device, digest, noise_at)
+    classifier = _adapted(model, num_classes, shape, device, digest, noise_at, backend)
     if digest is not None and not isinstance(classifier, CallableClassifier):
         classifier.digest = digest
     return classifier
@@ -73,27 +85,32 @@ def load_classifier(
     arch: str | None = None,
     standardise: Standardisation | None = None,
     noise_at: str = NOISE_AT[0],
+    backend: str | None = None,
 ) -> BaseClassifier:
     """The base classifier a file or an import names.
 
     `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors
     only, never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a
     factory that takes no arguments. arch and standardise say what a file of another program
-    does not; standardise=((0,), (1,)) means none. noise_at as in `as_classifier`.
+    does not; standardise=((0,), (1,)) means none. noise_at and backend as in `as_classifier`.
     """
     shape = None if input_shape is None else tuple(int(size) for size in input_shape)
+    check_backend(backend)
     text = str(spec)
     suffix = Path(text).suffix.lower()
     if suffix == ".onnx":
         from smoothcert.models.onnx_classifier import OnnxClassifier
 
         _check_noise_at_input(noise_at, "an ONNX file")
+        check_own_backend(backend, own=ONNXRUNTIME, model="an ONNX file")
         return OnnxClassifier(Path(text), num_classes=num_classes, input_shape=shape, device=device)
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
-        return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise, noise_at)
+        return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise, noise_at, backend)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
         model = imported(text)
-        return as_classifier(model, num_classes=num_classes, input_shape=shape, device=device, noise_at=noise_at)
+        return as_classifier(
+            model, num_classes=num_classes, input_shape=shape, device=device, noise_at=noise_at, backend=backend
+        )
     raise ModelError(
         f"{text!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
         "package.module:attribute for your own code"
@@ -122,20 +139,30 @@ def _adapted(
     device: str,
     digest: str | None,
     noise_at: str,
+    backend: str | None,
 ) -> BaseClassifier:
     parse_device(device)
+    check_backend(backend)
     if noise_at not in NOISE_AT:
         raise InputError(f"there is no place {noise_at!r} for the noise: use {' or '.join(NOISE_AT)}")
     if _is_base_classifier(model):
         _check_noise_at_input(noise_at, f"a {type(model).__name__}, which is a base classifier already")
+        own = named_backend(getattr(model, "backend", None))
+        check_own_backend(backend, own=own, model=f"a {type(model).__name__}, a base classifier already")
         return cast(BaseClassifier, model)
     if isinstance(model, (str, Path)):
         return load_classifier(
-            model, num_classes=num_classes, input_shape=input_shape, device=device, noise_at=noise_at
+            model,
+            num_classes=num_classes,
+            input_shape=input_shape,
+            device=device,
+            noise_at=noise_at,
+            backend=backend,
         )
     if _inherits(model, "torch.nn.modules.module", "Module"):
-        return _torch_classifier(model, num_classes, input_shape, device, noise_at)
+        return _torch_classifier(model, num_classes, input_shape, device, noise_at, backend)
     _check_noise_at_input(noise_at, f"a {type(model).__name__}")
+    check_own_backend(backend, own=None, model=f"a {type(model).__name__}")
     if _inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
         from smoothcert.models.sklearn_classifier import SklearnClassifier
 
@@ -177,34 +204,59 @@ def _inherits(model: object, module: str, name: str) -> bool:
 
 
 def _torch_classifier(
-    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, noise_at: str
+    module: Any,
+    num_classes: int | None,
+    input_shape: tuple[int, ...] | None,
+    device: str,
+    noise_at: str,
+    backend: str | None,
 ) -> BaseClassifier:
+    if backend == FASTEST:
+        return _fastest_classifier(module, num_classes, input_shape, device, noise_at)
+    if noise_at != NOISE_AT[0]:
+        return _with_noise_in_first_layer(module, num_classes, input_shape, device, backend)
+    if backend == ONNXRUNTIME:
+        from smoothcert.models.exported_classifier import ExportedClassifier
+
+        return ExportedClassifier(module, num_classes=num_classes, input_shape=input_shape, device=device)
     from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
 
     chosen = resolve_device(device)
-    if noise_at != NOISE_AT[0]:
-        return _with_noise_in_first_layer(module, num_classes, input_shape, chosen.type)
     if chosen.type == "cpu":
         return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
     return TorchDeviceClassifier(module, device=chosen, num_classes=num_classes, input_shape=input_shape)
 
 
+def _fastest_classifier(
+    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, noise_at: str
+) -> BaseClassifier:
+    """By torch, or by onnxruntime where that can compute the module and is faster. An accelerator is left to torch."""
+    by_torch = _torch_classifier(module, num_classes, input_shape, device, noise_at, TORCH)
+    if isinstance(by_torch, DeviceClassifier) or input_shape is None:
+        return by_torch
+    try:
+        by_onnxruntime = _torch_classifier(module, num_classes, input_shape, device, noise_at, ONNXRUNTIME)
+    except (ModelError, MissingExtraError):
+        return by_torch
+    return fastest([by_torch, by_onnxruntime])
+
+
 def _with_noise_in_first_layer(
-    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str
+    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, backend: str | None
 ) -> BaseClassifier:
     from smoothcert.models.first_layer import FirstLayerClassifier
 
-    if device != "cpu":
-        raise InputError(f"--noise-at {NOISE_AT[1]} is for the processor, not for {device}: give --device cpu")
+    kind = resolve_device(device).type
+    if kind != "cpu":
+        raise InputError(f"--noise-at {NOISE_AT[1]} is for the processor, not for {kind}: give --device cpu")
     if input_shape is None:
         raise InputError(f"--noise-at {NOISE_AT[1]} needs the shape of an input: give input_shape")
-    return FirstLayerClassifier(module, num_classes=num_classes, input_shape=input_shape, make_tail=_tail_on_torch)
 
+    def make_tail(rest: Any, num_classes: int | None, input_shape: tuple[int, ...]) -> ScoringClassifier:
+        tail = _torch_classifier(rest, num_classes, input_shape, "cpu", NOISE_AT[0], backend)
+        return cast(ScoringClassifier, tail)
 
-def _tail_on_torch(module: Any, num_classes: int | None, input_shape: tuple[int, ...]) -> ScoringClassifier:
-    from smoothcert.models.torch_classifier import TorchClassifier
-
-    return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
+    return FirstLayerClassifier(module, num_classes=num_classes, input_shape=input_shape, make_tail=make_tail)
 
 
 def _from_checkpoint(
@@ -215,13 +267,14 @@ def _from_checkpoint(
     arch: str | None,
     standardise: Standardisation | None,
     noise_at: str,
+    backend: str | None,
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_any
 
     loaded = load_any(path, arch=arch, num_classes=num_classes, input_shape=input_shape, standardise=standardise)
     header = loaded.header
-    classifier = _torch_classifier(loaded.module, header.num_classes, header.input_shape, device, noise_at)
+    classifier = _torch_classifier(loaded.module, header.num_classes, header.input_shape, device, noise_at, backend)
     classifier.description = (
         f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_told(loaded.header)}"
     )

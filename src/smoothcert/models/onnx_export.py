@@ -50,7 +50,7 @@ def _write(network: nn.Module, example: torch.Tensor, stream: io.BytesIO) -> Non
         torch.onnx.export(
             network,
             (example,),
-            stream,
+            stream,  # type: ignore[arg-type]  # this exporter writes to streams too, the declared type is the other's
             dynamo=False,
             opset_version=_OPSET,
             input_names=[INPUT],

@@ -51,7 +51,7 @@ class _Graph:
 
     def weight(self, node: Any, place: int) -> _Array | None:
         """The constant a node reads at this place, if no other node does."""
-        name = node.input[place] if place < len(node.input) else None
+        name = node.input[place] if place < len(node.input) else ""
         if name not in self._weights or self.reader(name) is not node:
             return None
         found: _Array = self._to_array(self._weights[name])
@@ -89,10 +89,7 @@ def _fold_standardisation(graph: _Graph) -> None:
     if divide is None or divide.op_type != "Div" or divide.input[0] != subtract.output[0]:
         return
     mean, std = graph.weight(subtract, 1), graph.weight(divide, 1)
-    layer = graph.reader(divide.output[0])
-    flat = layer is not None and layer.op_type == "Flatten" and _attribute(layer, "axis", 1) == 1
-    if flat:
-        layer = graph.reader(layer.output[0])
+    layer, flat = _past_flatten(graph, graph.reader(divide.output[0]))
     if layer is None or mean is None or std is None:
         return
     weight, bias = graph.weight(layer, 1), graph.weight(layer, 2)
@@ -108,6 +105,13 @@ def _fold_standardisation(graph: _Graph) -> None:
         graph.remove(subtract)
     graph.set_weight(layer, 1, scaled)
     graph.remove(divide)
+
+
+def _past_flatten(graph: _Graph, node: Any | None) -> tuple[Any | None, bool]:
+    """The node, or the reader of what it flattens; and whether it does."""
+    if node is None or node.op_type != "Flatten" or _attribute(node, "axis", 1) != 1:
+        return node, False
+    return graph.reader(node.output[0]), True
 
 
 def _by_column(layer: Any, weight: _Array, values: _Array) -> FloatArray | None:
@@ -136,9 +140,7 @@ def _fill_channels(graph: _Graph, convolution: Any) -> None:
     while layer is not None and layer.op_type in ("Relu", "MaxPool"):
         pooled |= layer.op_type == "MaxPool"
         layer = graph.reader(layer.output[0])
-    flat = layer is not None and layer.op_type == "Flatten" and _attribute(layer, "axis", 1) == 1
-    if flat:
-        layer = graph.reader(layer.output[0])
+    layer, flat = _past_flatten(graph, layer)
     if not pooled or layer is None or layer.op_type != ("Gemm" if flat else "Conv") or weight is None or bias is None:
         return
     following = graph.weight(layer, 1)

@@ -13,8 +13,8 @@ from smoothcert.tallies import FloatArray, InputArray, IntArray, Noise, Stage, S
 
 _MOST_BYTES = 64 << 20
 """Noisy inputs handed to the model at once: 5461 of size 3072, 111 of size 150528."""
-_ROWS_STAND_ALONE = ("torch cpu frozen", "torch cpu eager")
-"""Back ends of `TorchClassifier`, which fills batches up so that the logits of a row do not depend on its company."""
+_ROWS_STAND_ALONE = ("torch cpu frozen", "torch cpu eager", "onnxruntime cpu from torch")
+"""Back ends that fill batches up, so that the logits of a row do not depend on its company."""
 
 
 class NoisyScores:

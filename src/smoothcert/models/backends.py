@@ -1,0 +1,85 @@
+"""Which engine computes a torch network: by name, or by a short measurement."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from smoothcert.errors import InputError
+from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.models.devices import usable_cores
+
+TORCH, ONNXRUNTIME, FASTEST = "torch", "onnxruntime", "fastest"
+BACKENDS = (TORCH, ONNXRUNTIME, FASTEST)
+
+_BATCHES = (64, 256)
+_ROUNDS = 3
+_SECONDS_PER_TURN = 0.1
+
+
+def check_backend(backend: str | None) -> None:
+    """InputError for a word that names no back end; None leaves it to the model."""
+    if backend is not None and backend not in BACKENDS:
+        raise InputError(f"there is no back end {backend!r}: use {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
+
+
+def check_own_backend(backend: str | None, *, own: str | None, model: str) -> None:
+    """InputError where another back end is asked for than the only one this model has. own: its name, if it has one."""
+    if backend is None or backend == own:
+        return
+    how = "by itself" if own is None else f"by {own}"
+    raise InputError(
+        f"--backend {backend} is for torch networks, but the model is {model}, which is computed {how}: "
+        "leave --backend out"
+    )
+
+
+def named_backend(described: object) -> str | None:
+    """TORCH or ONNXRUNTIME, from what a classifier or a manifest says of its back end; None for any other."""
+    name = str(described).partition(" ")[0]
+    return name if name in (TORCH, ONNXRUNTIME) else None
+
+
+def fastest(classifiers: Sequence[BaseClassifier]) -> BaseClassifier:
+    """The one that classifies most inputs a second, with a thread on every core.
+
+    They are measured in turn, several times over, at batch sizes that sampling uses, and the best turn of each counts:
+    other programs on the machine can only make a turn slower.
+    """
+    rates = [0.0] * len(classifiers)
+    for batch in _BATCHES * _ROUNDS:
+        for place, classifier in enumerate(classifiers):
+            asked = classifier.tail if isinstance(classifier, FirstLayerNoise) else classifier
+            rates[place] = max(rates[place], _rate(asked, batch=batch))
+    return classifiers[int(np.argmax(rates))]
+
+
+def _rate(classifier: BaseClassifier, *, batch: int) -> float:
+    """Inputs per second, all threads together."""
+    shape = classifier.input_shape
+    assert shape is not None  # no back end but torch's own does without it
+    rates: list[float] = []
+
+    def work() -> None:
+        classifier.prepare_thread()
+        inputs = np.random.default_rng(0).random((batch, *shape), dtype=np.float32)
+        classifier.classify(inputs)
+        finished, began = 0, time.perf_counter()
+        while True:
+            classifier.classify(inputs)
+            finished += batch
+            elapsed = time.perf_counter() - began
+            if elapsed >= _SECONDS_PER_TURN:
+                break
+        rates.append(finished / elapsed)
+
+    threads = [threading.Thread(target=work) for _ in range(min(usable_cores(), classifier.concurrency))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    classifier.release_threads()
+    return sum(rates)
