@@ -27,7 +27,7 @@ def running_cluster(*, nodes: int, folder: Path) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(SUPPORT))
+        patch.setenv("PYTHONPATH", str(SUPPORT), prepend=os.pathsep)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv(FOLDER, str(folder))
         cluster = Cluster(

@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from smoothcert.models.devices import usable_cores
 
 _OBJECT_STORE_BYTES = 512 * 2**20
 """For a Ray started here, which carries a model and small sums. Its own choice would be a third of the memory."""
+
+_SECONDS_TO_ANSWER = 10.0
 
 
 def check_ray_is_installed() -> None:
@@ -55,11 +58,8 @@ def connected(address: str | None, *, actors: int | None, resources: ActorResour
     with this process even if it is killed. A connection that the caller made before is used as it is, and left open.
     """
     check_ray_is_installed()
-    if address is not None and "://" in address:
-        raise InputError(
-            f"--address {address} is that of a remote client; give HOST:PORT of the head, or auto, and run this on a "
-            "machine that belongs to the cluster"
-        )
+    if address is not None and address != "auto":
+        _check_somebody_answers(address)
     import ray
 
     if ray.is_initialized():
@@ -71,6 +71,20 @@ def connected(address: str | None, *, actors: int | None, resources: ActorResour
             yield ray
         finally:
             ray.shutdown()
+
+
+def _check_somebody_answers(address: str) -> None:
+    """Ray itself would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise InputError(
+            f"--address {address} cannot be read: give HOST:PORT of the head, as `ray start --head` prints it, or auto; "
+            "and run this on a machine that belongs to the cluster"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"no Ray cluster answers at {address}: {error}; is it running? See `ray status`") from error
 
 
 def _connect(ray: Any, address: str | None, *, actors: int | None, resources: ActorResources) -> None:
@@ -89,7 +103,7 @@ def _connect(ray: Any, address: str | None, *, actors: int | None, resources: Ac
             )
         else:
             ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         place = "no Ray could be started on this machine" if address is None else f"no Ray cluster answers at {address}"
         hint = "" if address is None else "; run this on a machine of the cluster, see `ray status` there"
         raise ClusterError(f"{place}: {_first_line(error)}{hint}") from error

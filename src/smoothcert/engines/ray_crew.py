@@ -169,6 +169,7 @@ class Crew:
         self._members.remove(member)
         self._kill(member)
         tasks = [task for task in member.calls.values() if task is not None]
+        member.calls.clear()
         self._queue.extendleft(reversed(tasks))
         if not member.ready:
             self._failed_starts += 1
