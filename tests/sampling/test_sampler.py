@@ -257,3 +257,26 @@ def test_a_batch_too_large_for_memory_is_not_chosen() -> None:
         return np.zeros(len(batch), dtype=np.int64)
 
     assert measure_batch(Probe(answer=answer), SHAPE, samples=10**9) <= 256
+
+
+def test_a_slow_model_is_not_asked_for_large_batches_when_size_gains_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand samples a second at any size: batches above 256 take long, and are not tried."""
+    from smoothcert.sampling import batch_size
+
+    asked: list[int] = []
+
+    def rate(*_: object, batch: int, **__: object) -> float:
+        asked.append(batch)
+        return 1000.0
+
+    monkeypatch.setattr(batch_size, "_rate", rate)
+    assert measure_batch(Probe(), SHAPE, samples=10**9, workers=1) == 16
+    assert max(asked) == 256
+
+
+def test_a_model_whose_calls_cost_more_than_their_rows_gets_large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second a call: the smallest batch takes long, but every larger one gains."""
+    from smoothcert.sampling import batch_size
+
+    monkeypatch.setattr(batch_size, "_rate", lambda *_, batch, **__: batch / 0.5)
+    assert measure_batch(Probe(), SHAPE, samples=10**9, workers=1) == 2048

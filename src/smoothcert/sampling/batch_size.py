@@ -20,6 +20,8 @@ _SECONDS_IN_ALL = 6.0
 _SHARE_OF_THE_WORK = 0.05
 _INPUTS_SHARING = 8
 _USUAL = 128
+_LONG_BATCH_SECONDS = 0.25
+_NEXT_TO_NOTHING = 1.05
 _GOOD_ENOUGH = 0.98
 """The smallest batch that reaches this share of the best rate is taken: it wastes least at the end of a shard."""
 
@@ -44,20 +46,38 @@ def measure_batch(
     row_bytes = 4 * max(1, int(np.prod(input_shape)))
     candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
     usual = min(_USUAL, candidates[-1])
-    rates = {usual: _rate(classifier, input_shape, batch=usual, workers=workers, noise=noise, shared=shared)}
-    seconds = min(_SECONDS_IN_ALL, _SHARE_OF_THE_WORK * samples / rates[usual])
+    threads = Sampler(classifier, batch=usual, workers=workers).workers
+    rates: dict[int, float] = {}
+
+    def measure(batch: int) -> None:
+        rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared)
+        rates[batch] = max(rate, rates.get(batch, 0.0))
+
+    measure(candidates[0])
+    if usual * threads < _LONG_BATCH_SECONDS * rates[candidates[0]]:
+        measure(usual)
+    seconds = min(_SECONDS_IN_ALL, _SHARE_OF_THE_WORK * samples / max(rates.values()))
     if seconds < 2 * _SECONDS_PER_TURN * len(candidates):
         return usual
     deadline = time.perf_counter() + seconds
     for batch in candidates * _ROUNDS:
+        if any(_is_pointless(rates, smaller, threads=threads) for smaller in candidates if smaller < batch):
+            continue
         try:
-            rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared)
+            measure(batch)
         except BatchTooLargeError:
-            return _smallest_good(rates)
-        rates[batch] = max(rate, rates.get(batch, 0.0))
+            break
         if time.perf_counter() > deadline:
             break
     return _smallest_good(rates)
+
+
+def _is_pointless(rates: dict[int, float], batch: int, *, threads: int) -> bool:
+    """Whether a batch takes long and gained next to nothing on one of half its size: no larger one need be tried."""
+    if batch not in rates or batch // 2 not in rates:
+        return False
+    long = batch * threads > _LONG_BATCH_SECONDS * rates[batch]
+    return long and rates[batch] < _NEXT_TO_NOTHING * rates[batch // 2]
 
 
 def _smallest_good(rates: dict[int, float]) -> int:
