@@ -28,8 +28,9 @@ imports: $(INSTALLED)
 
 check: test lint types imports
 
+# Ratios against the recorded ones in benchmarks/ratios.json; about five minutes, on a quiet machine.
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/throughput.py
+	$(BIN)/python benchmarks/ratios.py
 
 # The pinned set in constraints.txt is what is tested; torch is asked for by its exact version, because a free
 # choice would bring gigabytes of CUDA packages.

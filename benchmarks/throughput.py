@@ -1,82 +1,51 @@
 """Sampling throughput as ratios from one run: against the bare forward pass, and against the usual loop.
 
-    python benchmarks/throughput.py [--seconds 6] [--models lenet,mlp] [--json FILE]
+    python benchmarks/throughput.py [--seconds 10] [--models lenet,mlp] [--backend fastest]
 
 `bare` is the same back end, the same number of single-threaded workers, on inputs made beforehand, at its own best
 batch size. `usual loop` is what most code does: repeat the input, torch.randn_like, add, argmax, count in numpy,
 batch 1000, torch's own threads. The three are measured in turn, several times over, and the medians compared, so that
-a noisy machine hits all of them alike.
+a noisy machine hits all of them alike. An MLP is also sampled with the noise drawn in its first layer.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
 from smoothcert.models import as_classifier
-from smoothcert.models.architectures import build
 from smoothcert.models.base import BaseClassifier
-from smoothcert.models.devices import usable_cores
 from smoothcert.records import Stage, StreamId
 from smoothcert.sampling import Request, Sampler, measure_batch
-
-SHAPE = (1, 28, 28)
-BATCHES = (64, 128, 256, 512, 1024)
-ROUNDS = 5
+from timing import ROUNDS, SHAPES, bare_rate, best_batch, median_in_turn, network
 
 
-def bare_rate(classifier: BaseClassifier, *, batch: int, seconds: float) -> float:
-    """Samples per second of `classify` alone, one worker per core, inputs made beforehand."""
-    rates: list[float] = []
-
-    def work() -> None:
-        classifier.prepare_thread()
-        inputs = np.random.default_rng(0).random((batch, *SHAPE), dtype=np.float32)
-        classifier.classify(inputs)
-        finished, began = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - began) < seconds:
-            classifier.classify(inputs)
-            finished += batch
-        rates.append(finished / elapsed)
-
-    threads = [threading.Thread(target=work) for _ in range(min(usable_cores(), classifier.concurrency))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(rates)
-
-
-def sampling_rate(classifier: BaseClassifier, *, batch: int, seconds: float) -> float:
+def sampling_rate(classifier: BaseClassifier, *, batch: int, seconds: float, workers: int | None = None) -> float:
     """Samples per second of certification's sampling: noise, model and counting."""
-    sampler = Sampler(classifier, batch=batch)
-    inputs = np.random.default_rng(0).random((1, *SHAPE), dtype=np.float32)
-    samples = 20_000
+    sampler = Sampler(classifier, batch=batch, workers=workers)
+    shape = classifier.input_shape
+    assert shape is not None
+    inputs = np.random.default_rng(0).random((1, *shape), dtype=np.float32)
 
-    def draw(count: int) -> None:
+    def draw(count: int) -> float:
         stream = StreamId(0, 0, Stage.ESTIMATION)
+        began = time.perf_counter()
         sampler.tally(inputs, [Request(row=0, stream=stream, sigma=0.25, start=0, stop=count)])
+        return time.perf_counter() - began
 
-    began = time.perf_counter()
-    draw(samples)
-    samples = max(samples, int(samples / (time.perf_counter() - began) * seconds))
-    began = time.perf_counter()
-    draw(samples)
-    return samples / (time.perf_counter() - began)
+    first = batch * sampler.workers
+    samples = max(first, int(first / draw(first) * seconds))
+    return samples / draw(samples)
 
 
-def usual_loop_rate(module: nn.Module, *, seconds: float, batch: int = 1000) -> float:
+def usual_loop_rate(module: nn.Module, shape: tuple[int, ...], *, seconds: float, batch: int = 1000) -> float:
     """Samples per second of the loop found in research code."""
-    x = torch.rand(SHAPE)
+    x = torch.rand(shape)
     counts = np.zeros(10, dtype=int)
     with torch.no_grad():
         finished, began = 0, time.perf_counter()
@@ -89,51 +58,41 @@ def usual_loop_rate(module: nn.Module, *, seconds: float, batch: int = 1000) -> 
     return finished / elapsed
 
 
-def median_in_turn(measures: dict[str, Callable[[], float]]) -> dict[str, float]:
-    """Each measured once a round, medians over the rounds."""
-    seen: dict[str, list[float]] = {name: [] for name in measures}
-    for _ in range(ROUNDS):
-        for name, measure in measures.items():
-            seen[name].append(measure())
-    return {name: statistics.median(values) for name, values in seen.items()}
-
-
-def compare(arch: str, *, seconds: float) -> dict[str, float]:
-    torch.manual_seed(0)
-    module = build(arch, num_classes=10, input_shape=SHAPE).eval()
-    classifier = as_classifier(module, num_classes=10, input_shape=SHAPE, device="cpu")
-    best = max(BATCHES, key=lambda batch: bare_rate(classifier, batch=batch, seconds=0.5))
-    chosen = measure_batch(classifier, SHAPE, samples=10**9)
+def ratios(arch: str, *, seconds: float, backend: str = "fastest") -> dict[str, float]:
+    """Ratios of one network. seconds: for each quantity, over all rounds."""
+    shape, module = SHAPES[arch], network(arch)
+    classifier = as_classifier(module, input_shape=shape, device="cpu", backend=backend)
     share = seconds / ROUNDS
-    rates = median_in_turn(
-        {
-            "bare": lambda: bare_rate(classifier, batch=best, seconds=share),
-            "sampling": lambda: sampling_rate(classifier, batch=chosen, seconds=share),
-            "usual loop": lambda: usual_loop_rate(module, seconds=share),
-        }
-    )
-    return {
+    bare, chosen = best_batch(classifier), measure_batch(classifier, shape, samples=10**9)
+    measures: dict[str, Callable[[], float]] = {
+        "bare": lambda: bare_rate(classifier, batch=bare, seconds=share),
+        "sampling": lambda: sampling_rate(classifier, batch=chosen, seconds=share),
+        "usual loop": lambda: usual_loop_rate(module, shape, seconds=share),
+    }
+    if arch == "mlp":
+        narrow = as_classifier(module, input_shape=shape, device="cpu", backend=backend, noise_at="first-layer")
+        batch = measure_batch(narrow, shape, samples=10**9)
+        measures["first layer"] = lambda: sampling_rate(narrow, batch=batch, seconds=share)
+    rates = median_in_turn(measures)
+    found = {
         "sampling / bare forward": rates["sampling"] / rates["bare"],
         "sampling / usual loop": rates["sampling"] / rates["usual loop"],
-        "usual loop / bare forward": rates["usual loop"] / rates["bare"],
-        "batch": chosen,
-        "best batch of the bare forward": best,
     }
+    if "first layer" in rates:
+        found["sampling in the first layer / usual loop"] = rates["first layer"] / rates["usual loop"]
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="time per measured quantity")
-    parser.add_argument("--models", default="lenet,mlp")
-    parser.add_argument("--json", type=Path, help="also write the ratios here")
+    parser.add_argument("--models", default=",".join(SHAPES))
+    parser.add_argument("--backend", default="fastest")
     arguments = parser.parse_args()
-    ratios = {arch: compare(arch, seconds=arguments.seconds) for arch in arguments.models.split(",")}
-    for arch, found in ratios.items():
+    for arch in arguments.models.split(","):
         print(arch)
-        for name, value in found.items():
-            print(f"  {name:32s} {value:8.2f}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(ratios, indent=2) + "\n")
+        for name, value in ratios(arch, seconds=arguments.seconds, backend=arguments.backend).items():
+            print(f"  {name:42s} {value:8.2f}", flush=True)
 
 
 if __name__ == "__main__":
