@@ -78,7 +78,7 @@ def _check_somebody_answers(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InputError(
-            f"--address {address} cannot be read: give HOST:PORT of the head, as `ray start --head` prints it, or auto; "
+            f"--address {address} cannot be read: give HOST:PORT of the head, as `ray start` prints it, or auto; "
             "and run this on a machine that belongs to the cluster"
         )
     try:
