@@ -59,7 +59,7 @@ class MeasuringFactory(Protocol):
     """One that measures the best batch size where it will be used, because that is not in this process."""
 
     def measure_batch(
-        self, classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, noise: Noise
+        self, classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, noise: Noise, shared: bool
     ) -> int: ...
 
 
@@ -196,46 +196,50 @@ class SmoothedClassifier:
         """
         check_can_predict(n=n, alpha=alpha)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n)
-        for rows in self._shards(range(len(inputs)), n):
-            if all(indices[row] in done for row in rows):
-                continue
+        every = self._shards(range(len(inputs)), n)
+        shards = [rows for rows in every if not all(indices[row] in done for row in rows)]
+        if shards and self.memory is None:
+            for answers in self._predicted(inputs, shards, indices, known, n=n, alpha=alpha, progress=progress):
+                yield list(answers.values())
+            return
+        for rows in shards:
             answers = self._promised(inputs, rows, indices, known)
             open_rows = [row for row in rows if row not in answers]
             if progress is not None and answers:
                 progress(n * len(answers))
-            voted = self._predicted(inputs, open_rows, indices, known, n=n, alpha=alpha, progress=progress)
-            answers |= voted | self._promised(inputs, open_rows, indices, known)
+            if open_rows:
+                (voted,) = self._predicted(inputs, [open_rows], indices, known, n=n, alpha=alpha, progress=progress)
+                answers |= voted | self._promised(inputs, open_rows, indices, known)
             yield [answers[row] for row in rows]
 
     def _predicted(
         self,
         inputs: InputArray,
-        rows: Sequence[int],
+        shards: Sequence[Sequence[int]],
         indices: Sequence[int],
         known: Sequence[int | None],
         *,
         n: int,
         alpha: float,
         progress: Progress | None,
-    ) -> dict[int, CertifiedPoint]:
-        """The answers of the votes."""
-        if not rows:
-            return {}
+    ) -> Iterator[dict[int, CertifiedPoint]]:
+        """The answers of the votes, for one shard of rows after the other."""
         began = time.perf_counter()
-        drawing = self._drawing(inputs, indices, rows, progress)
-        votes = drawing.votes(Stage.PREDICTION, rows, n=n)
-        seconds = (time.perf_counter() - began) / len(rows)
-        return {
-            row: predict_votes(
-                index=indices[row],
-                label=known[row],
-                tally=votes[row],
-                alpha=alpha,
-                seconds=seconds,
-                norm=NORM_OF_NOISE[self.noise],
-            )
-            for row in rows
-        }
+        drawing = self._drawing(inputs, indices, [row for rows in shards for row in rows], progress)
+        for votes in drawing.each(Draws.alike(Stage.PREDICTION, rows, [(0, n)]) for rows in shards):
+            seconds = (time.perf_counter() - began) / len(votes)
+            yield {
+                row: predict_votes(
+                    index=indices[row],
+                    label=known[row],
+                    tally=tallies[0].independent_votes(),
+                    alpha=alpha,
+                    seconds=seconds,
+                    norm=NORM_OF_NOISE[self.noise],
+                )
+                for row, tallies in votes.items()
+            }
+            began = time.perf_counter()
 
     def _promised(
         self, inputs: InputArray, rows: Sequence[int], indices: Sequence[int], known: Sequence[int | None]
@@ -618,7 +622,9 @@ class SmoothedClassifier:
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""
         if self.batch is None and isinstance(self._tallier, MeasuringFactory):
-            self.batch = self._tallier.measure_batch(self.classifier, input_shape, samples=samples, noise=self.noise)
+            self.batch = self._tallier.measure_batch(
+                self.classifier, input_shape, samples=samples, noise=self.noise, shared=self.shared_noise
+            )
         if self.batch is None:
             self.batch = measure_batch(
                 self.classifier,

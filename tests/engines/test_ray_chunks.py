@@ -21,7 +21,9 @@ CLASSIFIER = as_classifier(digits_by_brightness, num_classes=10, input_shape=(64
 INPUTS = np.random.default_rng(0).random((5, 64), dtype=np.float32)
 
 
-def requests_for(kind: TallyKind, ranges: list[tuple[int, int, int]], noise: Noise = Noise.GAUSSIAN) -> list[Request]:
+def requests_for(
+    kind: TallyKind, ranges: list[tuple[int, int, int]], noise: Noise = Noise.GAUSSIAN, *, shared: bool = False
+) -> list[Request]:
     """ranges: row, first draw, number of draws; gradients in whole pairs."""
     double = 2 if kind is TallyKind.GRADIENTS else 1
     return [
@@ -35,6 +37,7 @@ def requests_for(kind: TallyKind, ranges: list[tuple[int, int, int]], noise: Noi
             group=tuple(int(place == row) for place in range(11)),
             label=row,
             noise=noise,
+            shared=shared,
         )
         for row, start, draws in ranges
     ]
@@ -55,11 +58,17 @@ def counted(piece: Piece) -> tuple[np.ndarray, ...]:
     batch=st.integers(1, 40),
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
     order=st.randoms(use_true_random=False),
+    shared=st.booleans(),
 )
 def test_chunks_come_to_the_tallies_of_one_process(
-    kind: TallyKind, ranges: list[tuple[int, int, int]], batch: int, sizes: list[int], order: random.Random
+    kind: TallyKind,
+    ranges: list[tuple[int, int, int]],
+    batch: int,
+    sizes: list[int],
+    order: random.Random,
+    shared: bool,
 ) -> None:
-    requests = requests_for(kind, ranges)
+    requests = requests_for(kind, ranges, shared=shared)
     next_size = itertools.cycle(sizes)
     job = OpenJob(INPUTS, requests, batch=batch)
     pieces = list(job.pieces(lambda: next(next_size)))

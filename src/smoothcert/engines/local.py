@@ -15,6 +15,8 @@ from smoothcert.runs.store import RunStore
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
 
+_PREDICTED_AT_ONCE = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -39,7 +41,11 @@ class Study:
         """Inputs that share their first batches; fixed by the settings, so that resuming repeats the same groups."""
         if self.question is not None:
             return INPUTS_AT_ONCE
-        return self.smoothed.group_size(self.n if self.n0 is None else self.n0)
+        if self.n0 is not None:
+            return self.smoothed.group_size(self.n0)
+        # Whole shards, and so many that a cluster can begin the next ones before one is done.
+        shard = self.smoothed.group_size(self.n)
+        return shard * max(1, _PREDICTED_AT_ONCE // shard)
 
     def shards(
         self, indices: Sequence[int], *, done: frozenset[int], progress: Progress | None

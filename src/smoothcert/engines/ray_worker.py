@@ -115,9 +115,11 @@ class Worker:
             counter.add(slices)
         return Counted(sums=counter.sums(), seconds=time.perf_counter() - began)
 
-    def measure(self, input_shape: tuple[int, ...], samples: int, noise: Noise) -> int | Failure:
+    def measure(self, input_shape: tuple[int, ...], samples: int, noise: Noise, shared: bool) -> int | Failure:
         """The batch size at which this actor is fastest."""
-        return _answered(lambda: measure_batch(self._held, input_shape, samples=samples, workers=1, noise=noise))
+        return _answered(
+            lambda: measure_batch(self._held, input_shape, samples=samples, workers=1, noise=noise, shared=shared)
+        )
 
     @property
     def _held(self) -> Any:

@@ -134,7 +134,8 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
     """Counts where the classifier computes. draws: the most that one batch will hold."""
     check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise)
     if isinstance(classifier, FirstLayerNoise):
-        inputs = classifier.hidden(inputs)
+        # One by one: a product of matrices may round a row differently beside other rows, and a cluster sends fewer.
+        inputs = np.concatenate([classifier.hidden(inputs[row : row + 1]) for row in range(len(inputs))])
         return host_counter(classifier.tail, inputs, requests, draws=draws, colour=classifier.colour)
     if isinstance(classifier, DeviceClassifier):
         from smoothcert.sampling.on_device import device_counter
