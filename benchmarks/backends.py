@@ -1,11 +1,15 @@
 """The bare forward pass by onnxruntime against that by torch, each at its own best batch size.
 
 python benchmarks/backends.py [--seconds 10] [--models lenet,mlp]
+
+Both have one single-threaded worker per core, so seconds of processor time are counted: what else runs on the machine
+disturbs less.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 
 from smoothcert.models import as_classifier
 from timing import ROUNDS, SHAPES, bare_rate, best_batch, median_in_turn, network
@@ -18,11 +22,11 @@ def ratio(arch: str, *, seconds: float) -> float:
         backend: as_classifier(module, input_shape=SHAPES[arch], device="cpu", backend=backend)
         for backend in ("torch", "onnxruntime")
     }
-    batches = {backend: best_batch(classifier) for backend, classifier in found.items()}
+    batches = {backend: best_batch(classifier, clock=time.thread_time) for backend, classifier in found.items()}
     rates = median_in_turn(
         {
             backend: lambda backend=backend: bare_rate(  # type: ignore[misc]
-                found[backend], batch=batches[backend], seconds=seconds / ROUNDS
+                found[backend], batch=batches[backend], seconds=seconds / ROUNDS, clock=time.thread_time
             )
             for backend in found
         }
