@@ -204,6 +204,25 @@ def test_runs_with_a_rule_for_sigma_with_a_memory_and_with_neither(address: str,
         assert finished(there, tmp_path / f"{name}-there") == here
 
 
+def test_questions_shared_noise_and_noise_in_the_first_layer(address: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from smoothcert.models.architectures import build
+    from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
+
+    torch.manual_seed(0)
+    network = build("mlp-16", num_classes=10, input_shape=(1, 8, 8))
+    path = tmp_path / "network.safetensors"
+    save_checkpoint(path, network, CheckpointHeader(arch="mlp-16", num_classes=10, input_shape=(1, 8, 8)))
+    for name, more in (
+        ("decide", {"decide": "0.1", "n": 4000}),
+        ("shared", {"shared_noise": True}),
+        ("layer", {"model": str(path), "num_classes": None, "noise_at": "first-layer"}),
+    ):
+        job = dataclasses.replace(RUN, **more)
+        here = finished(job, tmp_path / f"{name}-here")
+        assert finished(dataclasses.replace(job, engine="ray", address=address), tmp_path / f"{name}-there") == here
+
+
 def test_a_run_goes_on_with_the_other_engine(address: str, tmp_path: Path) -> None:
     whole = finished(RUN, tmp_path / "whole")
     on_ray = dataclasses.replace(RUN, engine="ray", address=address, actors=2)
