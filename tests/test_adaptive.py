@@ -96,11 +96,12 @@ def test_sampling_stopped_as_soon_as_the_answer_was_there(decided: list[Certifie
     """One look earlier the question was open, at the last one it is not."""
     inquiry = Inquiry(Decide(RADII), CERTIFICATES["gaussian"], CONSTANT, n=20_000, alpha=0.001)
     for point in decided:
+        assert point.bounds is not None
         judge, hits, trials = inquiry.judge(np.array([SIGMA])), 0, 0
         for tally in point.tallies[1:]:
             assert judge.open[0]
             assert isinstance(tally, Tally)
-            hits, trials = hits + int(tally.counts[1]), trials + tally.n
+            hits, trials = hits + int(tally.counts[point.bounds.label]), trials + tally.n
             judge.look(np.array([0]), np.array([hits]), np.array([trials]))
         assert not judge.open[0]
 

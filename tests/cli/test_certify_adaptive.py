@@ -68,7 +68,7 @@ def test_other_radii_are_not_shown_as_if_they_were_known(run: Path) -> None:
 def test_exports_say_how_many_samples_an_input_took(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "points.csv"
     assert smoothcert("export", run, "--format", "csv", "-o", out).returncode == 0
-    found = list(csv.DictReader(out.open()))
+    found = list(csv.DictReader(out.read_text().splitlines()))
     assert {float(row["radius"]) for row in found} <= {0.0, 0.1, 0.2}
     assert all(84 <= float(row["samples"]) <= 2020 for row in found)
 

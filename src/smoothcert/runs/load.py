@@ -170,11 +170,11 @@ def _saved(results: Results) -> tuple[str, ...]:
     if results.most_samples is None:
         return ()
     samples, whole = results.extra["samples"], results.most_samples * len(results)
-    total, at_the_end = int(samples.sum()), int((samples >= results.most_samples).sum())
+    total = int(samples.sum())
     cost = (
         f"{results.name}: {total:,} samples for {len(results)} inputs, {total / len(results):,.0f} each, selection "
         f"included: {100 * total / whole:.3g} % of what n0 + n = {results.most_samples:,} samples each would be. "
-        f"{at_the_end} took all of them."
+        f"The most for one input was {int(samples.max()):,}."
     )
     if not results.asked:
         return (cost,)
