@@ -15,8 +15,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import backends
 import scaling
+import smoothcert
 import throughput
 from certificates import INPUTS, SAMPLES, statistics_seconds
 from smoothcert.models import as_classifier
@@ -56,11 +59,25 @@ def statistics(seconds: float) -> dict[str, float]:
     }
 
 
+def adaptive(_: float) -> dict[str, float]:
+    """Samples of a fixed number ÷ samples until decided, for half-spaces at every distance up to 4 σ."""
+    distances = np.linspace(0.0, 1.0, 201)[1:]
+    inputs = np.zeros((len(distances), 2), dtype=np.float32)
+    inputs[:, 0] = distances
+    right = smoothcert.SmoothedClassifier(
+        lambda batch: (batch[:, 0] > 0).astype(np.int64), sigma=0.25, num_classes=2, seed=0, batch=2048
+    )
+    decided = right.certify(inputs, n=SAMPLES, decide=(0.25, 0.5, 0.75))
+    taken = sum(tally.n for point in decided for tally in point.tallies)
+    return {"half-spaces: fixed samples / samples until decided": SAMPLES * len(inputs) / taken}
+
+
 MEASURES: dict[str, Measure] = {
     **{f"sampling {arch}": sampling_of(arch) for arch in SHAPES},
     **{f"backends {arch}": backends_of(arch) for arch in SHAPES},
     "workers": workers,
     "statistics": statistics,
+    "adaptive": adaptive,
 }
 
 

@@ -5,7 +5,8 @@
 `bare` is the same back end, the same number of single-threaded workers, on inputs made beforehand, at its own best
 batch size. `usual loop` is what most code does: repeat the input, torch.randn_like, add, argmax, count in numpy,
 batch 1000, torch's own threads. The three are measured in turn, several times over, and the medians compared, so that
-a noisy machine hits all of them alike. An MLP is also sampled with the noise drawn in its first layer.
+a noisy machine hits all of them alike. Everything is also sampled with noise that 32 inputs share, and an MLP with the
+noise drawn in its first layer.
 """
 
 from __future__ import annotations
@@ -18,29 +19,36 @@ import numpy as np
 import torch
 from torch import nn
 
-from smoothcert.models import as_classifier
+from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import Stage, StreamId
 from smoothcert.sampling import Request, Sampler, measure_batch
 from timing import ROUNDS, SHAPES, bare_rate, best_batch, median_in_turn, network
 
 
-def sampling_rate(classifier: BaseClassifier, *, batch: int, seconds: float, workers: int | None = None) -> float:
-    """Samples per second of certification's sampling: noise, model and counting."""
+def sampling_rate(
+    classifier: BaseClassifier, *, batch: int, seconds: float, workers: int | None = None, sharing: int = 1
+) -> float:
+    """Samples per second of certification's sampling: noise, model, counting. sharing: inputs with the same noise."""
     sampler = Sampler(classifier, batch=batch, workers=workers)
     shape = classifier.input_shape
     assert shape is not None
-    inputs = np.random.default_rng(0).random((1, *shape), dtype=np.float32)
+    inputs = np.random.default_rng(0).random((sharing, *shape), dtype=np.float32)
 
     def draw(count: int) -> float:
-        stream = StreamId(0, 0, Stage.ESTIMATION)
         began = time.perf_counter()
-        sampler.tally(inputs, [Request(row=0, stream=stream, sigma=0.25, start=0, stop=count)])
+        sampler.tally(
+            inputs,
+            [
+                Request(row, StreamId(0, row, Stage.ESTIMATION), 0.25, 0, count, shared=sharing > 1)
+                for row in range(sharing)
+            ],
+        )
         return time.perf_counter() - began
 
     first = batch * sampler.workers
     samples = max(first, int(first / draw(first) * seconds))
-    return samples / draw(samples)
+    return sharing * samples / draw(samples)
 
 
 def usual_loop_rate(module: nn.Module, shape: tuple[int, ...], *, seconds: float, batch: int = 1000) -> float:
@@ -61,26 +69,40 @@ def usual_loop_rate(module: nn.Module, shape: tuple[int, ...], *, seconds: float
 def ratios(arch: str, *, seconds: float, backend: str = "fastest") -> dict[str, float]:
     """Ratios of one network. seconds: for each quantity, over all rounds."""
     shape, module = SHAPES[arch], network(arch)
-    classifier = as_classifier(module, input_shape=shape, device="cpu", backend=backend)
     share = seconds / ROUNDS
-    bare, chosen = best_batch(classifier), measure_batch(classifier, shape, samples=10**9)
     measures: dict[str, Callable[[], float]] = {
-        "bare": lambda: bare_rate(classifier, batch=bare, seconds=share),
-        "sampling": lambda: sampling_rate(classifier, batch=chosen, seconds=share),
         "usual loop": lambda: usual_loop_rate(module, shape, seconds=share),
     }
-    if arch == "mlp":
-        narrow = as_classifier(module, input_shape=shape, device="cpu", backend=backend, noise_at="first-layer")
-        batch = measure_batch(narrow, shape, samples=10**9)
-        measures["first layer"] = lambda: sampling_rate(narrow, batch=batch, seconds=share)
+    for place in NOISE_AT if arch == "mlp" else NOISE_AT[:1]:
+        classifier = as_classifier(module, input_shape=shape, device="cpu", backend=backend, noise_at=place)
+        measures |= _sampling_measures(classifier, shape, name=_NAMES[place], seconds=share)
     rates = median_in_turn(measures)
-    found = {
-        "sampling / bare forward": rates["sampling"] / rates["bare"],
-        "sampling / usual loop": rates["sampling"] / rates["usual loop"],
+    return {
+        "sampling / bare forward": rates["sampling"] / rates["bare forward"],
+        **{
+            f"{name} / usual loop": rate / rates["usual loop"]
+            for name, rate in rates.items()
+            if name.startswith("sampling")
+        },
     }
-    if "first layer" in rates:
-        found["sampling in the first layer / usual loop"] = rates["first layer"] / rates["usual loop"]
-    return found
+
+
+_NAMES = {"input": "sampling", "first-layer": "sampling in the first layer"}
+
+
+def _sampling_measures(
+    classifier: BaseClassifier, shape: tuple[int, ...], *, name: str, seconds: float
+) -> dict[str, Callable[[], float]]:
+    alone = measure_batch(classifier, shape, samples=10**9)
+    together = measure_batch(classifier, shape, samples=10**9, shared=True)
+    measures = {
+        name: lambda: sampling_rate(classifier, batch=alone, seconds=seconds),
+        f"{name}, shared": lambda: sampling_rate(classifier, batch=together, seconds=seconds, sharing=32),
+    }
+    if name == "sampling":
+        bare = best_batch(classifier)
+        measures["bare forward"] = lambda: bare_rate(classifier, batch=bare, seconds=seconds)
+    return measures
 
 
 def main() -> None:
