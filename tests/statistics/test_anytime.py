@@ -18,6 +18,7 @@ from smoothcert.statistics import (
     log_wealth_above,
     log_wealth_below,
     log_wealth_mixture,
+    one_sided_lower,
     time_uniform_lower,
     time_uniform_upper,
 )
@@ -165,6 +166,40 @@ def test_limits_are_where_the_wealth_crosses(trials: int, share: float, alpha: f
             assert float(log_wealth_mixture(hits, trials, p=beyond)) < threshold + 1e-8
     if upper < 1.0 - 1e-12:
         assert float(log_wealth_mixture(hits, trials, p=upper)) >= threshold - 1e-9
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1), st.sampled_from([0.49, 0.05, 0.001, 1e-9]))
+def test_the_one_sided_limit_is_where_its_wealth_crosses(trials: int, share: float, alpha: float) -> None:
+    hits = round(trials * share)
+    lower = float(one_sided_lower(hits, trials, alpha=alpha))
+    assert 0.0 <= lower <= hits / trials
+    threshold = log_threshold(alpha)
+    if lower > 1e-290:
+        assert float(log_wealth_above(hits, trials, p0=lower)) >= threshold
+        beyond = lower + 1e-9 * min(lower, 1 - lower) + 4 * np.spacing(lower)
+        if beyond < hits / trials and beyond < 1:
+            assert float(log_wealth_above(hits, trials, p0=beyond)) < threshold + 1e-8
+
+
+@given(
+    st.integers(1, 3000),
+    st.floats(0, 1),
+    st.lists(st.floats(1e-6, 1 - 1e-6), min_size=2, max_size=40),
+    st.sampled_from([0.49, 0.05, 0.001]),
+)
+def test_what_the_one_sided_test_rejects_lies_below_all_it_does_not(
+    trials: int, share: float, points: list[float], alpha: float
+) -> None:
+    hits = round(trials * share)
+    rejected = log_wealth_above(hits, trials, p0=np.sort(points)) >= log_threshold(alpha)
+    assert not (~rejected[:-1] & rejected[1:]).any()
+
+
+def test_the_one_sided_limit_is_close_to_a_fixed_n_near_one() -> None:
+    """100000 of 100000: 1-p is 8.1 in 100000, 6.9 with Clopper–Pearson at fixed n, 13.2 with the whole prior."""
+    n = 100_000
+    assert n * (1 - float(one_sided_lower(n, n, alpha=0.001))) == pytest.approx(8.0725, abs=1e-3)
+    assert n * (1 - float(time_uniform_lower(n, n, alpha=0.001))) == pytest.approx(13.236, abs=1e-2)
 
 
 def test_limits_of_nothing_and_of_everything() -> None:

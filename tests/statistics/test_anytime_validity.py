@@ -19,6 +19,7 @@ from smoothcert.statistics import (
     log_threshold,
     log_wealth_above,
     log_wealth_below,
+    one_sided_lower,
     time_uniform_lower,
     time_uniform_upper,
 )
@@ -98,6 +99,15 @@ def test_the_limits_cover_at_all_times_together(p: float) -> None:
     assert not too_many(errors, alpha)
     assert errors > 0.1 * alpha * REPETITIONS
     assert too_many(naive, alpha)
+
+
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.99])
+def test_the_one_sided_limit_covers_at_all_times(p: float) -> None:
+    alpha = 0.05
+    above = fewest_hits(lambda h, t: one_sided_lower(h, t, alpha=alpha) > p, TIMES)
+    errors = crossings(p, above, TIMES, seed=9)
+    assert not too_many(errors, alpha)
+    assert errors > 0.1 * alpha * REPETITIONS
 
 
 def exact_crossing(p: float, boundary: IntArray) -> float:

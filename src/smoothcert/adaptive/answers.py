@@ -31,7 +31,7 @@ from smoothcert.records import (
     Tally,
     Verdict,
 )
-from smoothcert.statistics import check_alpha, log_threshold, log_wealth_above, plurality, time_uniform_lower
+from smoothcert.statistics import check_alpha, log_threshold, log_wealth_above, one_sided_lower, plurality
 
 _SEARCH_LIMIT = 10**9
 
@@ -88,8 +88,8 @@ def check_can_ask(question: Question, portfolio: Portfolio, *, n: int, alpha: fl
     check_samples("n", n)
     if isinstance(question, Decide):
         _check_votes_suffice(0.5, "any radius", n=n, alpha=alpha)
-    elif float(time_uniform_lower(n, n, alpha=alpha)) <= 0.5:
-        enough = _fewest(lambda m: float(time_uniform_lower(m, m, alpha=alpha)) > 0.5, n)
+    elif float(one_sided_lower(n, n, alpha=alpha)) <= 0.5:
+        enough = _fewest(lambda m: float(one_sided_lower(m, m, alpha=alpha)) > 0.5, n)
         raise InputError(
             f"n={n} at alpha={alpha:g} can never certify: even {n} votes of {n} do not prove p > 0.5 at all times at "
             f"once; use n ≥ {enough}"

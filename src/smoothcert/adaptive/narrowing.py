@@ -7,7 +7,7 @@ import numpy as np
 from smoothcert.adaptive.judge import BoolArray
 from smoothcert.certificates import Certificate
 from smoothcert.records import FloatArray, IntArray, Quantity, Smoothing
-from smoothcert.statistics import time_uniform_lower, time_uniform_upper
+from smoothcert.statistics import one_sided_lower, time_uniform_upper
 
 
 class NarrowingJudge:
@@ -47,10 +47,10 @@ class NarrowingJudge:
         return np.asarray(self._reachable - self._radius >= self._width)
 
     def look(self, rows: IntArray, hits: IntArray, trials: IntArray) -> None:
-        lower = np.maximum(self._lower[rows], time_uniform_lower(hits, trials, alpha=self._alpha))
+        lower = np.maximum(self._lower[rows], one_sided_lower(hits, trials, alpha=self._alpha))
         upper = np.minimum(self._upper[rows], time_uniform_upper(hits, trials, alpha=self._alpha))
         left = np.maximum(self._n - trials, 0)
-        at_best = np.maximum(lower, time_uniform_lower(hits + left, trials + left, alpha=self._alpha))
+        at_best = np.maximum(lower, one_sided_lower(hits + left, trials + left, alpha=self._alpha))
         self._lower[rows], self._upper[rows] = lower, upper
         self._radius[rows] = self._radius_at(lower, rows)
         ceiling = np.where(upper < 1.0, self._radius_at(np.where(upper < 1.0, upper, 0.5), rows), np.inf)

@@ -5,6 +5,7 @@ from smoothcert.statistics.anytime import (
     log_wealth_above,
     log_wealth_below,
     log_wealth_mixture,
+    one_sided_lower,
     time_uniform_lower,
     time_uniform_upper,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "log_wealth_below",
     "log_wealth_mixture",
     "mean_score",
+    "one_sided_lower",
     "pair_product_margin",
     "plurality",
     "prove",

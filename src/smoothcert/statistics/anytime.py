@@ -14,6 +14,7 @@ its largest term. Wealth is rounded down by more than that, lower limits are rou
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +35,9 @@ _SERIES_FROM = 12.0
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 _FARTHEST_LOGIT = 700.0
 _NEAREST_TO_ONE = 1.0 - 2.0**-53
+
+_LogWealth = Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArray]
+"""(hits, misses, p, 1-p) → the logarithm of a wealth, rounded down."""
 
 
 def log_threshold(alpha: float) -> float:
@@ -85,14 +89,35 @@ def time_uniform_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> F
     """
     threshold = log_threshold(alpha)
     h, t, _ = _checked(hits, trials, 0.5)
-    return _lower(h, t - h, threshold)
+    return _lower(h, t - h, threshold, _mixture)
+
+
+def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
+    """A lower limit that holds at all times at once, by `log_wealth_above` instead of the whole prior: larger, and
+    much so for probabilities near 1, because nothing is bet on those below. P(it is above p at any t) ≤ α.
+
+    It is the p at which the wealth W(p) against "at most p" falls below 1/α. Every smaller p is rejected as well:
+
+    - d log W/dp = -(h-tp)/(p(1-p)) + π(p)/Π(p) (1 - 1/W), with the density π(p) = 1/(π √(p(1-p))) and the share
+      Π(p) = (2/π) arcsin √(1-p) ≥ (2/π) √(1-p) of the prior above p. So W falls wherever h - tp ≥ ½ √p.
+    - Where h - tp < ½, W < 2. If h ≤ tp, no q above p is better than p. Otherwise W is at most the largest likelihood
+      ratio, exp(t KL(h/t, p)) ≤ exp(d²/(tp(1-p))), d = h - tp. For m = t-h ≥ 1 and h ≥ 1 tp(1-p) = (h-d)(m+d)/(h+m) is
+      at least 3/8, and d²/(3/8) < 2/3 < log 2. For m = 0 the ratio is (1-d/t)^-t, less than 2 for d < ½.
+    - So W falls wherever it is at least 1/α > 2: what is rejected lies below everything that is not.
+
+    As of every time-uniform limit the largest seen so far may be taken. Rounded down, and verified at the value
+    returned.
+    """
+    threshold = log_threshold(alpha)
+    h, t, _ = _checked(hits, trials, 0.5)
+    return _lower(h, t - h, threshold, _log_wealth_above)
 
 
 def time_uniform_upper(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
     """An upper limit that holds at all times at once: one minus the lower limit of the misses. Rounded up."""
     threshold = log_threshold(alpha)
     h, t, _ = _checked(hits, trials, 0.5)
-    return np.minimum(np.nextafter(1.0 - _lower(t - h, h, threshold), 2.0), 1.0)
+    return np.minimum(np.nextafter(1.0 - _lower(t - h, h, threshold, _mixture), 2.0), 1.0)
 
 
 def _checked(hits: ArrayLike, trials: ArrayLike, p: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -165,20 +190,28 @@ def _stirling(x: FloatArray) -> FloatArray:
     return np.where(large, series, special.gammaln(near) - (near - 0.5) * np.log(near) + near - _HALF_LOG_TWO_PI)
 
 
-def _lower(hits: FloatArray, misses: FloatArray, threshold: float) -> FloatArray:
-    """The search runs in x = log(p/(1-p)), in which the wealth is convex and both p and 1-p keep their digits."""
+def _mixture(hits: FloatArray, misses: FloatArray, p: FloatArray, q: FloatArray) -> FloatArray:
+    return _lowered(_log_mixture(hits, misses, p, q)) - _SLACK
+
+
+def _lower(hits: FloatArray, misses: FloatArray, threshold: float, log_wealth: _LogWealth) -> FloatArray:
+    """The p below h/t at which the logarithm of the wealth falls below the threshold.
+
+    The search runs in x = log(p/(1-p)), in which both p and 1-p keep their digits.
+    """
     some = hits > 0
     h, m = np.where(some, hits, 1.0), np.where(some, misses, 0.0)
 
     def excess(x: FloatArray) -> tuple[FloatArray, FloatArray]:
         p, q = special.expit(x), special.expit(-x)
-        # m - tq is h - tp; the smaller of p and q decides which of the two keeps its digits.
+        # h - tp = tq - m, from the side on which the product is small. The slope of the whole prior; near enough of a
+        # part of it, because what is missing is of the order of one vote.
         slope = np.where(q < p, m - (h + m) * q, (h + m) * p - h)
-        return _log_mixture(h, m, p, q)[0] - threshold, slope
+        return log_wealth(h, m, p, q) - threshold, slope
 
     def rejected(p: FloatArray) -> np.typing.NDArray[np.bool_]:
         point = np.where(p > 0, p, 0.5)
-        return (p > 0) & (_lowered(_log_mixture(h, m, point, 1.0 - point)) - _SLACK >= threshold)
+        return (p > 0) & (log_wealth(h, m, point, 1.0 - point) >= threshold)
 
     low = np.full(h.shape, -_FARTHEST_LOGIT)
     with np.errstate(divide="ignore"):
