@@ -46,9 +46,10 @@ def sampling_rate(
         )
         return time.perf_counter() - began
 
-    first = batch * sampler.workers
-    samples = max(first, int(first / draw(first) * seconds))
-    return sharing * samples / draw(samples)
+    # Whole batches for every worker: with a slow model one batch more for some would be a tenth of the time.
+    round_of_batches = batch * sampler.workers
+    rounds = max(1, round(seconds / draw(round_of_batches)))
+    return sharing * rounds * round_of_batches / draw(rounds * round_of_batches)
 
 
 def usual_loop_rate(module: nn.Module, shape: tuple[int, ...], *, seconds: float, batch: int = 1000) -> float:

@@ -72,12 +72,27 @@ def test_the_noise_never_changes(stream: StreamId, start: int, size: int, sigma:
     assert hashlib.sha256(made.astype("<f4").tobytes()).hexdigest() == digest
 
 
+@pytest.mark.parametrize("size", [1, 4, 49, 127, 128, 129, 132])
+@pytest.mark.parametrize("start", [0, 2**32 - 7, 2**40 - 100])
+def test_short_rows_made_together_are_those_made_alone(size: int, start: int) -> None:
+    """Several short rows are made at once, long ones alone; the upper word of the counter changes in between."""
+    stream = StreamId(seed=9, index=4, stage=Stage.ESTIMATION)
+    together = unit_noise(Noise.GAUSSIAN, stream, start=start, count=300, size=size)
+    key = host.split_seed(stream.seed)
+    plain = with_numpy.unit_noise(
+        Noise.GAUSSIAN, key=key, index=4, stage=int(Stage.ESTIMATION), start=start, count=300, size=size
+    )
+    assert np.array_equal(together, plain)
+    alone = [unit_noise(Noise.GAUSSIAN, stream, start=start + i, count=1, size=size)[0] for i in range(300)]
+    assert np.array_equal(together, np.stack(alone))
+
+
 def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = StreamId(seed=5, index=1, stage=Stage.SELECTION)
     x = np.linspace(0, 1, 300, dtype=np.float32)
     with_numba, without = np.empty((2500, 300), np.float32), np.empty((2500, 300), np.float32)
     add_noise(Noise.GAUSSIAN, with_numba, x, stream, sigma=0.3, start=11)
-    monkeypatch.setattr(host, "_compiled", lambda noise: None)
+    monkeypatch.setattr(host, "_compiled", lambda noise, *, short: None)
     add_noise(Noise.GAUSSIAN, without, x, stream, sigma=0.3, start=11)
     np.testing.assert_array_equal(with_numba, without)
 
@@ -98,7 +113,7 @@ def test_compiled_numpy_and_torch_scale_by_the_same_sigma(sigma: float, monkeypa
     made = np.empty_like(z)
     add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda noise: None)
+    monkeypatch.setattr(host, "_compiled", lambda noise, *, short: None)
     add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
 

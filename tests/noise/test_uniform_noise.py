@@ -75,7 +75,7 @@ def test_the_product_is_rounded_once_and_added_in_float32(sigma: float, monkeypa
     made = np.empty_like(z)
     add_noise(Noise.UNIFORM, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda kind: None)
+    monkeypatch.setattr(host, "_compiled", lambda kind, *, short: None)
     made.fill(np.nan)
     add_noise(Noise.UNIFORM, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
@@ -96,7 +96,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(kind: Noise, monkeypatch
     from smoothcert.noise.with_numba import ADD_NOISE
 
     right = ADD_NOISE[kind]
-    assert host._compiled.__wrapped__(kind) is right
+    assert host._compiled.__wrapped__(kind, short=False) is right
 
     def wrong_in_one_bit(out: InputArray, *arguments: object) -> None:
         right(out, *arguments)
@@ -104,7 +104,21 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(kind: Noise, monkeypatch
 
     monkeypatch.setitem(ADD_NOISE, kind, wrong_in_one_bit)
     with pytest.warns(UserWarning, match=f"compiled generator of {kind} noise is not exact"):
-        assert host._compiled.__wrapped__(kind) is None
+        assert host._compiled.__wrapped__(kind, short=False) is None
+
+
+def test_a_compiled_generator_that_is_wrong_for_short_rows_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_numba = pytest.importorskip("smoothcert.noise.with_numba")
+    right = with_numba.ADD_GAUSSIAN_TO_SHORT_ROWS
+    assert host._compiled.__wrapped__(Noise.GAUSSIAN, short=True) is right
+
+    def wrong_after_the_carry(out: InputArray, *arguments: object) -> None:
+        right(out, *arguments)
+        out[5, 36] = np.nextafter(out[5, 36], np.float32(9))
+
+    monkeypatch.setattr(with_numba, "ADD_GAUSSIAN_TO_SHORT_ROWS", wrong_after_the_carry)
+    with pytest.warns(UserWarning, match="compiled generator of gaussian noise is not exact"):
+        assert host._compiled.__wrapped__(Noise.GAUSSIAN, short=True) is None
 
 
 def test_the_ends_of_the_range_are_never_reached() -> None:

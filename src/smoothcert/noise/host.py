@@ -17,6 +17,8 @@ COUNTER_LIMIT = 2**56
 """A stream has this many samples: 32 bits of the counter in one Philox word, 24 beside the stage in another."""
 
 _WORD_BITS = 32
+_SHORT, _BLOCKS_TOGETHER = 32, 256
+"""Rows of so few blocks of four values are short: the compiled generator makes several together."""
 _NUMPY_CHUNK = 1 << 18
 """Values made at once without numba, so that its temporaries stay small."""
 
@@ -77,12 +79,12 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
     if not 0 <= start <= COUNTER_LIMIT - count:
         raise InputError(f"samples {start} … {start + count} are beyond the end of a stream (2^56)")
     key0, key1 = split_seed(stream.seed)
-    compiled = _compiled(noise)
+    blocks = -(-size // 4)
+    compiled = _compiled(noise, short=blocks <= _SHORT)
     if compiled is not None:
-        words, unit = _scratch(-(-size // 4))
         compiled(
             out, x, np.float64(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
-            np.uint64(stream.stage), np.uint64(start), words, unit,
+            np.uint64(stream.stage), np.uint64(start), *_scratch(blocks, noise),
         )  # fmt: skip
         return
     rows = max(1, _NUMPY_CHUNK // size)
@@ -101,20 +103,25 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
 
 
 @functools.cache
-def _compiled(noise: Noise) -> Any:
-    """The compiled generator of this noise, if it is there and gives the same bits as the plain one."""
+def _compiled(noise: Noise, *, short: bool) -> Any:
+    """The compiled generator of this noise, for short rows or for any, if it is there and gives the same bits as the
+    plain one.
+    """
     try:
-        from smoothcert.noise.with_numba import ADD_NOISE
+        from smoothcert.noise.with_numba import ADD_GAUSSIAN_TO_SHORT_ROWS, ADD_NOISE
     except ImportError:
         return None
-    compiled = ADD_NOISE[noise]
-    place = {"index": 3, "stage": 1, "start": 2**33 + 5}
+    together = short and noise is Noise.GAUSSIAN
+    compiled = ADD_GAUSSIAN_TO_SHORT_ROWS if together else ADD_NOISE[noise]
+    size = 37 if short else 4 * _SHORT + 5
+    # The upper word of the counter changes within these rows.
+    place = {"index": 3, "stage": 1, "start": 2**33 - 5}
     sigma = np.float64(1.0 / 3.0)  # not a float32: the rounding of the product is tried too
-    expected = scale_noise(with_numpy.unit_noise(noise, key=(7, 11), count=3, size=37, **place), sigma=sigma)
+    expected = scale_noise(with_numpy.unit_noise(noise, key=(7, 11), count=40, size=size, **place), sigma=sigma)
     made = np.empty_like(expected)
-    zeros = np.zeros(37, dtype=np.float32)
-    arguments = (np.uint64(place["index"]), np.uint64(place["stage"]), np.uint64(place["start"]), *_scratch(10))
-    compiled(made, zeros, sigma, np.uint32(7), np.uint32(11), *arguments)
+    zeros = np.zeros(size, dtype=np.float32)
+    where = (np.uint64(place["index"]), np.uint64(place["stage"]), np.uint64(place["start"]))
+    compiled(made, zeros, sigma, np.uint32(7), np.uint32(11), *where, *_scratch(-(-size // 4), noise))
     if not np.array_equal(made, expected):
         warnings.warn(
             f"the compiled generator of {noise} noise is not exact on this machine; plain numpy is used", stacklevel=2
@@ -123,5 +130,11 @@ def _compiled(noise: Noise) -> Any:
     return compiled
 
 
-def _scratch(blocks: int) -> tuple[Any, InputArray]:
-    return np.empty((4, blocks), dtype=np.uint32), np.empty((4, blocks), dtype=np.float32)
+def _scratch(blocks: int, noise: Noise) -> tuple[Any, ...]:
+    """What a compiled generator works in: the words and the noise of a row, or of several short ones."""
+    if noise is not Noise.GAUSSIAN or blocks > _SHORT:
+        return np.empty((4, blocks), dtype=np.uint32), np.empty((4, blocks), dtype=np.float32)
+    together = _BLOCKS_TOGETHER // blocks * blocks
+    row, block = np.divmod(np.arange(together, dtype=np.uint32), np.uint32(blocks))
+    words, unit = np.empty((4, together), dtype=np.uint32), np.empty((4, together), dtype=np.float32)
+    return words, unit, np.stack([row, block])

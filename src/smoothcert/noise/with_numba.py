@@ -23,6 +23,7 @@ _F = np.float32
 _U4 = np.uint32
 _U8 = np.uint64
 _I4 = np.int32
+_I8 = np.int64
 
 _M0, _M1 = _U8(c.MULTIPLIER_0), _U8(c.MULTIPLIER_1)
 _W0, _W1 = _U4(c.WEYL_0), _U4(c.WEYL_1)
@@ -117,14 +118,71 @@ def _centred(word: Any) -> Any:
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _fill_words(words: Any, key0: Any, key1: Any, index: Any, stage: Any, counter: Any) -> None:
+    """The Philox words of one row. words: (4, blocks)."""
     low = counter & _WORD
     high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
     for j in range(words.shape[1]):
-        a, b, d, e = _philox(_U8(j), low, _U8(index), high, key0, key1)
-        words[0, j] = a
-        words[1, j] = b
-        words[2, j] = d
-        words[3, j] = e
+        words[0, j], words[1, j], words[2, j], words[3, j] = _philox(_U8(j), low, _U8(index), high, key0, key1)
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _fill_words_of_rows(
+    words: Any, used: Any, places: Any, key0: Any, key1: Any, index: Any, stage: Any, counter: Any
+) -> None:
+    """The Philox words of some rows, end to end in the first `used` blocks. places: (2, …), row and block of each."""
+    low = counter & _WORD
+    high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
+    for j in range(used):
+        words[0, j], words[1, j], words[2, j], words[3, j] = _philox(
+            _U8(places[1, j]), low + _U8(places[0, j]), _U8(index), high, key0, key1
+        )
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _rows_together(places: Any, blocks: Any, counter: Any, left: Any) -> Any:
+    """How many rows are made at once: as there is room for, and none beyond where the counter's upper word changes."""
+    until_carry = _I8(_WORD - (counter & _WORD)) + 1
+    return min(_I8(places.shape[1] // blocks), min(_I8(left), until_carry))
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _make_gaussian(unit: Any, words: Any, used: Any) -> None:
+    for j in range(used):
+        r = _radius(words[0, j])
+        s, k = _sine_cosine(words[1, j])
+        unit[0, j] = r * k
+        unit[1, j] = r * s
+    for j in range(used):
+        r = _radius(words[2, j])
+        s, k = _sine_cosine(words[3, j])
+        unit[2, j] = r * k
+        unit[3, j] = r * s
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _make_uniform(unit: Any, words: Any, used: Any) -> None:
+    for lane in range(4):
+        for j in range(used):
+            unit[lane, j] = _centred(words[lane, j])
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _write(row: Any, x: Any, sigma: Any, flat: Any) -> None:
+    for j in range(row.shape[0]):
+        row[j] = x[j] + _F(sigma * flat[j])
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _write_rows(out: Any, x: Any, sigma: Any, unit: Any, blocks: Any) -> None:
+    """unit: (4, blocks of all rows); the values of a row are those of its first words, then of its second …"""
+    count, size = out.shape
+    for i in range(count):
+        row = out[i]
+        for lane in range(4):
+            first = lane * blocks
+            noise = unit[lane, i * blocks : i * blocks + blocks]
+            for j in range(min(blocks, size - first)):
+                row[first + j] = x[first + j] + _F(sigma * noise[j])
 
 
 def _add_gaussian(
@@ -144,24 +202,11 @@ def _add_gaussian(
 
     words: (4, blocks) uint32, unit: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
     """
-    count, size = out.shape
-    blocks = words.shape[1]
-    flat = unit.reshape(4 * blocks)
-    for i in range(count):
+    flat = unit.reshape(unit.size)
+    for i in range(out.shape[0]):
         _fill_words(words, key0, key1, index, stage, _U8(start) + _U8(i))
-        for j in range(blocks):
-            r = _radius(words[0, j])
-            s, k = _sine_cosine(words[1, j])
-            unit[0, j] = r * k
-            unit[1, j] = r * s
-        for j in range(blocks):
-            r = _radius(words[2, j])
-            s, k = _sine_cosine(words[3, j])
-            unit[2, j] = r * k
-            unit[3, j] = r * s
-        row = out[i]
-        for j in range(size):
-            row[j] = x[j] + _F(sigma * flat[j])
+        _make_gaussian(unit, words, words.shape[1])
+        _write(out[i], x, sigma, flat)
 
 
 def _add_uniform(
@@ -177,17 +222,39 @@ def _add_uniform(
     unit: Any,
 ) -> None:
     """The same for uniform noise."""
-    count, size = out.shape
-    blocks = words.shape[1]
-    flat = unit.reshape(4 * blocks)
-    for i in range(count):
+    flat = unit.reshape(unit.size)
+    for i in range(out.shape[0]):
         _fill_words(words, key0, key1, index, stage, _U8(start) + _U8(i))
-        for lane in range(4):
-            for j in range(blocks):
-                unit[lane, j] = _centred(words[lane, j])
-        row = out[i]
-        for j in range(size):
-            row[j] = x[j] + _F(sigma * flat[j])
+        _make_uniform(unit, words, words.shape[1])
+        _write(out[i], x, sigma, flat)
+
+
+def _add_gaussian_to_short_rows(
+    out: Any,
+    x: Any,
+    sigma: Any,
+    key0: Any,
+    key1: Any,
+    index: Any,
+    stage: Any,
+    start: Any,
+    words: Any,
+    unit: Any,
+    places: Any,
+) -> None:
+    """`_add_gaussian`, some rows at a time: a short one alone would not fill the processor's vectors.
+
+    words and unit have room for the blocks of several rows; places: (2, the same) uint32, row and block of each.
+    """
+    blocks = (out.shape[1] + 3) // 4
+    at = 0
+    while at < out.shape[0]:
+        counter = _U8(start) + _U8(at)
+        taken = _rows_together(places, blocks, counter, out.shape[0] - at)
+        _fill_words_of_rows(words, taken * blocks, places, key0, key1, index, stage, counter)
+        _make_gaussian(unit, words, taken * blocks)
+        _write_rows(out[at : at + taken], x, sigma, unit, blocks)
+        at += taken
 
 
 def _compile(generator: Callable[..., None]) -> Any:
@@ -199,3 +266,4 @@ def _compile(generator: Callable[..., None]) -> Any:
 
 
 ADD_NOISE = {Noise.GAUSSIAN: _compile(_add_gaussian), Noise.UNIFORM: _compile(_add_uniform)}
+ADD_GAUSSIAN_TO_SHORT_ROWS = _compile(_add_gaussian_to_short_rows)
