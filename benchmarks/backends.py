@@ -12,7 +12,8 @@ import argparse
 import time
 
 from smoothcert.models import as_classifier
-from timing import ROUNDS, SHAPES, bare_rate, best_batch, median_in_turn, network
+from smoothcert.models.backends import forward_rate
+from timing import ROUNDS, SHAPES, best_batch, median_in_turn, network
 
 
 def ratio(arch: str, *, seconds: float) -> float:
@@ -25,7 +26,7 @@ def ratio(arch: str, *, seconds: float) -> float:
     batches = {backend: best_batch(classifier, clock=time.thread_time) for backend, classifier in found.items()}
     rates = median_in_turn(
         {
-            backend: lambda backend=backend: bare_rate(  # type: ignore[misc]
+            backend: lambda backend=backend: forward_rate(  # type: ignore[misc]
                 found[backend], batch=batches[backend], seconds=seconds / ROUNDS, clock=time.thread_time
             )
             for backend in found

@@ -20,10 +20,11 @@ import torch
 from torch import nn
 
 from smoothcert.models import NOISE_AT, as_classifier
+from smoothcert.models.backends import forward_rate
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import Stage, StreamId
 from smoothcert.sampling import Request, Sampler, measure_batch
-from timing import ROUNDS, SHAPES, bare_rate, best_batch, median_in_turn, network
+from timing import ROUNDS, SHAPES, best_batch, median_in_turn, network
 
 
 def sampling_rate(
@@ -102,7 +103,7 @@ def _sampling_measures(
     }
     if name == "sampling":
         bare = best_batch(classifier)
-        measures["bare forward"] = lambda: bare_rate(classifier, batch=bare, seconds=seconds)
+        measures["bare forward"] = lambda: forward_rate(classifier, batch=bare, seconds=seconds)
     return measures
 
 

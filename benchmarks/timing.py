@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import nn
 
 from smoothcert.models.architectures import build
+from smoothcert.models.backends import forward_rate
 from smoothcert.models.base import BaseClassifier
-from smoothcert.models.devices import usable_cores
 
 SHAPES = {"small_net": (1, 7, 7), "lenet": (1, 28, 28), "cifar_resnet20": (3, 32, 32), "mlp": (1, 28, 28)}
 BATCHES = (32, 64, 128, 256, 512, 1024)
@@ -29,39 +27,11 @@ def network(arch: str) -> nn.Module:
 Clock = Callable[[], float]
 
 
-def bare_rate(classifier: BaseClassifier, *, batch: int, seconds: float, clock: Clock = time.perf_counter) -> float:
-    """Samples per second of `classify` alone, one worker per core, inputs made beforehand.
-
-    clock: `time.thread_time` counts the seconds a worker was computing, whatever else runs on the machine.
-    """
-    shape = classifier.input_shape
-    assert shape is not None
-    rates: list[float] = []
-
-    def work() -> None:
-        classifier.prepare_thread()
-        inputs = np.random.default_rng(0).random((batch, *shape), dtype=np.float32)
-        classifier.classify(inputs)
-        finished, began = 0, clock()
-        while (elapsed := clock() - began) < seconds:
-            classifier.classify(inputs)
-            finished += batch
-        rates.append(finished / elapsed)
-
-    threads = [threading.Thread(target=work) for _ in range(min(usable_cores(), classifier.concurrency))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    classifier.release_threads()
-    return sum(rates)
-
-
 def best_batch(classifier: BaseClassifier, *, seconds: float = 0.2, clock: Clock = time.perf_counter) -> int:
     """The batch size at which the bare forward pass is fastest, each measured twice."""
     found: dict[int, float] = {}
     for batch in BATCHES * 2:
-        found[batch] = max(bare_rate(classifier, batch=batch, seconds=seconds, clock=clock), found.get(batch, 0.0))
+        found[batch] = max(forward_rate(classifier, batch=batch, seconds=seconds, clock=clock), found.get(batch, 0.0))
     return max(found, key=lambda batch: found[batch])
 
 

@@ -82,10 +82,8 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
     blocks = -(-size // 4)
     compiled = _compiled(noise, short=blocks <= _SHORT)
     if compiled is not None:
-        compiled(
-            out, x, np.float64(sigma), np.uint32(key0), np.uint32(key1), np.uint64(stream.index),
-            np.uint64(stream.stage), np.uint64(start), *_scratch(blocks, noise),
-        )  # fmt: skip
+        named = _named(key0, key1, stream.index, stream.stage)
+        compiled(out, x, np.float64(sigma), named, np.uint64(start), *_scratch(blocks, noise))
         return
     rows = max(1, _NUMPY_CHUNK // size)
     for at in range(0, count, rows):
@@ -120,14 +118,19 @@ def _compiled(noise: Noise, *, short: bool) -> Any:
     expected = scale_noise(with_numpy.unit_noise(noise, key=(7, 11), count=40, size=size, **place), sigma=sigma)
     made = np.empty_like(expected)
     zeros = np.zeros(size, dtype=np.float32)
-    where = (np.uint64(place["index"]), np.uint64(place["stage"]), np.uint64(place["start"]))
-    compiled(made, zeros, sigma, np.uint32(7), np.uint32(11), *where, *_scratch(-(-size // 4), noise))
+    named = _named(7, 11, place["index"], place["stage"])
+    compiled(made, zeros, sigma, named, np.uint64(place["start"]), *_scratch(-(-size // 4), noise))
     if not np.array_equal(made, expected):
         warnings.warn(
             f"the compiled generator of {noise} noise is not exact on this machine; plain numpy is used", stacklevel=2
         )
         return None
     return compiled
+
+
+def _named(key0: int, key1: int, index: int, stage: int) -> tuple[Any, ...]:
+    """A stream as the compiled generators take it."""
+    return np.uint32(key0), np.uint32(key1), np.uint64(index), np.uint64(stage)
 
 
 def _scratch(blocks: int, noise: Noise) -> tuple[Any, ...]:

@@ -117,8 +117,9 @@ def _centred(word: Any) -> Any:
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _fill_words(words: Any, key0: Any, key1: Any, index: Any, stage: Any, counter: Any) -> None:
-    """The Philox words of one row. words: (4, blocks)."""
+def _fill_words(words: Any, stream: Any, counter: Any) -> None:
+    """The Philox words of one row. words: (4, blocks); stream: the two words of the key, index and stage."""
+    key0, key1, index, stage = stream
     low = counter & _WORD
     high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
     for j in range(words.shape[1]):
@@ -126,10 +127,9 @@ def _fill_words(words: Any, key0: Any, key1: Any, index: Any, stage: Any, counte
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _fill_words_of_rows(
-    words: Any, used: Any, places: Any, key0: Any, key1: Any, index: Any, stage: Any, counter: Any
-) -> None:
+def _fill_words_of_rows(words: Any, used: Any, places: Any, stream: Any, counter: Any) -> None:
     """The Philox words of some rows, end to end in the first `used` blocks. places: (2, …), row and block of each."""
+    key0, key1, index, stage = stream
     low = counter & _WORD
     high = ((counter >> _HALF_WORD) << _U8(8)) | _U8(stage)
     for j in range(used):
@@ -185,62 +185,30 @@ def _write_rows(out: Any, x: Any, sigma: Any, unit: Any, blocks: Any) -> None:
                 row[first + j] = x[first + j] + _F(sigma * noise[j])
 
 
-def _add_gaussian(
-    out: Any,
-    x: Any,
-    sigma: Any,
-    key0: Any,
-    key1: Any,
-    index: Any,
-    stage: Any,
-    start: Any,
-    words: Any,
-    unit: Any,
-) -> None:
-    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; sigma float64; the
-    rest is scratch space.
+def _add_gaussian(out: Any, x: Any, sigma: Any, stream: Any, start: Any, words: Any, unit: Any) -> None:
+    """out[i] = x + sigma · (sample start+i of the stream). out (count, size), x (size,) float32; sigma float64;
+    stream: the two words of the key, index and stage; the rest is scratch space.
 
     words: (4, blocks) uint32, unit: (4, blocks) float32 with blocks = ceil(size/4). Releases the GIL.
     """
     flat = unit.reshape(unit.size)
     for i in range(out.shape[0]):
-        _fill_words(words, key0, key1, index, stage, _U8(start) + _U8(i))
+        _fill_words(words, stream, _U8(start) + _U8(i))
         _make_gaussian(unit, words, words.shape[1])
         _write(out[i], x, sigma, flat)
 
 
-def _add_uniform(
-    out: Any,
-    x: Any,
-    sigma: Any,
-    key0: Any,
-    key1: Any,
-    index: Any,
-    stage: Any,
-    start: Any,
-    words: Any,
-    unit: Any,
-) -> None:
+def _add_uniform(out: Any, x: Any, sigma: Any, stream: Any, start: Any, words: Any, unit: Any) -> None:
     """The same for uniform noise."""
     flat = unit.reshape(unit.size)
     for i in range(out.shape[0]):
-        _fill_words(words, key0, key1, index, stage, _U8(start) + _U8(i))
+        _fill_words(words, stream, _U8(start) + _U8(i))
         _make_uniform(unit, words, words.shape[1])
         _write(out[i], x, sigma, flat)
 
 
 def _add_gaussian_to_short_rows(
-    out: Any,
-    x: Any,
-    sigma: Any,
-    key0: Any,
-    key1: Any,
-    index: Any,
-    stage: Any,
-    start: Any,
-    words: Any,
-    unit: Any,
-    places: Any,
+    out: Any, x: Any, sigma: Any, stream: Any, start: Any, words: Any, unit: Any, places: Any
 ) -> None:
     """`_add_gaussian`, some rows at a time: a short one alone would not fill the processor's vectors.
 
@@ -251,7 +219,7 @@ def _add_gaussian_to_short_rows(
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
         taken = _rows_together(places, blocks, counter, out.shape[0] - at)
-        _fill_words_of_rows(words, taken * blocks, places, key0, key1, index, stage, counter)
+        _fill_words_of_rows(words, taken * blocks, places, stream, counter)
         _make_gaussian(unit, words, taken * blocks)
         _write_rows(out[at : at + taken], x, sigma, unit, blocks)
         at += taken
