@@ -24,7 +24,7 @@ def test_the_list_names_every_recipe() -> None:
     text = invoke(app, "reproduce", "--list").stdout
     assert [line.split()[0] for line in text.splitlines()] == recipe_names()
     facts = json.loads(invoke(app, "reproduce", "--list", "--json").stdout)
-    assert {fact["name"]: fact["rows"] for fact in facts}["jeong-mnist"] == 21
+    assert {fact["name"]: fact["rows"] for fact in facts}["jeong-mnist"] == 22
 
 
 def test_the_module_is_light() -> None:

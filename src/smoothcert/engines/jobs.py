@@ -36,7 +36,7 @@ from smoothcert.engines.ray_engine import RayEngine
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
-from smoothcert.models.backends import FASTEST, check_backend, named_backend
+from smoothcert.models.backends import FASTEST, check_backend, recorded_backend
 from smoothcert.noise import as_noise, check_sigma
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
@@ -250,7 +250,7 @@ class Job:
         if changed.get("engine") not in (None, job.engine or LOCAL):
             changed = dict.fromkeys(_OF_LOCAL + _OF_RAY) | changed  # what was said of the other engine
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
-        recorded["backend"] = named_backend(manifest.model.get("backend"))
+        recorded["backend"] = recorded_backend(manifest.model.get("backend"))
         if (path / SIGMA_RULE).exists():
             recorded["sigma_rule"] = str(path / SIGMA_RULE)
         return dataclasses.replace(job, **recorded, **changed)
@@ -362,7 +362,7 @@ def _with_recorded_choices(job: Job, out: Path) -> Job:
         job,
         seed=recorded.seed if job.seed is None else job.seed,
         batch=recorded.parameters.get("batch") if job.batch is None else job.batch,
-        backend=named_backend(recorded.model.get("backend")) if open_backend else job.backend,
+        backend=recorded_backend(recorded.model.get("backend")) if open_backend else job.backend,
     )
 
 
@@ -371,7 +371,7 @@ def _with_settled_backend(job: Job, dataset: Dataset) -> Job:
     if job.backend != FASTEST:
         return job
     classifier = load_classifier(job.model, **_model_arguments(job, dataset))
-    return dataclasses.replace(job, backend=named_backend(classifier.backend))
+    return dataclasses.replace(job, backend=recorded_backend(classifier.backend))
 
 
 def dataset_for(job: Job, *, fetching: ProgressCallback | None = None) -> Dataset:

@@ -14,6 +14,8 @@ from smoothcert.models.devices import usable_cores
 
 TORCH, ONNXRUNTIME, FASTEST = "torch", "onnxruntime", "fastest"
 BACKENDS = (TORCH, ONNXRUNTIME, FASTEST)
+FROM_TORCH = "from torch"
+"""What the description of a back end says where the model came from another one."""
 
 _BATCHES = (64, 256)
 _ROUNDS = 3
@@ -38,9 +40,17 @@ def check_own_backend(backend: str | None, *, own: str | None, model: str) -> No
 
 
 def named_backend(described: object) -> str | None:
-    """TORCH or ONNXRUNTIME, from what a classifier or a manifest says of its back end; None for any other."""
+    """TORCH or ONNXRUNTIME, from what a classifier says of its back end; None for any other."""
     name = str(described).partition(" ")[0]
     return name if name in (TORCH, ONNXRUNTIME) else None
+
+
+def recorded_backend(described: object) -> str | None:
+    """What to ask for to have a model computed as a manifest says it was: ONNXRUNTIME for a torch network that was
+    exported, None for a model that was computed by its own back end.
+    """
+    text = str(described)
+    return ONNXRUNTIME if text.startswith(ONNXRUNTIME) and FROM_TORCH in text else None
 
 
 def fastest(classifiers: Sequence[BaseClassifier]) -> BaseClassifier:

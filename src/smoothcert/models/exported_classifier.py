@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
+from smoothcert.models.backends import FROM_TORCH, ONNXRUNTIME
 from smoothcert.models.devices import usable_cores
 from smoothcert.models.freezing import check_batches, same_logits
 from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
@@ -50,7 +51,7 @@ class ExportedClassifier:
         self.input_shape: tuple[int, ...] | None = input_shape
         self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
         kind = device_kind(device)
-        self.backend = f"onnxruntime {kind} from torch"
+        self.backend = f"{ONNXRUNTIME} {kind} {FROM_TORCH}"
         self.description = described(module, self.num_classes)
         self.digest = module_digest(network, backend=self.backend)
         self.concurrency = usable_cores() if kind == "cpu" else 1
