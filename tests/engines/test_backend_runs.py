@@ -92,7 +92,9 @@ def test_what_was_measured_is_settled_for_good(
     assert stored.extra["job"]["backend"] == chosen
     finished(Job.of_run(tmp_path / "run", task="certify"), tmp_path / "run")
     finished(dataclasses.replace(job, backend="fastest"), tmp_path / "run")
-    assert asked == ["fastest", chosen, chosen, chosen]
+    # torch is what a torch network is computed by without a word.
+    again = None if chosen == "torch" else chosen
+    assert asked == ["fastest", chosen, again, again]
 
 
 def test_runs_of_other_models_resume_without_a_word_about_back_ends(tmp_path: Path) -> None:

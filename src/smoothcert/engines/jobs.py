@@ -36,7 +36,7 @@ from smoothcert.engines.ray_engine import RayEngine
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
-from smoothcert.models.backends import FASTEST, check_backend, recorded_backend
+from smoothcert.models.backends import FASTEST, check_backend, named_backend, recorded_backend
 from smoothcert.noise import as_noise, check_sigma
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
@@ -371,7 +371,7 @@ def _with_settled_backend(job: Job, dataset: Dataset) -> Job:
     if job.backend != FASTEST:
         return job
     classifier = load_classifier(job.model, **_model_arguments(job, dataset))
-    return dataclasses.replace(job, backend=recorded_backend(classifier.backend))
+    return dataclasses.replace(job, backend=named_backend(classifier.backend))
 
 
 def dataset_for(job: Job, *, fetching: ProgressCallback | None = None) -> Dataset:
