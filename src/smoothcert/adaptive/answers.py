@@ -62,6 +62,11 @@ class Inquiry:
         )
 
 
+def spent_on(question: Question, portfolio: Portfolio, *, alpha: float) -> dict[str, dict[str, float]]:
+    """`alpha_split` where a question is asked: its test gets all of α."""
+    return {str(portfolio): {question.proof.value: alpha}}
+
+
 def only_certificate(portfolio: Portfolio) -> Certificate:
     """The certificate of a portfolio that adaptive sampling can serve; an InputError for any other."""
     certificate, *others = portfolio.certificates

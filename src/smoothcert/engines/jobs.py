@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_type_hints
 import numpy as np
 
 from smoothcert.adaptive import Question, parse_question
-from smoothcert.adaptive.answers import check_can_ask
+from smoothcert.adaptive.answers import check_can_ask, spent_on
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, check_can_predict
 from smoothcert.data import (
@@ -472,7 +472,7 @@ def _check_first_input(smoothed: SmoothedClassifier, dataset: Dataset, job: Job)
 def _split(job: Job) -> dict[str, dict[str, float]]:
     """How α is spent, by what is bounded together. It follows from the parameters, and is there to be read."""
     if job.question is not None:
-        return {str(job.portfolio): {job.question.proof.value: job.alpha}}
+        return spent_on(job.question, job.portfolio, alpha=job.alpha)
     return {} if job.task == "predict" else alpha_split(job.portfolio, alpha=job.alpha)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.adaptive import Question, stated_question
-from smoothcert.adaptive.answers import Inquiry, answer_points, check_can_ask, only_certificate
+from smoothcert.adaptive.answers import Inquiry, answer_points, check_can_ask, only_certificate, spent_on
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.certification import alpha_split, check_can_certify, recertify_points, smoothing_of
 from smoothcert.errors import CorruptRunError, InputError, RunError
@@ -70,7 +70,7 @@ class Recertified:
     def _alpha_split(self, portfolio: Portfolio) -> dict[str, dict[str, float]]:
         question, alpha = stated_question(self.parameters, run="the run"), self.parameters["alpha"]
         if question is not None:
-            return {str(portfolio): {question.proof.value: alpha}}
+            return spent_on(question, portfolio, alpha=alpha)
         return alpha_split(portfolio, alpha=alpha)
 
 

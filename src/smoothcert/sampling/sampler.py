@@ -135,8 +135,11 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
     check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise)
     if isinstance(classifier, FirstLayerNoise):
         # One by one: a product of matrices may round a row differently beside other rows, and a cluster sends fewer.
-        inputs = np.concatenate([classifier.hidden(inputs[row : row + 1]) for row in range(len(inputs))])
-        return host_counter(classifier.tail, inputs, requests, draws=draws, colour=classifier.colour)
+        asked = {row: classifier.hidden(inputs[row : row + 1])[0] for row in {request.row for request in requests}}
+        hidden = np.zeros((len(inputs), next(iter(asked.values())).size), dtype=np.float32)
+        for row, values in asked.items():
+            hidden[row] = values
+        return host_counter(classifier.tail, hidden, requests, draws=draws, colour=classifier.colour)
     if isinstance(classifier, DeviceClassifier):
         from smoothcert.sampling.on_device import device_counter
 
