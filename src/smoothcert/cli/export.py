@@ -8,27 +8,37 @@ from typing import Annotated
 
 import typer
 
+from smoothcert.errors import RunError
+
 
 class ExportFormat(enum.StrEnum):
     COHEN_TSV = "cohen-tsv"
     CSV = "csv"
     JSON = "json"
+    CERTIFICATE = "certificate"
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", show_default=False, help="RUN, RUN@CERTIFICATE or a TSV log.")],
-    output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="The file to write.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", show_default=False, help="The file to write; for certificate, the directory."),
+    ],
     form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.COHEN_TSV,
     digits: Annotated[
         int, typer.Option("--digits", min=0, max=15, help="Decimals of a radius in cohen-tsv, rounded down.")
     ] = 6,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
 ) -> None:
-    """Write a run as the usual log (idx label predict radius correct time), as csv or as json.
+    """Write a run as the usual log (idx label predict radius correct time), as csv, as json or as certificates.
 
     In cohen-tsv radii are rounded down, and abstentions and failures are both -1. csv and json hold
-    everything, in full precision.
+    everything, in full precision. certificate writes a JSON file for each input of a run, with all that
+    `smoothcert verify` needs to check it.
     """
+    if form is ExportFormat.CERTIFICATE:
+        _export_certificates(run, output, force=force)
+        return
     # Here and not above: `smoothcert --help` should not wait for numpy.
     from smoothcert.runs.exports import write_csv, write_json
     from smoothcert.runs.load import load_all
@@ -43,3 +53,16 @@ def export(
     if others:
         names = ", ".join(other.name for other in others)
         typer.echo(f"smoothcert: {run} carries more than {results.name}; also: {names}", err=True)
+
+
+def _export_certificates(run: Path, out: Path, *, force: bool) -> None:
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.runs.certificate_documents import write_certificates
+
+    if run.is_file():
+        raise RunError(f"{run} is a log, which holds no tallies to check a certificate by: give a run directory")
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; certificates go to a directory, one for each input: give one by -o")
+    with inputs_progress("certificates") as progress:
+        files = write_certificates(run, out, overwrite=force, progress=progress)
+    typer.echo(f"wrote {len(files)} certificates to {out}")

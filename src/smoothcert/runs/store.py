@@ -1,8 +1,8 @@
 """A run on disk: `manifest.json`, written once, and `results.sqlite` with a row per input, its verdicts and tallies.
 
 A shard of results is one SQLite transaction, so a process that dies loses at most the shard in flight. Rows are only
-ever added. One writer at a time holds the file lock; the operating system drops the lock with the process, however it
-ends.
+ever added, and each input is sealed with those before it (`seals`). One writer at a time holds the file lock; the
+operating system drops the lock with the process, however it ends.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from smoothcert.records import (
 )
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
+from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
 from smoothcert.runs.stored_tallies import tally_from_row, tally_row
 
 MANIFEST = "manifest.json"
@@ -45,7 +46,8 @@ RESULTS = "results.sqlite"
 LOCK = "writer.lock"
 
 _SECONDS_TO_WAIT = 30.0
-_SCHEMA = """
+_SCHEMA = (
+    """
 CREATE TABLE points (
     idx INTEGER PRIMARY KEY,
     label INTEGER,
@@ -88,7 +90,9 @@ CREATE TABLE promises (
     entry TEXT NOT NULL
 ) STRICT;
 """
-_TABLES = {"points", "verdicts", "tallies", "promises"}
+    + SEALS_TABLE
+)
+_TABLES = {"points", "verdicts", "tallies", "promises", "seals"}
 
 
 class RunStore:
@@ -119,6 +123,7 @@ class RunStore:
             with _explain(path), contextlib.closing(_connect(path, create=True)) as connection:
                 # The results file comes first: a directory with a manifest is always a complete run.
                 connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+                begin_seals(connection, manifest.to_json())
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
             _attach(path, files)
             return cls(path, manifest, _connect(path), lock)
@@ -189,6 +194,7 @@ class RunStore:
                 promises = [_promise_row(point.index, point.promise) for point in points if point.promise is not None]
                 if promises:  # a run of an earlier version has no such table, and no memory either
                     self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?,?)", promises)
+                seal_inputs(self._connection, [point.index for point in points])
         except sqlite3.IntegrityError as error:
             raise RunError(
                 f"{self.path} already holds a result for one of these inputs; nothing was changed"

@@ -1,0 +1,147 @@
+"""A certificate of one input as a JSON document that stands alone, with all that is needed to check it.
+
+The schema is docs/certificate.schema.json. `smoothcert verify` checks such documents; it shares no code with this file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import CorruptRunError, RunError
+from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, RunManifest, TallyKind, Verdict
+from smoothcert.runs.files import write_atomically
+from smoothcert.runs.seals import document_digest
+from smoothcert.runs.store import RunStore
+from smoothcert.runs.stored_tallies import tally_row
+
+FORMAT, VERSION = "smoothcert certificate", 1
+
+Document = dict[str, Any]
+Progress = Callable[[int, int], None]
+
+
+def document_of(point: CertifiedPoint, manifest: RunManifest) -> Document:
+    """The certificate of one input: what is stated, what it is proved from, and the run it comes from."""
+    run = manifest.to_json()
+    document: Document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "input": {"index": point.index, "label": point.label},
+        "statement": _statement(point),
+        "smoothing": _smoothing(point, manifest),
+        "verdicts": [_verdict(verdict) for verdict in (point.verdict, *point.further)],
+        "tallies": [_tally(tally) for tally in point.tallies],
+        "promise": None if point.promise is None else _promise(point.promise),
+        "run": run,
+        "run_digest": document_digest(run),
+    }
+    return document | {"digest": document_digest(document)}
+
+
+def write_certificates(
+    run: Path, out_dir: Path, *, overwrite: bool = False, progress: Progress | None = None
+) -> list[Path]:
+    """One file for each input of a run, certificate-000123.json for input 123. Returns the files, in order.
+
+    Each file is written whole or not at all; existing files are refused unless `overwrite`. progress: hears
+    (done, in all).
+    """
+    with RunStore.open(run) as store:
+        manifest, points = store.manifest, store.points()
+    if not points:
+        raise RunError(f"{run} holds no finished input yet")
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{out_dir} cannot be made: {error.strerror or error}; give a directory by -o") from error
+    files = []
+    for done, point in enumerate(points, start=1):
+        files.append(out_dir / f"certificate-{point.index:06d}.json")
+        text = json.dumps(document_of(point, manifest), indent=1, allow_nan=False, ensure_ascii=False)
+        write_atomically(files[-1], (text + "\n").encode(), overwrite=overwrite)
+        if progress is not None:
+            progress(done, len(points))
+    return files
+
+
+def _statement(point: CertifiedPoint) -> str:
+    """The guarantee; where there is none, why."""
+    if point.guarantee is not None:
+        return str(point.guarantee)
+    return point.reason or f"Nothing is certified: {point.outcome.value}."
+
+
+def _smoothing(point: CertifiedPoint, manifest: RunManifest) -> Document:
+    parameters, shape = manifest.parameters, manifest.data.get("input_shape")
+    if not (isinstance(shape, list) and shape and all(type(size) is int for size in shape)):
+        raise CorruptRunError("the manifest does not say what shape its inputs have, so there can be no certificate")
+    return {
+        "noise": str(parameters.get("noise", "gaussian")).partition(" ")[0].removesuffix(","),
+        # A memory may have answered without any sampling: then there is no noise level.
+        "sigma": None if math.isnan(point.sigma) else point.sigma,
+        "dimension": math.prod(shape),
+        "num_classes": manifest.model.get("num_classes"),
+        "grid": parameters.get("grid"),
+        "envelope": parameters.get("envelope"),
+        "remembered": "memory" in parameters,
+    }
+
+
+def _verdict(verdict: Verdict) -> Document:
+    return {
+        "certificate": verdict.certificate,
+        "prediction": verdict.prediction,
+        "radius": verdict.radius,
+        "norm": verdict.norm.value,
+        "outcome": verdict.outcome.name.lower(),
+        "reason": verdict.reason,
+        "bounds": None if verdict.bounds is None else _bounds(verdict.bounds),
+    }
+
+
+def _bounds(bounds: Bounds) -> Document:
+    return {
+        "label": bounds.label,
+        "quantities": {
+            quantity.value: {
+                "value": bound.value,
+                "side": bound.side.value,
+                "alpha": bound.alpha,
+                "method": bound.method,
+            }
+            for quantity, bound in bounds.quantities.items()
+        },
+        "spent": {proof.value: alpha for proof, alpha in bounds.spent.items()},
+    }
+
+
+def _tally(tally: AnyTally) -> Document:
+    _, stage, start, stop, sigma, kind, num_classes, counts, sums = tally_row(tally)
+    return {
+        "stage": stage,
+        "kind": TallyKind(kind).value,
+        "start": start,
+        "stop": stop,
+        "sigma": sigma,
+        "num_classes": num_classes,
+        "counts": json.loads(counts),
+        "sums": None if sums is None else base64.b64encode(sums).decode(),
+    }
+
+
+def _promise(promise: Promise) -> Document:
+    return {
+        "label": promise.label,
+        "radius": promise.radius,
+        "position": promise.position,
+        "settlement": promise.settlement.name,
+        "asked_label": promise.asked_label,
+        "asked_radius": promise.asked_radius,
+        "memory": promise.memory,
+        "entry": promise.entry,
+    }

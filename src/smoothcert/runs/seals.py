@@ -1,0 +1,74 @@
+"""Seals of a run: a chain of digests in its database, by which a change of anything that was stored is noticed.
+
+Seal 0 is the digest of the manifest. Seal k is the SHA-256 of seal k-1 and of all rows of the k-th input that was
+stored, as they were stored. So no field of the manifest or of a row can change, and no input can be taken out, put in
+or exchanged for another, without breaking the chain, unless all seals after it are made again. A seal is no signature:
+whoever can write the file can make new seals. It tells accidents and careless edits, and it lets one number, the last
+seal, stand for a whole run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SEALS_TABLE = """
+CREATE TABLE seals (
+    position INTEGER PRIMARY KEY,
+    idx INTEGER UNIQUE REFERENCES points (idx),
+    seal TEXT NOT NULL
+) STRICT;
+"""
+
+_ROWS = (
+    "SELECT * FROM points WHERE idx = ?",
+    "SELECT * FROM verdicts WHERE idx = ? ORDER BY place",
+    "SELECT * FROM tallies WHERE idx = ? ORDER BY stage, start",
+    "SELECT * FROM promises WHERE idx = ?",
+)
+
+
+def canonical_json(document: Any) -> bytes:
+    """The same bytes for equal documents: sorted names, no spaces, ASCII. Floats are written by repr, so exactly."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical_json(document)).hexdigest()
+
+
+def begin_seals(connection: sqlite3.Connection, manifest: Mapping[str, Any]) -> None:
+    """Seal 0 of a new run."""
+    connection.execute("INSERT INTO seals VALUES (0, NULL, ?)", (document_digest(manifest),))
+
+
+def seal_inputs(connection: sqlite3.Connection, indices: Sequence[int]) -> None:
+    """Seal the rows of these inputs, in this order. They are read back: what is sealed is what is stored.
+
+    To be called in the transaction that stored them. A run that was begun without seals gets none.
+    """
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'seals'").fetchone() is None:
+        return
+    last = connection.execute("SELECT position, seal FROM seals ORDER BY position DESC LIMIT 1").fetchone()
+    if last is None:
+        return
+    position, seal = last
+    for index in indices:
+        content = [[_told(row) for row in connection.execute(query, (index,))] for query in _ROWS]
+        position, seal = position + 1, _next_seal(seal, content)
+        connection.execute("INSERT INTO seals VALUES (?, ?, ?)", (position, index, seal))
+
+
+def _told(row: Sequence[Any]) -> list[Any]:
+    """A row as JSON; bytes are told by their digest."""
+    return [f"sha256:{hashlib.sha256(value).hexdigest()}" if isinstance(value, bytes) else value for value in row]
+
+
+def _next_seal(previous: str, content: Sequence[Any]) -> str:
+    # Infinities cannot be in a record; if one ever is, a run that ends is better than one that cannot be stored.
+    text = json.dumps(content, separators=(",", ":"))
+    return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
