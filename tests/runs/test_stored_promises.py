@@ -118,8 +118,9 @@ def test_a_run_without_a_memory_has_neither(tmp_path: Path) -> None:
 class TestOlderRuns:
     @pytest.fixture
     def older(self, run: Path, tmp_path: Path) -> Path:
-        """As it was made before there were promises."""
+        """As it was made before there were promises, and so before there were seals."""
         shutil.copytree(run, tmp_path / "older")
+        altered(tmp_path / "older", "DROP TABLE seals")
         altered(tmp_path / "older", "DROP TABLE promises")
         return tmp_path / "older"
 

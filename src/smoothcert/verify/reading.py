@@ -1,8 +1,8 @@
 """Reading what is to be verified: certificate documents, and run directories turned into the same documents.
 
-Nothing here trusts what it reads. JSON has no NaN, no name twice, and an end; files are regular ones of a sensible size;
-a database is opened for reading only. What cannot be read is a MalformedError with a sentence about the content, which
-a caller reports as a discrepancy.
+Nothing here trusts what it reads. JSON has no NaN, no name twice, and an end; files are regular and not endless; a
+database is opened for reading only. What cannot be read is a MalformedError with a sentence about the content, which a
+caller reports as a discrepancy.
 """
 
 from __future__ import annotations
