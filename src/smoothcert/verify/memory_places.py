@@ -1,0 +1,156 @@
+"""Where a memory of promised regions lies: an SQLite file or a PostgreSQL database, opened for reading alone."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import quote
+
+from smoothcert.errors import MissingExtraError, RegionMemoryError
+from smoothcert.verify.reading import read_only
+
+_APPLICATION, _VERSION = 0x536D4365, 1
+_POSTGRES = ("postgresql://", "postgres://")
+_SECONDS_TO_CONNECT = 10
+_ROWS_AT_ONCE = 256
+_COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, entry, centre"
+
+
+class StoredMemory(NamedTuple):
+    """A memory as its database has it: nothing in it has been checked."""
+
+    number: Any
+    digest: Any
+    key: Any
+    identity: Any
+
+
+class StoredClaim(NamedTuple):
+    """A claim as its database has it: nothing in it has been checked."""
+
+    position: Any
+    label: Any
+    radius: Any
+    asked_label: Any
+    asked_radius: Any
+    settlement: Any
+    claimed_at: Any
+    entry: Any
+    centre: Any
+
+
+class Place(Protocol):
+    """A database that holds memories."""
+
+    def memories(self) -> list[StoredMemory]: ...
+
+    def claims(self, number: Any) -> Iterator[StoredClaim]:
+        """All claims of one memory, by position."""
+
+
+@contextlib.contextmanager
+def opened_place(place: str) -> Iterator[Place]:
+    """The database at a path or a postgresql:// address; all that is read is of one moment."""
+    if place.lower().startswith(_POSTGRES):
+        with _postgres(place) as found:
+            yield found
+        return
+    if "://" in place or "password=" in place:
+        # Not repeated here: it may hold a password.
+        raise RegionMemoryError("this is no place of a memory: give the path of a file, or a postgresql:// address")
+    with _sqlite(Path(place)) as connection:
+        yield _SqlitePlace(connection)
+
+
+class _SqlitePlace:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def memories(self) -> list[StoredMemory]:
+        rows = self._connection.execute("SELECT number, digest, key, identity FROM memories ORDER BY number")
+        return [StoredMemory(*row) for row in rows]
+
+    def claims(self, number: Any) -> Iterator[StoredClaim]:
+        query = f"SELECT {_COLUMNS} FROM claims WHERE memory = ? ORDER BY position"
+        return (StoredClaim(*row) for row in self._connection.execute(query, (number,)))
+
+
+@contextlib.contextmanager
+def _sqlite(file: Path) -> Iterator[sqlite3.Connection]:
+    if not file.is_file():
+        raise RegionMemoryError(f"{file} does not exist; give the file of the memory that the run claimed from")
+    try:
+        connection = _connected(file)
+    except sqlite3.Error as error:
+        raise RegionMemoryError(f"{file} cannot be read as a memory: {error}") from error
+    try:
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if application != _APPLICATION:
+            raise RegionMemoryError(f"{file} is a database of something else, not a memory of promised regions")
+        if version != _VERSION:
+            raise RegionMemoryError(f"{file} is a memory of version {version}; this smoothcert verifies {_VERSION}")
+        yield connection
+    except (sqlite3.Error, UnicodeError) as error:
+        raise RegionMemoryError(f"{file} is damaged, or no memory of promised regions: {error}") from error
+    finally:
+        connection.close()
+
+
+def _connected(file: Path) -> sqlite3.Connection:
+    """A connection inside a transaction. A file with a write-ahead log wants to write beside itself even to be read;
+    where it may not, and there is no such log, it is read as it lies there.
+    """
+    try:
+        connection = read_only(file)
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        log = file.with_name(file.name + "-wal")
+        if log.exists() and log.stat().st_size:
+            raise
+        connection = sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro&immutable=1", uri=True)
+        connection.execute("BEGIN")
+    return connection
+
+
+class _PostgresPlace:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def memories(self) -> list[StoredMemory]:
+        query = "SELECT number, digest, key, identity FROM smoothcert_memories ORDER BY number"
+        return [StoredMemory(*row) for row in self._connection.execute(query).fetchall()]
+
+    def claims(self, number: Any) -> Iterator[StoredClaim]:
+        query = f"SELECT {_COLUMNS} FROM smoothcert_claims WHERE memory = %s ORDER BY position"
+        with self._connection.cursor(name="claims", binary=True) as cursor:
+            cursor.itersize = _ROWS_AT_ONCE
+            cursor.execute(query, (number,))
+            for row in cursor:
+                yield StoredClaim._make((*row[:-1], bytes(row[-1])))
+
+
+@contextlib.contextmanager
+def _postgres(address: str) -> Iterator[Place]:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise MissingExtraError("psycopg", "postgres", "a memory in PostgreSQL") from error
+    try:
+        with psycopg.connect(address, connect_timeout=_SECONDS_TO_CONNECT, prepare_threshold=None) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            version = connection.execute("SELECT version FROM smoothcert_memory_version").fetchone()
+            if version is None or version[0] != _VERSION:
+                raise RegionMemoryError(f"the server holds a memory of another version than {_VERSION}")
+            yield _PostgresPlace(connection)
+    except psycopg.Error as error:
+        # The message of the driver may quote the address, and the address may hold a password.
+        code = f" ({error.sqlstate})" if error.sqlstate else ""
+        raise RegionMemoryError(
+            f"the memory on the PostgreSQL server cannot be read: {type(error).__name__}{code}"
+        ) from None
