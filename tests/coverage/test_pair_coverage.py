@@ -1,31 +1,30 @@
-"""Validity of what pairs of votes prove: exactly, by adding up all outcomes of few pairs, and by simulation of many.
+"""How often what pairs of votes prove is wrong: exactly, by adding up all outcomes of few pairs, and by simulation.
 
-Every simulation states its false-alarm rate and has a control: a wrong procedure that the same test must catch.
+Every simulated statement is judged by `coverage_judge`; the controls are procedures with a known mistake, which the
+same judge must refute.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from scipy import special, stats
 
-from smoothcert.certificates import dipole_radius
-from smoothcert.records import PairTally, Stage, StreamId
+from coverage_judge import ROUNDING, Case, Seen, Statements
+from coverage_worlds import SIGMA, Line, beyond, draw_pairs, false_plain_radii, false_radii
+from smoothcert.certificates import dipole_radius, gaussian_radius, get_portfolio
+from smoothcert.certification import certify_votes
+from smoothcert.records import PairTally, Proof, Stage, StreamId
+from smoothcert.statistics import prove
 from smoothcert.statistics.binomial import clopper_pearson_lower
 from smoothcert.statistics.pairs import both_lower, one_sided_lower, pair_region, pairs_of_every_class
 
 STREAM = StreamId(1, 0, Stage.ESTIMATION)
 DRAWS = 20_000
-FALSE_ALARM = 1e-6
 ALPHAS = [0.001, 0.05, 0.2]
-ROUNDING = 1e-12
-"""Relative; a bound is compared with a truth that float64 holds no better than this."""
-
-
-def too_many(failures: int, trials: int, rate: float) -> bool:
-    """Whether this many failures contradict a failure rate of at most `rate`, at false alarm 1e-6."""
-    return bool(stats.binomtest(int(failures), trials, rate, alternative="greater").pvalue < FALSE_ALARM)
 
 
 def two_classes(both: Sequence[int], one_sided: Sequence[int], pairs: int) -> list[PairTally]:
@@ -114,40 +113,17 @@ def draw(pairs: int, c_s: float, w: float, *, draws: int = DRAWS) -> tuple[np.nd
     return both, one_sided
 
 
-@pytest.mark.parametrize(("pairs", "c_s", "w"), TRUTHS)
-def test_of_many_draws_no_more_than_alpha_miss(pairs: int, c_s: float, w: float) -> None:
-    draws = DRAWS if pairs <= 1000 else 4000
-    both, one_sided = draw(pairs, c_s, w, draws=draws)
-    for alpha in ALPHAS:
-        found = regions(both, one_sided, pairs, alpha=alpha)
-        assert not too_many(found.misses(c_s, w).sum(), draws, alpha)
-        assert not too_many(found.exceeds(c_s, w).sum(), draws, alpha)
+def region_case(pairs: int, c_s: float, w: float, *, alpha: float) -> Case:
+    def run() -> Statements:
+        draws = DRAWS if pairs <= 1000 else 4000
+        found = regions(*draw(pairs, c_s, w, draws=draws), pairs, alpha=alpha)
+        return {
+            "no corner below the truth": Seen.of(found.misses(c_s, w)),
+            "the radius": Seen.of(found.exceeds(c_s, w)),
+        }
 
-
-def test_control_the_plain_estimate_misses() -> None:
-    pairs, c_s, w = 1000, 0.64, 0.8
-    both, one_sided = draw(pairs, c_s, w)
-    misses = (both / pairs > c_s) | (one_sided / (pairs - both) > w)
-    radii = dipole_radius(both / pairs, one_sided / (2 * pairs), sigma=1.0)
-    assert too_many(misses.sum(), DRAWS, 0.2)
-    assert too_many((radii > dipole_radius(c_s, 0.5 * w * (1 - c_s), sigma=1.0)).sum(), DRAWS, 0.2)
-
-
-@pytest.mark.parametrize("alpha", [0.05, 0.2])
-def test_control_two_bounds_at_alpha_each_miss(alpha: float) -> None:
-    """The chained pair of bounds, each with the whole α, is wrong about twice as often as α."""
-    pairs, c_s, w = 1000, 0.64, 0.8
-    both, one_sided = draw(pairs, c_s, w)
-    misses = (clopper_pearson_lower(both, pairs, alpha=alpha) > c_s) | (
-        clopper_pearson_lower(one_sided, pairs - both, alpha=alpha) > w
-    )
-    assert too_many(misses.sum(), DRAWS, alpha)
-
-
-def test_control_a_region_that_spends_more_than_it_says_misses() -> None:
-    pairs, c_s, w = 1000, 0.64, 0.8
-    found = regions(*draw(pairs, c_s, w), pairs, alpha=0.2)
-    assert too_many(found.misses(c_s, w).sum(), DRAWS, 0.05)
+    name = f"joint region, {pairs} pairs, C_S = {c_s:g}, w = {w:g}, α = {alpha:g}"
+    return Case(name, alpha, run, proofs=(Proof.PAIR_REGION,))
 
 
 HALF_SPACE = "one half-space"
@@ -207,7 +183,7 @@ def joint(name: str) -> np.ndarray:
     return table / table.sum()
 
 
-def misses_any_class(name: str, *, pairs: int, trials: int, alpha: float) -> int:
+def misses_any_class(name: str, *, pairs: int, trials: int, alpha: float) -> Seen:
     """Of many tallies, those for which one of the bounds on class 0 or on "not c", for any c, is above the truth."""
     table = joint(name)
     cells = np.random.default_rng(8).multinomial(pairs, table.ravel(), size=trials).reshape(trials, 4, 4)
@@ -230,18 +206,146 @@ def misses_any_class(name: str, *, pairs: int, trials: int, alpha: float) -> int
     ]:
         wrong |= s > c_s * (1 + ROUNDING)
         wrong |= 2 * n / (1 - s) > 2 * c_n / (1 - c_s) * (1 + ROUNDING)
-    return int(wrong.sum())
+    return Seen.of(wrong)
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_bounds_on_every_class_hold_at_once(name: str, alpha: float) -> None:
-    assert not too_many(misses_any_class(name, pairs=400, trials=3000, alpha=alpha), 3000, alpha)
+def every_class(name: str, *, alpha: float) -> Case:
+    return Case(
+        f"pairs of every class, {name}, α = {alpha:g}",
+        alpha,
+        lambda: misses_any_class(name, pairs=400, trials=3000, alpha=alpha),
+        proofs=(Proof.PAIRS_OF_EVERY_CLASS,),
+    )
 
 
-def test_control_every_class_at_the_whole_alpha_misses() -> None:
-    """Eight bounds at 0.05 each, sold as 0.05 altogether."""
-    assert too_many(misses_any_class("mixed", pairs=400, trials=3000, alpha=8 * 0.05), 3000, 0.05)
+FORMS = ("dipole", "dipole-separate", "dipole-multi-class")
+ONE_SIDE = Line.of("a half-space", (0, 0.8), (1, 0.2), num_classes=2)
+BETWEEN = Line.of("a slab around x", (1, 0.1), (0, 0.8), (1, 0.1), num_classes=2)
+EVEN_SLAB = Line.of("an even slab around x", (1, 0.25), (0, 0.5), (1, 0.25), num_classes=2)
+CLASSES = Line.of("four classes", (2, 0.1), (0, 0.7), (1, 0.05), (3, 0.15), num_classes=4)
+NO_ANSWER = Line.of("samples without an answer", (0, 0.75), (2, 0.15), (1, 0.1), num_classes=2)
+WORST = Line.of(
+    "the worst case of the theorem: a half-space and a slab",
+    *((0, 0.15), (1, 0.1), (0, 0.5), (1, 0.25)),
+    num_classes=2,
+)
+
+
+def certified(world: Line, *, pairs: int, alpha: float, repetitions: int = 5000) -> Case:
+    """The three forms, and Cohen's radius from the same pairs, which may use one vote of each only."""
+    names = (*FORMS, "gaussian", "gaussian-two-class")
+
+    def run() -> Statements:
+        found = draw_pairs(world, pairs=pairs, repetitions=repetitions)
+        return false_radii(world, found, names, alpha=alpha)
+
+    return Case(f"dipole …, {world}, {pairs} pairs, α = {alpha:g}", alpha, run, certificates=FORMS)
+
+
+def separate(world: Line, *, pairs: int, alpha: float) -> Case:
+    proofs = (Proof.PAIR_BOTH, Proof.PAIR_ONE_SIDED)
+
+    def run() -> Statements:
+        found = draw_pairs(world, pairs=pairs, repetitions=10_000, n0=200, seed=1)
+        labels, truth = [world.top] * len(found.tallies), world.quantities(world.top)
+        statements = {}
+        for proof in proofs:
+            ((quantity, values),) = prove(found.tallies, labels, (proof,), alpha=alpha).values[proof].items()
+            statements[proof.value] = found.seen(beyond(quantity, values, truth[quantity]))
+        return statements
+
+    return Case(f"separate bounds, {world}, {pairs} pairs, α = {alpha:g}", alpha, run, proofs=proofs)
+
+
+def best_of(world: Line, *, alpha: float) -> Case:
+    def run() -> Seen:
+        found = draw_pairs(world, pairs=150, repetitions=3000, seed=2)
+        portfolio = get_portfolio("best-of(dipole,dipole-multi-class,gaussian)")
+        points = certify_votes(found.votes, portfolio, alpha=alpha, smoothing=world.smoothing())
+        true = np.array([SIGMA * world.radius(label) for label in found.labels])
+        return found.seen(np.array([point.radius for point in points]) > true * (1 + ROUNDING))
+
+    return Case(f"best of three over pairs, {world}, α = {alpha:g}", alpha, run)
+
+
+CASES = [
+    *(region_case(*truth, alpha=alpha) for truth in TRUTHS for alpha in ALPHAS),
+    *(every_class(name, alpha=alpha) for name in TABLES for alpha in ALPHAS),
+    *(certified(world, pairs=150, alpha=alpha) for world in (ONE_SIDE, BETWEEN, WORST) for alpha in (0.01, 0.2)),
+    certified(EVEN_SLAB, pairs=150, alpha=0.05),
+    certified(ONE_SIDE, pairs=9, alpha=0.2),
+    certified(CLASSES, pairs=150, alpha=0.2, repetitions=2000),
+    certified(NO_ANSWER, pairs=150, alpha=0.2, repetitions=2000),
+    *(separate(world, pairs=200, alpha=alpha) for world in (ONE_SIDE, WORST) for alpha in (0.01, 0.2)),
+    *(best_of(world, alpha=0.1) for world in (ONE_SIDE, WORST, EVEN_SLAB)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_wrong_no_more_often_than_said(case: Case) -> None:
+    case.check_holds()
+
+
+def plain_estimate() -> Statements:
+    pairs, c_s, w = 1000, 0.64, 0.8
+    both, one_sided = draw(pairs, c_s, w)
+    radii = dipole_radius(both / pairs, one_sided / (2 * pairs), sigma=1.0)
+    return {
+        "the corner": Seen.of((both / pairs > c_s) | (one_sided / (pairs - both) > w)),
+        "the radius": Seen.of(radii > dipole_radius(c_s, 0.5 * w * (1 - c_s), sigma=1.0)),
+    }
+
+
+def chained_at_alpha_each() -> Seen:
+    """First the pairs with both votes, then the rest, each with the whole α: wrong about twice as often as α."""
+    pairs, c_s, w = 1000, 0.64, 0.8
+    both, one_sided = draw(pairs, c_s, w)
+    first = clopper_pearson_lower(both, pairs, alpha=0.05) > c_s
+    return Seen.of(first | (clopper_pearson_lower(one_sided, pairs - both, alpha=0.05) > w))
+
+
+def region_at_four_times_alpha() -> Seen:
+    pairs, c_s, w = 1000, 0.64, 0.8
+    return Seen.of(regions(*draw(pairs, c_s, w), pairs, alpha=0.2).misses(c_s, w))
+
+
+def the_best_corner() -> Seen:
+    """The largest of the corners' radii instead of the smallest."""
+    pairs, c_s, w = 1000, 0.64, 0.8
+    both, one_sided = draw(pairs, c_s, w, draws=4000)
+    outcomes, times = np.unique(np.stack([both, one_sided]), axis=1, return_counts=True)
+    corners = pair_region(two_classes(*outcomes, pairs), [0] * outcomes.shape[1], 0.05)
+    truth = float(dipole_radius(c_s, 0.5 * w * (1 - c_s), sigma=1.0))
+    return Seen.of(dipole_radius(*corners, sigma=1.0).max(axis=0) > truth, times)
+
+
+def both_votes_of_a_pair() -> Seen:
+    """The two votes of a pair counted as independent, where they always agree."""
+    found = draw_pairs(EVEN_SLAB, pairs=200, repetitions=5000, seed=3)
+    hits = np.array([2 * t.both[0] + t.one_sided(0) for t in found.tallies if isinstance(t, PairTally)])
+    radii = gaussian_radius(np.clip(clopper_pearson_lower(hits, 400, alpha=0.05), 1e-12, None), sigma=SIGMA)
+    return found.seen(radii > 0)
+
+
+def plain(world: Line, names: tuple[str, ...]) -> Callable[[], Statements]:
+    return lambda: false_plain_radii(world, draw_pairs(world, pairs=150, repetitions=1000, seed=4), names)
+
+
+CONTROLS = [
+    Case("plain shares of pairs", 0.2, plain_estimate),
+    Case("chained bounds at α each", 0.05, chained_at_alpha_each),
+    Case("a region at 4α where α was promised", 0.05, region_at_four_times_alpha),
+    Case("the best corner of a region", 0.05, the_best_corner),
+    # Eight bounds at 0.05 each, sold as 0.05 altogether.
+    Case("pairs of every class at α each", 0.05, lambda: misses_any_class("mixed", pairs=400, trials=3000, alpha=0.4)),
+    Case("both votes of a pair as independent", 0.05, both_votes_of_a_pair),
+    Case("plain shares of pairs in the theorems", 0.2, plain(WORST, FORMS), certificates=FORMS),
+]
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=str)
+def test_control_is_caught(control: Case) -> None:
+    control.check_is_caught()
 
 
 def test_the_levels_of_the_corners_add_up_to_no_more_than_alpha() -> None:

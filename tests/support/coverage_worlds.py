@@ -214,6 +214,7 @@ def _chosen(line: Line, generator: np.random.Generator, repetitions: int, n0: in
     return one_vote
 
 
+@functools.lru_cache(maxsize=4)
 def draw_votes(line: Line, *, n: int, repetitions: int, n0: int = 20, seed: int = 0) -> Drawn:
     generator = np.random.default_rng([seed, n, n0])
     chosen = _chosen(line, generator, repetitions, n0)
@@ -223,6 +224,7 @@ def draw_votes(line: Line, *, n: int, repetitions: int, n0: int = 20, seed: int 
     return drawn(selection, [votes_of(row, i) for i, row in enumerate(estimation)], times)
 
 
+@functools.lru_cache(maxsize=4)
 def draw_pairs(line: Line, *, pairs: int, repetitions: int, n0: int = 20, seed: int = 0) -> Drawn:
     generator = np.random.default_rng([seed, pairs, n0])
     size = line.num_classes + 1
@@ -242,6 +244,7 @@ def draw_pairs(line: Line, *, pairs: int, repetitions: int, n0: int = 20, seed: 
     return drawn(selection, tallies, times)
 
 
+@functools.lru_cache(maxsize=4)
 def draw_gradients(line: Line, *, half: int, dimension: int, repetitions: int, n0: int = 20, seed: int = 0) -> Drawn:
     """z itself is drawn here, and added up by class; the first coordinate decides."""
     generator = np.random.default_rng([seed, half, dimension])
@@ -345,6 +348,7 @@ def score_tally(top: FloatArray, index: int, *, share: float) -> ScoreTally:
     )  # fmt: skip
 
 
+@functools.lru_cache(maxsize=4)
 def draw_scores(line: ScoreLine, *, n: int, repetitions: int, seed: int = 0) -> Drawn:
     generator = np.random.default_rng([seed, n])
     tallies = [score_tally(row, i, share=line.share) for i, row in enumerate(line.scores(generator, (repetitions, n)))]
@@ -359,12 +363,14 @@ def radius_from_truth(world: World, name: str, label: int, smoothing: Smoothing)
     certificate = CERTIFICATES[name]
     if label != world.top:
         return 0.0
-    return _least(certificate, world.quantities(label), smoothing)
+    return float(_radii(certificate, _inside(world.quantities(label)), smoothing).min())
 
 
-def _least(certificate: Certificate, quantities: Mapping[Quantity, FloatArray], smoothing: Smoothing) -> float:
+def _radii(certificate: Certificate, quantities: Mapping[Quantity, FloatArray], smoothing: Smoothing) -> FloatArray:
+    """Of one or several inputs; where there are rows of alternatives, the smallest."""
     chosen = {quantity: quantities[quantity] for quantity in certificate.needs}
-    return float(np.min(certificate.radius(chosen, sigma=SIGMA, smoothing=smoothing)))
+    radii = certificate.radius(chosen, sigma=SIGMA, smoothing=smoothing)
+    return radii.min(axis=0) if radii.ndim == 2 else np.atleast_1d(radii)
 
 
 def false_radii(
@@ -447,17 +453,15 @@ def false_plain_radii(
     statements = {}
     for name in names:
         certificate = CERTIFICATES[name]
-        radii = [
-            _least(certificate, _inside(plain_estimates(tally, label)), smoothing)
-            for tally, label in zip(found.tallies, found.labels, strict=True)
-        ]
+        each = [plain_estimates(tally, label) for tally, label in zip(found.tallies, found.labels, strict=True)]
+        together = {q: np.concatenate([np.atleast_1d(one[q]) for one in each], axis=-1) for q in certificate.needs}
+        radii = _radii(certificate, _inside(together), smoothing)
         limits = {label: radius_from_truth(world, name, label, smoothing) for label in set(found.labels)}
-        failed = [radius > limits[label] for radius, label in zip(radii, found.labels, strict=True)]
-        statements[name] = found.seen(failed)
+        statements[name] = found.seen(radii > np.array([limits[label] for label in found.labels]))
     return statements
 
 
 def _inside(quantities: Mapping[Quantity, FloatArray]) -> dict[Quantity, FloatArray]:
-    """Shares of 0 and 1 moved to where the theorems have a value."""
+    """Probabilities of 0 and 1, which no sample can prove, moved to where the theorems have a value."""
     norms = (Quantity.GRADIENT_NORM_UPPER, Quantity.OTHER_GRADIENT_NORM_UPPER)
-    return {q: value if q in norms else np.clip(value, 1e-9, 1.0 - 1e-9) for q, value in quantities.items()}
+    return {q: value if q in norms else np.clip(value, 1e-15, 1.0 - 1e-15) for q, value in quantities.items()}
