@@ -24,13 +24,14 @@ from smoothcert.cli.recertify import recertify
 from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.table import table
 from smoothcert.cli.train import train
+from smoothcert.cli.verify import verify
 from smoothcert.errors import SmoothcertError
 
 app = typer.Typer(
     name="smoothcert",
     help="Certified robustness by randomized smoothing.",
-    epilog="Exit codes: 0 done, 2 bad parameters or inputs, 3 data, 4 model, 5 run or log, 6 memory, 7 a "
-    "certificate was broken by an attack, 8 cluster, 130 stopped, resumable.",
+    epilog="Exit codes: 0 done, 1 what was checked is not so, 2 bad parameters or inputs, 3 data, 4 model, 5 run or "
+    "log, 6 memory, 7 a certificate was broken by an attack, 8 cluster, 130 stopped, resumable.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -67,6 +68,7 @@ app.command()(table)
 app.command()(compare)
 app.command()(plot)
 app.command()(export)
+app.command()(verify)
 app.command()(radius)
 app.command()(plan)
 app.command()(reproduce)

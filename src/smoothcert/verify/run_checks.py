@@ -5,6 +5,7 @@ What one document proves is checked by a function that is handed in. Discrepanci
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +38,14 @@ NO_SEALS = "this run has no seals, so a change of what proves nothing (label, se
 CheckDocument = Callable[[Mapping[str, Any]], tuple[list[str], list[str]]]
 """Discrepancies and remarks about what a document's tallies prove."""
 Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """One input that was looked at. document: without its tallies; `again` reads it with them."""
+
+    document: Document
+    again: Callable[[], Document]
 
 
 @dataclass(slots=True)
@@ -81,13 +90,13 @@ def _alpha_of(document: Mapping[str, Any]) -> float:
 
 def verify_run(
     path: Path, check: CheckDocument, *, unfinished: bool = False, progress: Progress | None = None
-) -> tuple[Report, list[Document]]:
-    """Everything about a run directory but its memory. Returns the documents too, without their tallies.
+) -> tuple[Report, list[Examined]]:
+    """Everything about a run directory but its memory. Returns the inputs too.
 
     unfinished: inputs may be missing.
     """
     report = Report(name=str(path))
-    kept: list[Document] = []
+    kept: list[Examined] = []
     with RunReader(path) as reader:
         try:
             manifest = reader.read_manifest()
@@ -112,7 +121,8 @@ def verify_run(
             if stored is not None:
                 chain.check(stored)
                 document = _checked(stored, manifest, smoothing, check, report)
-                kept += [] if document is None else [document]
+                again = functools.partial(read_input, path, index)
+                kept += [] if document is None else [Examined(_without_tallies(document), again)]
             if progress is not None:
                 progress(done, len(order))
     return report, kept
@@ -133,7 +143,7 @@ def _checked(
     check: CheckDocument,
     report: Report,
 ) -> Document | None:
-    """One input of a run; the document without its tallies, where there is one."""
+    """One input of a run; its document, where there is one."""
     try:
         document = document_from_rows(stored, manifest, smoothing)
     except MalformedError as error:
@@ -143,6 +153,18 @@ def _checked(
     document["statement"] = ""
     problems += _examine(document, check, report)
     report.discrepancies += [f"input {shown(stored.index)}: {problem}" for problem in problems]
+    return document
+
+
+def read_input(path: Path, index: Any) -> Document:
+    """One input of a run as a document, read again; MalformedError where that cannot be."""
+    with RunReader(path) as reader:
+        manifest = reader.read_manifest()
+        reader.open_results()
+        return document_from_rows(reader.stored(index), manifest, smoothing_of(manifest))
+
+
+def _without_tallies(document: Mapping[str, Any]) -> Document:
     return {key: value for key, value in document.items() if key != "tallies"}
 
 
@@ -242,11 +264,11 @@ def _check_sigma_rule(report: Report, path: Path, manifest: Mapping[str, Any]) -
 
 def verify_certificates(
     path: Path, check: CheckDocument, *, progress: Progress | None = None
-) -> tuple[Report, list[Document]]:
-    """Every certificate at this place, a file or a directory. Returns the documents, without their tallies."""
+) -> tuple[Report, list[Examined]]:
+    """Every certificate at this place, a file or a directory. Returns the inputs too."""
     report = Report(name=str(path))
     files = certificate_files(path)
-    kept: list[Document] = []
+    kept: list[Examined] = []
     seen: dict[tuple[Any, Any], str] = {}
     for done, file in enumerate(files, start=1):
         try:
@@ -261,7 +283,7 @@ def verify_certificates(
                 problems.append(f"it is about the same input of the same run as {seen[named]}")
             seen[named] = file.name
             report.discrepancies += [f"{file.name}: {problem}" for problem in problems]
-            kept.append({key: value for key, value in document.items() if key != "tallies"})
+            kept.append(Examined(_without_tallies(document), functools.partial(read_certificate, file)))
         if progress is not None:
             progress(done, len(files))
     return report, kept

@@ -1,0 +1,230 @@
+"""`smoothcert verify`: check certificates and runs again, by other code than that which made them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smoothcert.cli import options as o
+from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError
+
+if TYPE_CHECKING:
+    from smoothcert.verify.memory_log import MemoryReport
+    from smoothcert.verify.run_checks import Examined, Report
+
+MOST_LINES = 100
+"""Of discrepancies that are printed; --json has all."""
+
+
+def verify(
+    places: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|FILE...",
+            show_default=False,
+            help="Run directories; certificates by `export --format certificate`, or directories of them.",
+        ),
+    ],
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="PLACE",
+            show_default=False,
+            help="The memory the runs claimed from, an SQLite file or a postgresql:// URL: check its log too.",
+        ),
+    ] = None,
+    replay: Annotated[
+        tuple[str, int] | None,
+        typer.Option(
+            "--replay",
+            metavar="MODEL K",
+            show_default=False,
+            help="Draw all samples of K inputs, chosen at random, again from the recorded seed, and count again.",
+        ),
+    ] = None,
+    replay_indices: Annotated[
+        str | None,
+        typer.Option("--replay-indices", show_default=False, help="Replay these inputs instead, such as 0,17; K is 0."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", show_default=False, help="Where the data of --replay lies now.")
+    ] = None,
+    data_root: o.DataRoot = None,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="A run that was stopped is fine: only look at what is there.")
+    ] = False,
+    as_json: o.Json = False,
+) -> None:
+    """Recompute every bound and radius from the tallies, in ball arithmetic, and check all that a run says of itself.
+
+    Neither the sampler nor the statistics that made the run are used. Exit 0: all is proved. Exit 1: a line for each
+    discrepancy.
+    """
+    if replay is None and (replay_indices is not None or data is not None):
+        raise InputError("--replay-indices and --data are about drawing samples again: give --replay MODEL K")
+    if importlib.util.find_spec("flint") is None:
+        raise MissingExtraError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
+    try:
+        reports, examined = _examined(places, unfinished=unfinished)
+        memories = [] if memory is None else _memories(memory, examined)
+        replayed = None
+        if replay is not None:
+            replayed = _replayed(
+                replay[0], replay[1], replay_indices, examined, data=data, data_root=data_root, reports=reports
+            )
+    except KeyboardInterrupt as error:
+        raise InterruptedRunError(
+            "stopped before everything was checked; verify writes nothing, start again"
+        ) from error
+    if memory is None:
+        _remark_on_promises(reports, examined)
+    found = _collected(reports, memories)
+    if as_json:
+        typer.echo(json.dumps(_as_object(reports, memories, replayed)))
+    else:
+        _print(found, reports, memories, replayed)
+    if found:
+        raise typer.Exit(1)
+
+
+def _examined(places: list[Path], *, unfinished: bool) -> tuple[list[Report], list[list[Examined]]]:
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.verify.point import check_document_with_remarks
+    from smoothcert.verify.reading import certificate_files, is_run
+    from smoothcert.verify.run_checks import verify_certificates, verify_run
+
+    for place in places:
+        if not is_run(place):
+            certificate_files(place)  # what is not there is said before anything slow begins
+    reports, examined = [], []
+    for place in places:
+        with inputs_progress(f"verifying {place.name}") as progress:
+            if is_run(place):
+                report, inputs = verify_run(
+                    place, check_document_with_remarks, unfinished=unfinished, progress=progress
+                )
+            else:
+                report, inputs = verify_certificates(place, check_document_with_remarks, progress=progress)
+        reports.append(report)
+        examined.append(inputs)
+    return reports, examined
+
+
+def _memories(place: str, examined: list[list[Examined]]) -> list[MemoryReport]:
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.verify.memory_log import verify_memory
+
+    documents = [one.document for inputs in examined for one in inputs]
+    with inputs_progress("the memory", unit="regions") as progress:
+        found = verify_memory(place, documents, progress=progress)
+    if not found:
+        raise InputError("--memory was given, but nothing that is verified here was promised by a memory: leave it out")
+    return found
+
+
+def _replayed(
+    model: str,
+    count: int,
+    indices: str | None,
+    examined: list[list[Examined]],
+    *,
+    data: str | None,
+    data_root: Path | None,
+    reports: list[Report],
+) -> int:
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.verify.replay import Replay, chosen_inputs
+
+    if len(examined) != 1:
+        raise InputError("--replay draws the samples of one run again: give one run or one directory of certificates")
+    (inputs,), (report,) = examined, reports
+    wanted = None if indices is None else _parse_indices(indices)
+    chosen = chosen_inputs(inputs, count=count, indices=wanted)
+    if not chosen:
+        return 0
+    replay = Replay.of_run(chosen[0].document["run"], model=model, data=data, data_root=data_root)
+    report.discrepancies += replay.discrepancies
+    with inputs_progress("replaying", unit="samples") as progress:
+        replay.run(chosen, report, progress=progress)
+    return len(chosen)
+
+
+def _parse_indices(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(
+            f"--replay-indices {text!r} cannot be read: expected numbers of inputs such as 0,17"
+        ) from error
+
+
+def _remark_on_promises(reports: list[Report], examined: list[list[Examined]]) -> None:
+    for report, inputs in zip(reports, examined, strict=True):
+        promised = sum(one.document.get("promise") is not None for one in inputs)
+        if promised:
+            report.remark("the promises of the memory were not looked up: give the memory by --memory", inputs=promised)
+
+
+def _collected(reports: list[Report], memories: list[MemoryReport]) -> list[str]:
+    """All discrepancies, with the name of the run where there are several."""
+    several = len(reports) > 1
+    found = [f"{report.name}: {line}" if several else line for report in reports for line in report.discrepancies]
+    return found + [f"memory {one.digest[:12]}: {line}" for one in memories for line in one.discrepancies]
+
+
+def _print(found: list[str], reports: list[Report], memories: list[MemoryReport], replayed: int | None) -> None:
+    for line in found[:MOST_LINES]:
+        typer.echo(line)
+    if len(found) > MOST_LINES:
+        typer.echo(f"… and {len(found) - MOST_LINES} more discrepancies")
+    for report in reports:
+        verdict = "all is proved" if not report.discrepancies else f"{len(report.discrepancies)} discrepancies"
+        typer.echo(
+            f"{report.name}: {report.inputs} inputs, {report.bounds} bounds and {report.radii} radii checked: {verdict}"
+        )
+        if report.alpha and not report.discrepancies:
+            typer.echo(f"  all of it together is wrong with probability at most {min(report.alpha, 1.0):.3g}")
+        for remark, inputs in report.remarks.items():
+            typer.echo(f"  remark: {remark}" + (f" ({inputs} inputs)" if inputs else ""))
+    for memory in memories:
+        verdict = "consistent" if not memory.discrepancies else f"{len(memory.discrepancies)} discrepancies"
+        typer.echo(
+            f"memory {memory.digest[:12]}: {memory.claims} claims, {memory.pairs} pairs of different classes, "
+            f"{memory.promises} promises of these inputs: {verdict}"
+        )
+    if replayed is not None:
+        typer.echo(f"the samples of {replayed} inputs were drawn again from the recorded seed")
+
+
+def _as_object(reports: list[Report], memories: list[MemoryReport], replayed: int | None) -> dict[str, Any]:
+    return {
+        "consistent": not _collected(reports, memories),
+        "places": [
+            {
+                "place": report.name,
+                "inputs": report.inputs,
+                "bounds": report.bounds,
+                "radii": report.radii,
+                "alpha": min(report.alpha, 1.0),
+                "discrepancies": report.discrepancies,
+                "remarks": report.remarks,
+            }
+            for report in reports
+        ],
+        "memories": [
+            {
+                "digest": memory.digest,
+                "claims": memory.claims,
+                "pairs": memory.pairs,
+                "promises": memory.promises,
+                "discrepancies": memory.discrepancies,
+            }
+            for memory in memories
+        ],
+        "replayed": replayed,
+    }

@@ -1,0 +1,314 @@
+"""The noise of a run, drawn again from its seed, in numpy and by other code than that which drew it first.
+
+Sample number `counter` of a stream is a pure function of (seed, input index, stage, counter).
+
+Noise in floating point: Philox4x32-10 with the seed as its key. Its four counter words are the block, the low half of
+the sample counter, the index, and the stage in 8 bits beside the high 24 bits of the sample counter. An input of d
+numbers takes b = ⌈d/4⌉ blocks; number e is value ⌊e/b⌋ of block e mod b. Gaussian: words 0 and 1 make values 0 and 1 by
+Box and Muller, words 2 and 3 the others, in float32 with the polynomials of Cephes. Uniform: the upper 24 bits of a
+word.
+
+Noise on a grid: ChaCha20 (RFC 8439) with the key SHA-256("smoothcert grid noise", seed in 16 bytes). Its position words
+are the same four. Number e has as its first 16 bits half a word of block ⌊e/32⌋, and j is the number of thresholds
+2^64·P(noise < i - ½) that are at most its 64 bits. Where 16 bits settle j no more are read; the i-th number of a sample
+for which they do not has the i-th pair of words of the blocks from 2^31 on as further bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Whole = NDArray[np.int64]
+_U4 = NDArray[np.uint32]
+_U8 = NDArray[np.uint64]
+
+_F = np.float32
+_LOW = np.uint64(0xFFFFFFFF)
+_LOG = (
+    0.070376836292, -0.1151461031, 0.116769987400, -0.12420140846, 0.14249322787, -0.16668057665, 0.20000714765,
+    -0.24999993993, 0.33333331174,
+)  # fmt: skip
+_SINE = (-0.00019515295891, 0.0083321608736, -0.16666654611)
+_COSINE = (0.00002443315711809948, -0.001388731625493765, 0.04166664568298827)
+_ROOT_HALF = np.int32(0x3F3504F3)
+_FURTHER = 1 << 31
+_MOST_STEP = 2**24 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Which samples: the seed of the run, the number of the input's noise, and the number of the stage."""
+
+    seed: int
+    index: int
+    stage: int
+
+
+class NoisyCopies(Protocol):
+    """Makes what the base classifier saw of one input."""
+
+    def copies(self, stream: Stream, start: int, count: int) -> Floats:
+        """Samples start … start+count-1: (count, d) float32."""
+
+    def pairs(self, stream: Stream, start: int, count: int) -> tuple[Floats, Floats]:
+        """Both noisy copies of each draw: at x+ε and at x-ε."""
+
+    def normals(self, stream: Stream, start: int, count: int) -> NDArray[np.float64]:
+        """The noise itself at level 1, as it is added up for gradients: (count, d) float64."""
+
+
+def _position(stream: Stream, counters: _U8, blocks: _U8) -> tuple[_U8, _U8, _U8, _U8]:
+    """The four words that name a block of a sample, each of the broadcast shape, in uint64."""
+    counters, blocks = np.broadcast_arrays(counters, blocks)
+    high = (counters >> np.uint64(32)) << np.uint64(8) | np.uint64(stream.stage)
+    return blocks, counters & _LOW, np.full_like(blocks, stream.index), high
+
+
+# --- floating point -------------------------------------------------------------------------------------------------
+
+
+def philox(words: tuple[_U8, _U8, _U8, _U8], seed: int) -> list[_U8]:
+    """Ten rounds of Philox4x32 (Salmon et al. 2011); words of 32 bits in uint64."""
+    a, b, c, d = words
+    key, other = seed & 0xFFFFFFFF, seed >> 32
+    for step in range(10):
+        left, right = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        first = np.uint64((key + step * 0x9E3779B9) & 0xFFFFFFFF)
+        second = np.uint64((other + step * 0xBB67AE85) & 0xFFFFFFFF)
+        a, b, c, d = (
+            (right >> np.uint64(32)) ^ b ^ first,
+            right & _LOW,
+            (left >> np.uint64(32)) ^ d ^ second,
+            left & _LOW,
+        )
+    return [a, b, c, d]
+
+
+def _series(coefficients: tuple[float, ...], x: Floats) -> Floats:
+    value = np.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + _F(coefficient)
+    return value
+
+
+def _lengths(word: _U8) -> Floats:
+    """√(-2 log u), u = (k+½)/2^31 for the upper 31 bits k."""
+    x = (word >> np.uint64(1)).astype(np.int32).astype(_F) + _F(0.5)
+    bits = x.view(np.int32)
+    power = (bits - _ROOT_HALF) >> np.int32(23)
+    t = (bits - (power << np.int32(23))).view(_F) - _F(1.0)
+    square = t * t
+    tail = _series(_LOG, t) * t * square - _F(0.5) * square
+    logarithm = t + tail + (power - np.int32(31)).astype(_F) * _F(math.log(2.0))
+    return np.sqrt(np.maximum(_F(-2.0) * logarithm, _F(0.0)))
+
+
+def _directions(word: _U8) -> tuple[Floats, Floats]:
+    """Cosine and sine of 2π·word/2^32."""
+    quarter = (word + np.uint64(1 << 29) & _LOW) >> np.uint64(30)
+    rest = (word - (quarter << np.uint64(30)) & _LOW).astype(np.uint32).view(np.int32)
+    t = rest.astype(_F) * _F(2.0 * math.pi / 2.0**32)
+    square = t * t
+    sine = _series(_SINE, square) * square * t + t
+    cosine = _series(_COSINE, square) * square * square - _F(0.5) * square + _F(1.0)
+    turned = [cosine, -sine, -cosine, sine], [sine, cosine, -sine, -cosine]
+    chosen = quarter.astype(np.intp)
+    return np.choose(chosen, turned[0]), np.choose(chosen, turned[1])
+
+
+def unit_noise(noise: str, stream: Stream, *, start: int, count: int, size: int) -> Floats:
+    """Float noise of level 1: (count, size) float32."""
+    blocks = -(-size // 4)
+    counters = np.uint64(start) + np.arange(count, dtype=np.uint64)[:, None]
+    words = philox(_position(stream, counters, np.arange(blocks, dtype=np.uint64)[None, :]), stream.seed)
+    if noise == "uniform":
+        odd = [(2 * (word >> np.uint64(8)).astype(np.int32) + np.int32(1 - (1 << 24))) for word in words]
+        values = [value.astype(_F) * _F(2.0**-24) for value in odd]
+    else:
+        values = []
+        for radius, angle in ((words[0], words[1]), (words[2], words[3])):
+            length, (cosine, sine) = _lengths(radius), _directions(angle)
+            values += [length * cosine, length * sine]
+    return np.concatenate(values, axis=1)[:, :size]
+
+
+class FloatNoise:
+    """x + float32(σ·unit). colour: where the noise is drawn in a first layer, what makes it of standard normals."""
+
+    def __init__(self, noise: str, x: Floats, *, sigma: float, colour: Any = None) -> None:
+        self._noise, self._x, self._sigma, self._colour = noise, x, sigma, colour
+
+    def _scaled(self, stream: Stream, start: int, count: int) -> Floats:
+        unit = unit_noise(self._noise, stream, start=start, count=count, size=self._x.size)
+        if self._colour is not None:
+            white, unit = np.ascontiguousarray(unit), np.empty_like(unit)
+            self._colour(white, unit)
+        return (unit.astype(np.float64) * self._sigma).astype(_F)
+
+    def copies(self, stream: Stream, start: int, count: int) -> Floats:
+        return self._x + self._scaled(stream, start, count)
+
+    def pairs(self, stream: Stream, start: int, count: int) -> tuple[Floats, Floats]:
+        noise = self._scaled(stream, start, count)
+        return self._x + noise, self._x - noise
+
+    def normals(self, stream: Stream, start: int, count: int) -> NDArray[np.float64]:
+        unit = unit_noise(self._noise, stream, start=start, count=count, size=self._x.size)
+        return unit.astype(np.float64)
+
+
+# --- the grid -------------------------------------------------------------------------------------------------------
+
+
+def chacha(words: list[_U4], key: list[int]) -> list[_U4]:
+    """The block function of ChaCha20. words: the four of the position, of one shape; key: eight."""
+    names = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *key)
+    first = [np.full(words[0].shape, word, dtype=np.uint32) for word in names] + words
+    state = [word.copy() for word in first]
+    columns = [(i, i + 4, i + 8, i + 12) for i in range(4)]
+    diagonals = [(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4) for i in range(4)]
+    for _ in range(10):
+        for a, b, c, d in columns + diagonals:
+            for one, two, other, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                state[one] += state[two]
+                mixed = state[other] ^ state[one]
+                state[other] = mixed << np.uint32(turn) | mixed >> np.uint32(32 - turn)
+    return [mixed + begun for mixed, begun in zip(state, first, strict=True)]
+
+
+def _chacha_blocks(stream: Stream, counters: _U8, blocks: _U8) -> _U4:
+    """The 16 words of each block: (…, 16)."""
+    digest = hashlib.sha256(b"smoothcert grid noise" + stream.seed.to_bytes(16, "little")).digest()
+    key = [int.from_bytes(digest[at : at + 4], "little") for at in range(0, 32, 4)]
+    words = [word.astype(np.uint32) for word in _position(stream, counters, blocks)]
+    return np.stack(chacha(words, key), axis=-1)
+
+
+@functools.lru_cache(maxsize=64)
+def thresholds(noise: str, *, sigma: float, levels: int) -> tuple[_U8, int]:
+    """The 64-bit thresholds, increasing, and the least j: j is that plus how many thresholds are at most u.
+
+    2^64·P((levels-1)·σ·z < i-½) to nearest, in ball arithmetic, for i = 1, 2, … as long as it is below 2^64; for i ≤ 0
+    what is left of 2^64, because the noise is symmetric.
+    """
+    from flint import arb, ctx, fmpq
+
+    top, bottom = float(sigma).as_integer_ratio()
+    scale = fmpq(top * (levels - 1), bottom)
+    before, ctx.prec = ctx.prec, 256
+    try:
+        upper: list[int] = []
+        i = 1
+        while True:
+            x = fmpq(2 * i - 1, 2) / scale
+            if noise == "uniform":
+                share = arb((x + 1) / 2) if x < 1 else arb(1)
+            else:
+                share = 1 - (arb(x) / arb(2).sqrt()).erfc() / 2
+            value = int((share * arb(2) ** 64 + arb(1) / 2).floor().unique_fmpz())
+            if value >= 1 << 64:
+                break
+            upper.append(value)
+            i += 1
+    finally:
+        ctx.prec = before
+    lower = [(1 << 64) - value for value in reversed(upper)]
+    return np.array(lower + upper, dtype=np.uint64), -len(upper)
+
+
+@functools.lru_cache(maxsize=64)
+def _by_first_bits(noise: str, *, sigma: float, levels: int) -> tuple[Whole, NDArray[np.bool_]]:
+    """For each value of the first 16 bits: how many thresholds are at most the least u that begins so, and whether j
+    depends on the other bits.
+    """
+    limits, _ = thresholds(noise, sigma=sigma, levels=levels)
+    first = np.arange(1 << 16, dtype=np.uint64) << np.uint64(48)
+    below = np.searchsorted(limits, first, side="right")
+    return below, below != np.searchsorted(limits, first | np.uint64((1 << 48) - 1), side="right")
+
+
+def grid_steps(noise: str, stream: Stream, *, sigma: float, levels: int, start: int, count: int, size: int) -> Whole:
+    """The whole numbers j of samples start … start+count-1: (count, size)."""
+    limits, least = thresholds(noise, sigma=sigma, levels=levels)
+    counters = np.uint64(start) + np.arange(count, dtype=np.uint64)
+    words = _chacha_blocks(stream, counters[:, None], np.arange(-(-size // 32), dtype=np.uint64)[None, :])
+    halves = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=-1)
+    first = halves.reshape(count, -1)[:, :size]
+    below, doubtful = _by_first_bits(noise, sigma=sigma, levels=levels)
+    j = below[first]
+    rows, places = np.nonzero(doubtful[first])
+    if rows.size:
+        rank = np.arange(rows.size) - np.searchsorted(rows, rows)
+        further = _chacha_blocks(stream, counters[rows], (_FURTHER + rank // 8).astype(np.uint64)).astype(np.uint64)
+        each, pair = np.arange(rows.size), 2 * (rank % 8)
+        more = further[each, pair] << np.uint64(16) | further[each, pair + 1] >> np.uint64(16)
+        u = first[rows, places].astype(np.uint64) << np.uint64(48) | more
+        j[rows, places] = np.searchsorted(limits, u, side="right")
+    return j + least
+
+
+@functools.lru_cache(maxsize=64)
+def cell_means(*, sigma: float, levels: int) -> NDArray[np.float64]:
+    """E[z | j] of Gaussian noise for j = least, least+1, …: (φ(a)-φ(b))/(Φ(b)-Φ(a)) for the cell (a, b) of z."""
+    from flint import arb, ctx, fmpq
+
+    _, least = thresholds("gaussian", sigma=sigma, levels=levels)
+    top, bottom = float(sigma).as_integer_ratio()
+    scale = fmpq(top * (levels - 1), bottom)
+    before, ctx.prec = ctx.prec, 256
+    try:
+        edges = [arb(fmpq(2 * i - 1, 2) / scale) for i in range(1, -least + 2)]
+        density = [(-(edge**2) / 2).exp() for edge in edges]
+        beyond = [(edge / arb(2).sqrt()).erfc() for edge in edges]
+        factor = (2 / arb.pi()).sqrt()
+        above = [
+            float(factor * (density[k] - density[k + 1]) / (beyond[k] - beyond[k + 1])) for k in range(len(edges) - 1)
+        ]
+    finally:
+        ctx.prec = before
+    return np.array([-mean for mean in reversed(above)] + [0.0] + above)
+
+
+class GridNoise:
+    """(k + j)/(L-1) for an input on a grid of L levels, k = (L-1)·x; the sum is clamped before it is divided."""
+
+    def __init__(self, noise: str, x: Floats, *, sigma: float, levels: int) -> None:
+        self._noise, self._sigma, self._levels = noise, sigma, levels
+        self._k = np.rint(x.astype(np.float64) * (levels - 1)).astype(np.int64)
+        if not np.array_equal(self._seen(self._k), x):
+            raise ValueError(f"the input is not on a grid of {levels} levels")
+
+    def _steps(self, stream: Stream, start: int, count: int) -> Whole:
+        return grid_steps(
+            self._noise,
+            stream,
+            sigma=self._sigma,
+            levels=self._levels,
+            start=start,
+            count=count,
+            size=self._k.size,
+        )
+
+    def _seen(self, sums: Whole) -> Floats:
+        clamped = np.clip(sums, -_MOST_STEP, _MOST_STEP).astype(_F)
+        return np.asarray(clamped / _F(self._levels - 1), dtype=_F)
+
+    def copies(self, stream: Stream, start: int, count: int) -> Floats:
+        return self._seen(self._k + self._steps(stream, start, count))
+
+    def pairs(self, stream: Stream, start: int, count: int) -> tuple[Floats, Floats]:
+        steps = self._steps(stream, start, count)
+        return self._seen(self._k + steps), self._seen(self._k - steps)
+
+    def normals(self, stream: Stream, start: int, count: int) -> NDArray[np.float64]:
+        _, least = thresholds(self._noise, sigma=self._sigma, levels=self._levels)
+        means = cell_means(sigma=self._sigma, levels=self._levels)
+        return means[self._steps(stream, start, count) - least]
