@@ -14,6 +14,7 @@
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
     ├── BrokenCertificateError an attack inside a certified radius changed the answer (exit 7)
     ├── ClusterError          a cluster cannot be reached, has no room, or loses its workers (exit 8)
+    ├── NoiseError            the noise is not what it must be: a generator fails its self-test (exit 9)
     └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
 
 Every message says what was given, what was expected and what to do next. The command line prints the message and
@@ -103,6 +104,12 @@ class ClusterError(SmoothcertError):
     """A cluster cannot be reached, has no room, has other software, or loses its workers again and again."""
 
     exit_code = 8
+
+
+class NoiseError(SmoothcertError):
+    """A generator of noise does not give what it must: known answers, or the right distribution."""
+
+    exit_code = 9
 
 
 class InterruptedRunError(SmoothcertError):

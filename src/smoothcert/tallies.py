@@ -60,8 +60,8 @@ class StreamId:
     stage: Stage
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise InputError(f"seed {self.seed} is outside 0 … 2^64-1")
+        if not 0 <= self.seed < 2**128:
+            raise InputError(f"seed {self.seed} is outside 0 … 2^128-1")
         if not 0 <= self.index < 2**32:
             raise InputError(f"input index {self.index} is outside 0 … 2^32-1")
 

@@ -42,3 +42,20 @@ TURN = 2.0 * math.pi / 2.0**32
 """One step of the 32-bit angle, in radians."""
 UNIFORM_BITS = 24
 """Uniform noise uses the upper 24 bits k of a word: (2k + 1 - 2²⁴) / 2²⁴, which float32 holds exactly."""
+
+CHACHA_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
+"""The first four words of a ChaCha state (RFC 8439): "expand 32-byte k"."""
+CHACHA_DOUBLE_ROUNDS = 10
+CHACHA_QUARTERS = (
+    (0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
+    (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14),
+)  # fmt: skip
+"""The words of the state that the eight quarter rounds of a double round mix: the columns, then the diagonals."""
+CHACHA_WORDS = 16
+DRAWS_PER_BLOCK = 32
+"""Noise on a grid: every word of a block gives two draws of 16 bits."""
+FURTHER_BLOCKS = 1 << 31
+"""The blocks of a row from here on hold the further bits of draws that 16 bits do not settle."""
+FURTHER_PER_BLOCK = 8
+GREATEST_WHOLE = 2**24 - 1
+"""Sums of a level and noise are kept within ± this, so that float32 holds them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 import warnings
 from typing import Any
@@ -54,8 +55,19 @@ def scale_noise(unit: InputArray, *, sigma: float, out: InputArray | None = None
     return np.multiply(unit, np.float64(sigma), out=out, dtype=np.float64, casting="same_kind")
 
 
+def check_counters(*, start: int, count: int) -> None:
+    """Refuse samples that a stream does not have."""
+    if not 0 <= start <= COUNTER_LIMIT - count:
+        raise InputError(f"samples {start} … {start + count} are beyond the end of a stream (2^56)")
+
+
 def split_seed(seed: int) -> tuple[int, int]:
-    """The seed of a run as the two words of the Philox key."""
+    """The seed of a run, below 2¹²⁸, as the two words of the Philox key.
+
+    A seed below 2⁶⁴ is the key itself; a larger one is folded by SHA-256.
+    """
+    if seed >> 2 * _WORD_BITS:
+        seed = int.from_bytes(hashlib.sha256(seed.to_bytes(16, "little")).digest()[:8], "little")
     return seed & 0xFFFFFFFF, seed >> _WORD_BITS
 
 
@@ -76,8 +88,7 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
     out: (count, size) float32, C-contiguous; x: (size,) float32. No memory beyond a small scratch space is used.
     """
     count, size = out.shape
-    if not 0 <= start <= COUNTER_LIMIT - count:
-        raise InputError(f"samples {start} … {start + count} are beyond the end of a stream (2^56)")
+    check_counters(start=start, count=count)
     key0, key1 = split_seed(stream.seed)
     blocks = -(-size // 4)
     compiled = _compiled(noise, short=blocks <= _SHORT)

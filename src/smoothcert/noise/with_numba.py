@@ -225,7 +225,7 @@ def _add_gaussian_to_short_rows(
         at += taken
 
 
-def _compile(generator: Callable[..., None]) -> Any:
+def compiled(generator: Callable[..., None]) -> Any:
     """Compiled when first called; the machine code is kept on disk where there is a place for it."""
     try:
         return numba.njit(nogil=True, error_model="numpy", cache=True)(generator)
@@ -233,5 +233,5 @@ def _compile(generator: Callable[..., None]) -> Any:
         return numba.njit(nogil=True, error_model="numpy")(generator)
 
 
-ADD_NOISE = {Noise.GAUSSIAN: _compile(_add_gaussian), Noise.UNIFORM: _compile(_add_uniform)}
-ADD_GAUSSIAN_TO_SHORT_ROWS = _compile(_add_gaussian_to_short_rows)
+ADD_NOISE = {Noise.GAUSSIAN: compiled(_add_gaussian), Noise.UNIFORM: compiled(_add_uniform)}
+ADD_GAUSSIAN_TO_SHORT_ROWS = compiled(_add_gaussian_to_short_rows)

@@ -1,0 +1,101 @@
+"""Noise on a grid in plain numpy: the reference the other versions are tested against, and the fallback.
+
+Row `counter` of a stream (key, input index, stage) is made of blocks of ChaCha20, 16 words of 32 bits each. Draw e of
+the row has as its first 16 bits half a word of block ⌊e/32⌋: of word ⌊(e mod 32)/2⌋ the lower half for even e, the
+upper for odd e. If they do not settle it, and i draws of the row before it were not settled either, its other 48 bits
+are the words 2(i mod 8) and 2(i mod 8)+1 of block 2³¹+⌊i/8⌋: the first, and then the upper half of the second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.noise import constants as c
+from smoothcert.noise.grid_law import MORE_BITS, GridLaw
+
+Key = tuple[int, int, int, int, int, int, int, int]
+Words = NDArray[np.uint32]
+
+
+def grid_key(seed: int) -> Key:
+    """The seed of a run, below 2¹²⁸, as the eight words of a ChaCha key."""
+    digest = hashlib.sha256(b"smoothcert grid noise" + seed.to_bytes(16, "little")).digest()
+    k0, k1, k2, k3, k4, k5, k6, k7 = np.frombuffer(digest, dtype="<u4").tolist()
+    return k0, k1, k2, k3, k4, k5, k6, k7
+
+
+def chacha(position: tuple[Words, Words, Words, Words], key: Key) -> list[Words]:
+    """The ChaCha20 block function (RFC 8439): 16 arrays of words. position: counter and nonce, of one shape."""
+    shape = position[0].shape
+    start = [np.full(shape, word, dtype=np.uint32) for word in (*c.CHACHA_CONSTANTS, *key)]
+    start += [np.asarray(word, dtype=np.uint32) for word in position]
+    state = list(start)
+    for _ in range(c.CHACHA_DOUBLE_ROUNDS):
+        for at in c.CHACHA_QUARTERS:
+            state[at[0]], state[at[1]], state[at[2]], state[at[3]] = _quarter_round(*(state[i] for i in at))
+    return [mixed + first for mixed, first in zip(state, start, strict=True)]
+
+
+def _quarter_round(a: Words, b: Words, c: Words, d: Words) -> tuple[Words, Words, Words, Words]:
+    a = a + b
+    d = _rotated(d ^ a, 16)
+    c = c + d
+    b = _rotated(b ^ c, 12)
+    a = a + b
+    d = _rotated(d ^ a, 8)
+    c = c + d
+    b = _rotated(b ^ c, 7)
+    return a, b, c, d
+
+
+def _rotated(word: Words, places: int) -> Words:
+    return (word << np.uint32(places)) | (word >> np.uint32(32 - places))
+
+
+def row_words(*, key: Key, index: int, stage: int, counter: NDArray[np.uint64], block: NDArray[np.uint64]) -> Words:
+    """The words of some blocks: (n, 16). counter: (n,) of the row, block: (n,) in the row."""
+    low = (counter & np.uint64(c.WORD)).astype(np.uint32)
+    high = ((counter >> np.uint64(32)) << np.uint64(8) | np.uint64(stage)).astype(np.uint32)
+    return np.stack(chacha((block.astype(np.uint32), low, np.full_like(low, index), high), key), axis=1)
+
+
+def grid_draws(
+    law: GridLaw, *, key: Key, index: int, stage: int, start: int, count: int, size: int
+) -> NDArray[np.int32]:
+    """Samples start … start+count-1 of a stream. Returns (count, size) int32."""
+    blocks = -(-size // c.DRAWS_PER_BLOCK)
+    counter = start + np.arange(count, dtype=np.uint64)
+    words = row_words(
+        key=key,
+        index=index,
+        stage=stage,
+        counter=np.repeat(counter, blocks),
+        block=np.tile(np.arange(blocks, dtype=np.uint64), count),
+    )
+    halves = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=2)
+    first = halves.reshape(count, blocks * c.DRAWS_PER_BLOCK)[:, :size]
+    place = law.table[first].astype(np.int32)
+    row, column = np.nonzero(place < 0)
+    if len(row):
+        rank = np.arange(len(row)) - np.searchsorted(row, row)
+        further = row_words(
+            key=key,
+            index=index,
+            stage=stage,
+            counter=counter[row],
+            block=(c.FURTHER_BLOCKS + rank // c.FURTHER_PER_BLOCK).astype(np.uint64),
+        )
+        pair = 2 * (rank % c.FURTHER_PER_BLOCK)
+        here = np.arange(len(row))
+        place[row, column] = settled(law, first[row, column], further[here, pair], further[here, pair + 1])
+    return place + np.int32(law.least)
+
+
+def settled(law: GridLaw, first: Words, second: Words, third: Words) -> NDArray[np.int32]:
+    """j - least from all 64 bits: 16 in `first`, the word `second`, and the upper half of the word `third`."""
+    more = (second.astype(np.uint64) << np.uint64(16)) | (third.astype(np.uint64) >> np.uint64(16))
+    u = (first.astype(np.uint64) << np.uint64(MORE_BITS)) | more
+    return np.searchsorted(law.thresholds, u, side="right").astype(np.int32)
