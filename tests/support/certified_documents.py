@@ -1,0 +1,197 @@
+"""Honest certificate documents of every kind, made by certifying small models."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sample_models import logistic_digits
+from smoothcert import SmoothedClassifier
+from smoothcert.certificates import CERTIFICATES, get_portfolio
+from smoothcert.certification import Votes, certify_votes, smoothing_of
+from smoothcert.data import load_dataset
+from smoothcert.envelopes import ConstantSigma, Envelope, LipschitzSigma, SemiElastic
+from smoothcert.records import CertifiedPoint, Noise, PairTally, RunManifest, Stage, StreamId, Tally
+from smoothcert.runs.certificate_documents import document_of
+from smoothcert.sigma.callable_rule import CallableRule
+
+ALPHA, N0, N, SEED = 0.001, 50, 2000, 11
+SHAPE, CLASSES = (1, 8, 8), 10
+
+Document = dict[str, Any]
+
+
+def manifest(
+    *,
+    certificate: str | None,
+    task: str = "certify",
+    alpha: float = ALPHA,
+    n: int = N,
+    noise: str = "gaussian",
+    sigma: float | None = 0.25,
+    envelope: Envelope | None = None,
+    shape: Sequence[int] = SHAPE,
+    classes: int = CLASSES,
+    **more: Any,
+) -> RunManifest:
+    """The manifest of a run with these settings, as `smoothcert certify` would write it."""
+    parameters: dict[str, Any] = {"n": n, "alpha": alpha, "noise": f"{noise} float32", **more}
+    if sigma is not None:
+        parameters |= {"sigma": sigma}
+    else:
+        parameters |= {"envelope": None if envelope is None else dict(envelope.to_json())}
+    if task == "certify":
+        parameters |= {"n0": N0, "certificate": certificate}
+    return RunManifest(
+        task=task,
+        parameters=parameters,
+        model={"digest": "0" * 64, "num_classes": classes},
+        data={"digest": "1" * 64, "input_shape": list(shape)},
+        seed=SEED,
+        environment={},
+        code="2" * 64,
+    )
+
+
+@functools.cache
+def _digits() -> np.ndarray:
+    inputs: np.ndarray = load_dataset("digits", split="test").inputs(slice(0, 5))
+    return inputs
+
+
+_logistic = functools.cache(logistic_digits)
+
+
+def _level(x: np.ndarray) -> float:
+    return 0.2 + 0.05 * float(x.astype(np.float64).mean())
+
+
+SLOW = LipschitzSigma(constant=0.00625, floor=0.2)
+"""The mean of 64 pixels changes by at most ‖x-x'‖/8."""
+SLOW_RATE = SemiElastic(rate=0.05)
+
+
+def sampled_points(certificate: str, **settings: Any) -> tuple[list[CertifiedPoint], RunManifest]:
+    """Five digits certified by that certificate, with a constant noise level unless `envelope` is given."""
+    theorem = CERTIFICATES[get_portfolio(certificate).certificates[0].name]
+    envelope: Envelope | None = settings.pop("envelope", None)
+    sigma: Any = 0.25 if envelope is None else CallableRule(_level, envelope=envelope)
+    smoothed = SmoothedClassifier(
+        _logistic(), sigma=sigma, noise=theorem.noise, input_shape=SHAPE, num_classes=CLASSES, seed=SEED, batch=512
+    )
+    points = smoothed.certify(_digits(), n0=N0, n=N, alpha=ALPHA, certificate=certificate, **settings)
+    described = manifest(
+        certificate=str(get_portfolio(certificate)),
+        noise=theorem.noise.value,
+        sigma=0.25 if envelope is None else None,
+        envelope=envelope,
+        **settings,
+    )
+    return points, described
+
+
+@functools.cache
+def sampled_documents(certificate: str, envelope: Envelope | None = None) -> tuple[Document, ...]:
+    """Documents of five digits by one certificate, or by several."""
+    points, described = sampled_points(certificate, **({} if envelope is None else {"envelope": envelope}))
+    return tuple(document_of(point, described) for point in points)
+
+
+def predicted_documents() -> list[Document]:
+    smoothed = SmoothedClassifier(_logistic(), sigma=0.25, input_shape=SHAPE, num_classes=CLASSES, seed=SEED, batch=512)
+    points = smoothed.predict(_digits(), n=200, alpha=ALPHA)
+    return [document_of(point, manifest(certificate=None, task="predict", n=200)) for point in points]
+
+
+def asked_documents(**question: Any) -> list[Document]:
+    """Documents of inputs that were sampled until a question was answered."""
+    points, described = sampled_points("gaussian", **question)
+    return [document_of(point, described) for point in points]
+
+
+def remembered_documents(place: Path) -> list[Document]:
+    """Documents of inputs whose regions a memory promised; the last ones are asked twice."""
+    smoothed = SmoothedClassifier(
+        _logistic(), sigma=_level, memory=place, input_shape=SHAPE, num_classes=CLASSES, seed=SEED, batch=512
+    )
+    inputs = np.concatenate([_digits(), _digits()[:2]])
+    points = smoothed.certify(inputs, n0=N0, n=N, alpha=ALPHA, certificate="gaussian")
+    described = manifest(certificate="gaussian", sigma=None, memory="3" * 64)
+    return [document_of(point, described) for point in points]
+
+
+def counted_document(
+    certificate: str,
+    votes: Sequence[int],
+    *,
+    invalid: int = 0,
+    alpha: float = ALPHA,
+    sigma: float = 0.25,
+    dimension: int = 64,
+    envelope: Envelope | None = None,
+    noise: str = "gaussian",
+) -> Document:
+    """A document of votes that were made up, for class 0."""
+    n = sum(votes) + invalid
+    counts = np.array(votes)
+    selection = Tally(
+        StreamId(SEED, 0, Stage.SELECTION), sigma, np.eye(1, counts.size, dtype=int)[0] * N0, 0, ((0, N0),)
+    )
+    estimation = Tally(StreamId(SEED, 0, Stage.ESTIMATION), sigma, counts, invalid, ((0, n),))
+    return _document(certificate, selection, estimation, alpha, sigma, dimension, envelope, noise, n)
+
+
+def paired_document(
+    certificate: str,
+    both: Sequence[int],
+    first: Sequence[int],
+    second: Sequence[int],
+    *,
+    alpha: float = ALPHA,
+    sigma: float = 0.25,
+) -> Document:
+    """A document of pairs of votes that were made up, for class 0; the last place is for invalid answers."""
+    pairs = sum(both) + sum(first)
+    classes = len(both) - 1
+    selection = Tally(StreamId(SEED, 0, Stage.SELECTION), sigma, np.eye(1, classes, dtype=int)[0] * N0, 0, ((0, N0),))
+    estimation = PairTally(
+        StreamId(SEED, 0, Stage.ESTIMATION), sigma, np.array(both), np.array(first), np.array(second), ((0, pairs),)
+    )
+    return _document(certificate, selection, estimation, alpha, sigma, 64, None, "gaussian", 2 * pairs)
+
+
+def _document(
+    certificate: str,
+    selection: Tally,
+    estimation: Tally | PairTally,
+    alpha: float,
+    sigma: float,
+    dimension: int,
+    envelope: Envelope | None,
+    noise: str,
+    n: int,
+) -> Document:
+    described = manifest(
+        certificate=certificate,
+        alpha=alpha,
+        n=n,
+        noise=noise,
+        sigma=sigma if envelope is None else None,
+        envelope=envelope,
+        shape=(dimension,),
+        classes=selection.num_classes,
+    )
+    votes = Votes(index=0, label=None, selection=selection, estimation=(estimation,), seconds=0.0)
+    known = {} if envelope is None else {"envelope": envelope}
+    smoothing = smoothing_of(
+        **({"envelope": ConstantSigma()} | known),
+        dimension=dimension,
+        num_classes=selection.num_classes,
+        noise=Noise(noise),
+    )
+    (point,) = certify_votes([votes], get_portfolio(certificate), alpha=alpha, smoothing=smoothing)
+    return document_of(point, described)
