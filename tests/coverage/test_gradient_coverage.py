@@ -1,7 +1,7 @@
-"""Validity of the bounds on gradient norms, on classifiers whose gradient is known in closed form.
+"""How often bounds on gradient norms, and radii from them, are wrong, on classifiers with a gradient in closed form.
 
-The noise is drawn and added up here, not by the sampler. Every test states its false-alarm rate and has a control: a
-wrong procedure that the same test must catch.
+The noise is drawn and added up here, not by the sampler. Every statement is judged by `coverage_judge`; the controls
+are procedures with a known mistake, which the same judge must refute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smoothcert.records import GradientTally, Stage, StreamId
+from coverage_judge import Case, Seen, Statements
+from coverage_worlds import Line, draw_gradients, false_plain_radii, false_radii
+from smoothcert.records import GradientTally, Proof, Stage, StreamId
 from smoothcert.statistics.gradient import (
     gradient_from_halves,
     gradient_from_pairs,
@@ -26,16 +28,10 @@ from smoothcert.statistics.gradient import (
 )
 from smoothcert.tallies import GRADIENT_UNIT
 
-TRIALS = 1000
-FALSE_ALARM = 1e-6
+TRIALS = 500
 ALPHAS = [0.05, 0.2]
 SIGMA = 0.5
 STREAM = StreamId(1, 0, Stage.ESTIMATION)
-
-
-def too_many(failures: int, rate: float) -> bool:
-    """Whether this many failures in 1000 trials contradict a failure rate of at most `rate`, at false alarm 1e-6."""
-    return bool(stats.binomtest(int(failures), TRIALS, rate, alternative="greater").pvalue < FALSE_ALARM)
 
 
 @dataclass(frozen=True)
@@ -106,8 +102,9 @@ def everything() -> Region:
 
 @functools.cache
 def regions(dimension: int) -> list[Region]:
-    found = [half_space(dimension, 0.0), half_space(dimension, 2.0), half_space(dimension, -2.0)]
-    found += [slab(-1.0, 1.0), ball(dimension, 1.0, 0.7)]
+    found = [half_space(dimension, 0.0), half_space(dimension, 2.0)]
+    if dimension <= 49:
+        found += [half_space(dimension, -2.0), slab(-1.0, 1.0), ball(dimension, 1.0, 0.7)]
     if dimension == 2:
         found += [slab(0.5, 2.0), everything(), corner(dimension, (1.0, 1.2), seed=2)]
     if dimension >= 10:
@@ -115,22 +112,22 @@ def regions(dimension: int) -> list[Region]:
     return found
 
 
-HALF = {1: 60, 2: 60, 10: 50, 49: 30, 500: 10}
+HALF = {1: 60, 2: 60, 10: 50, 49: 30, 200: 10}
 """Samples in each half, by dimension: as few as keep the tests quick; a proof holds for any number."""
 
-CASES = [(dimension, place) for dimension in HALF for place in range(len(regions(dimension)))]
+PLACES = [(dimension, place) for dimension in HALF for place in range(len(regions(dimension)))]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """1000 tallies of one region."""
+    """Many tallies of one region."""
 
     region: Region
     half: int
     tallies: list[GradientTally]
 
-    def failures(self, bounds: np.ndarray) -> int:
-        return int((bounds * SIGMA < self.region.norm).sum())
+    def failures(self, bounds: np.ndarray) -> Seen:
+        return Seen.of(bounds * SIGMA < self.region.norm)
 
     def halves(self, rare_is_inside: bool, *, alpha: float, pretended: int = 1) -> np.ndarray:
         """`halves_norm_upper` with either side called the rare one; `pretended`: times more samples than were drawn."""
@@ -177,12 +174,12 @@ def label(case: tuple[int, int]) -> str:
     return f"{regions(case[0])[case[1]].name}, d={case[0]}"
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
+@pytest.mark.parametrize("case", PLACES, ids=label)
 def test_the_closed_forms_are_right(case: tuple[int, int]) -> None:
-    """Within six standard errors of 10⁵ draws, fewer in high dimension: the oracle of the tests below."""
+    """Within six standard errors of 50000 draws, fewer in high dimension: the oracle of the tests below."""
     dimension, place = case
     region = regions(dimension)[place]
-    draws = 100_000 // max(1, dimension // 10)
+    draws = 50_000 // max(1, dimension // 10)
     z = np.random.default_rng(99).normal(size=(draws, dimension))
     inside = region.inside(z)
     share = inside.mean()
@@ -193,51 +190,148 @@ def test_the_closed_forms_are_right(case: tuple[int, int]) -> None:
     assert abs(square - region.norm**2) <= 6 * error
 
 
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_bounds_fail_no_more_often_than_alpha(case: tuple[int, int]) -> None:
-    found = experiment(*case)
-    labels = [0] * TRIALS
-    for alpha in ALPHAS:
+def norms(place: tuple[int, int], *, alpha: float) -> Case:
+    def run() -> Statements:
+        found, labels = experiment(*place), [0] * TRIALS
         by_halves = gradient_from_halves(found.tallies, labels, alpha)
-        assert not too_many(found.failures(by_halves), alpha)
-        assert not too_many(found.failures(found.halves(True, alpha=alpha)), alpha)
-        assert not too_many(found.failures(gradient_from_pairs(found.tallies, labels, alpha)), alpha)
         np.testing.assert_allclose(by_halves, found.halves(False, alpha=alpha), rtol=1e-12)
+        return {
+            "two halves": found.failures(by_halves),
+            "two halves, the class itself called rare": found.failures(found.halves(True, alpha=alpha)),
+            "products of pairs": found.failures(gradient_from_pairs(found.tallies, labels, alpha)),
+        }
+
+    proofs = (Proof.GRADIENT_HALVES, Proof.GRADIENT_PAIRS)
+    return Case(f"gradient norm, {label(place)}, α = {alpha:g}", alpha, run, proofs=proofs)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if regions(case[0])[case[1]].norm > 0.2], ids=label)
-def test_control_plain_estimates_fail(case: tuple[int, int]) -> None:
-    """The estimates as they are, margin zero: wrong about half of the time."""
-    found = experiment(*case)
-    by_halves = np.array([t.sums[0, 0].astype(float) @ t.sums[1, 0] for t in found.tallies])
-    halves = np.sqrt(np.maximum(by_halves, 0.0)) * GRADIENT_UNIT / found.half
-    pairs = np.array([t.products[0] * GRADIENT_UNIT / found.half for t in found.tallies])
-    assert too_many(found.failures(halves / SIGMA), 0.2)
-    assert too_many(found.failures(np.sqrt(np.maximum(pairs, 0.0)) / SIGMA), 0.2)
-
-
-@pytest.mark.parametrize("dimension", HALF)
-@pytest.mark.parametrize("rare_is_inside", [False, True])
-def test_control_pretending_to_have_more_samples_fails(dimension: int, rare_is_inside: bool) -> None:
-    """The margins of a thousand times the samples."""
-    found = experiment(dimension, 0)
-    assert found.region.norm == pytest.approx(stats.norm.pdf(0))
-    assert too_many(found.failures(found.halves(rare_is_inside, alpha=0.05, pretended=1000)), 0.05)
-
-
-@pytest.mark.parametrize("dimension", [2, 49])
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_bounds_on_every_class_hold_at_once(dimension: int, alpha: float) -> None:
+def every_class(dimension: int, *, alpha: float) -> Case:
     """Class 0 is a half-space of probability Φ(2), class 1 the rest: the same gradient, reversed; no invalid votes."""
-    found = experiment(dimension, 1)
+    return Case(
+        f"gradients of every class, d={dimension}, α = {alpha:g}",
+        alpha,
+        lambda: Seen.of(wrong_of_every_class(experiment(dimension, 1), alpha=alpha)),
+        proofs=(Proof.GRADIENTS_OF_EVERY_CLASS,),
+    )
+
+
+def wrong_of_every_class(found: Experiment, *, alpha: float) -> np.ndarray:
     top, norm, others, other_norms = gradients_of_every_class(found.tallies, [0] * TRIALS, alpha)
     assert others.shape == other_norms.shape == (2, TRIALS)
     p, g = found.region.probability, found.region.norm / SIGMA
-    wrong = (top > p) | (norm < g) | (others[0] < 1 - p) | (other_norms[0] < g)
-    assert not too_many(int(wrong.sum()), alpha)
-    # Control: the same bounds with the plain share of votes in place of one of them.
+    return (top > p) | (norm < g) | (others[0] < 1 - p) | (other_norms[0] < g)
+
+
+FORMS = ("second-order", "second-order-pairs", "second-order-multi-class")
+ONE_SIDE = Line.of("a half-space", (0, 0.85), (1, 0.15), num_classes=2)
+BETWEEN = Line.of("a slab around x", (1, 0.1), (0, 0.8), (1, 0.1), num_classes=2)
+BESIDE = Line.of("a slab beside x", (1, 0.02), (0, 0.75), (1, 0.23), num_classes=2)
+EVEN = Line.of("an even half-space", (0, 0.5), (1, 0.5), num_classes=2)
+CLASSES = Line.of("four classes", (2, 0.1), (0, 0.7), (1, 0.05), (3, 0.15), num_classes=4)
+NO_ANSWER = Line.of("samples without an answer", (0, 0.75), (2, 0.15), (1, 0.1), num_classes=2)
+
+
+def certified(world: Line, *, dimension: int, half: int, alpha: float) -> Case:
+    """The three forms, and Cohen's radius from the same samples."""
+    names = (*FORMS, "gaussian")
+
+    def run() -> Statements:
+        found = draw_gradients(world, half=half, dimension=dimension, repetitions=TRIALS)
+        return false_radii(world, found, names, alpha=alpha)
+
+    return Case(f"second-order …, {world}, d={dimension}, n={2 * half}, α = {alpha:g}", alpha, run, certificates=FORMS)
+
+
+CASES = [
+    *(norms(place, alpha=alpha) for place in PLACES for alpha in ALPHAS),
+    *(every_class(dimension, alpha=alpha) for dimension in (2, 49) for alpha in ALPHAS),
+    *(certified(world, dimension=2, half=150, alpha=a) for world in (ONE_SIDE, BETWEEN, EVEN) for a in (0.01, 0.2)),
+    certified(BETWEEN, dimension=20, half=200, alpha=0.2),
+    certified(ONE_SIDE, dimension=2, half=6, alpha=0.4),
+    *(certified(world, dimension=2, half=150, alpha=0.2) for world in (BESIDE, CLASSES, NO_ANSWER)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_wrong_no_more_often_than_said(case: Case) -> None:
+    case.check_holds()
+
+
+STEEP = [place for place in PLACES if regions(place[0])[place[1]].norm > 0.2]
+
+
+def plain_norms(place: tuple[int, int]) -> Statements:
+    """The estimates as they are, margin zero: wrong about half of the time."""
+    found = experiment(*place)
+    by_halves = np.array([t.sums[0, 0].astype(float) @ t.sums[1, 0] for t in found.tallies])
+    halves = np.sqrt(np.maximum(by_halves, 0.0)) * GRADIENT_UNIT / found.half
+    pairs = np.array([t.products[0] * GRADIENT_UNIT / found.half for t in found.tallies])
+    return {
+        "two halves": found.failures(halves / SIGMA),
+        "products of pairs": found.failures(np.sqrt(np.maximum(pairs, 0.0)) / SIGMA),
+    }
+
+
+def pretending_more_samples(dimension: int) -> Statements:
+    """The margins of a thousand times the samples."""
+    found = experiment(dimension, 0)
+    assert found.region.norm == pytest.approx(stats.norm.pdf(0))
+    return {
+        side: found.failures(found.halves(rare, alpha=0.05, pretended=1000))
+        for side, rare in (("two halves", False), ("two halves, the class itself called rare", True))
+    }
+
+
+def hoeffding_of_products() -> Seen:
+    """Products of noises, which have no bound, averaged as if they lay in an interval of length 1 around their mean."""
+    found = experiment(49, 0)
+    pairs = np.array([t.products[0] * GRADIENT_UNIT / found.half for t in found.tallies])
+    margin = math.sqrt(math.log(1 / 0.05) / (2 * found.half))
+    return found.failures(np.sqrt(np.maximum(pairs + margin, 0.0)) / SIGMA)
+
+
+def length_of_the_mean() -> Seen:
+    """The lower end of an interval for the norm, estimate minus margin, in place of the upper one."""
+    found = experiment(10, 0)
+    estimate = np.array([np.linalg.norm(t.sums[:, 0].sum(axis=0)) for t in found.tallies])
+    estimate = estimate * GRADIENT_UNIT / (2 * found.half)
+    return found.failures((estimate - math.sqrt(10 / (2 * found.half))) / SIGMA)
+
+
+def shares_with_gradients_of_every_class(dimension: int) -> Seen:
+    """The bounds of every class with the plain share of votes in place of one of them."""
+    found = experiment(dimension, 1)
     shares = np.array([tally.counts[0] / tally.n for tally in found.tallies])
-    assert too_many(int((wrong | (shares > p)).sum()), alpha)
+    return Seen.of(wrong_of_every_class(found, alpha=0.2) | (shares > found.region.probability))
+
+
+def plain(world: Line) -> Statements:
+    return false_plain_radii(world, draw_gradients(world, half=150, dimension=2, repetitions=TRIALS), FORMS)
+
+
+CONTROLS = [
+    *(Case(f"plain gradient norm, {label(place)}", 0.2, functools.partial(plain_norms, place)) for place in STEEP),
+    *(
+        Case(f"margins of a thousand times the samples, d={d}", 0.05, functools.partial(pretending_more_samples, d))
+        for d in HALF
+    ),
+    Case("Hoeffding for products without a bound", 0.05, hoeffding_of_products),
+    Case("lower bound of the norm for upper", 0.05, length_of_the_mean),
+    *(
+        Case(
+            f"plain share among the bounds of every class, d={d}",
+            0.2,
+            functools.partial(shares_with_gradients_of_every_class, d),
+        )
+        for d in (2, 49)
+    ),
+    Case("plain shares and norms in the theorems", 0.2, lambda: plain(BESIDE), certificates=FORMS),
+]
+
+
+@pytest.mark.parametrize("control", CONTROLS, ids=str)
+def test_control_is_caught(control: Case) -> None:
+    control.check_is_caught()
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1.5, -1.5])
@@ -246,7 +340,7 @@ def test_one_direction_at_a_time_the_margins_hold(threshold: float) -> None:
 
     With means of zero the bound is its margin τ, so that τ can be read off. Controls: a tenth of it.
     """
-    trials, half, alpha = 20_000, 50, 0.4
+    trials, half, alpha = 10_000, 50, 0.4
     z = np.random.default_rng(round(10 * threshold) + 100).normal(size=(trials, half))
     inside = z <= threshold
     mean = -stats.norm.pdf(threshold)
@@ -256,8 +350,7 @@ def test_one_direction_at_a_time_the_margins_hold(threshold: float) -> None:
     share = alpha / 4
 
     def exceeded(values: np.ndarray, margin: float) -> bool:
-        failures = int((values.mean(axis=1) < mean - margin).sum())
-        return bool(stats.binomtest(failures, trials, share, alternative="greater").pvalue < FALSE_ALARM)
+        return Seen.of(values.mean(axis=1) < mean - margin).refutes(share)
 
     assert not exceeded(signed, signs)
     assert exceeded(signed, signs / 10)
