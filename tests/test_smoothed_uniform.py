@@ -160,7 +160,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestRuns:
     def test_the_manifest_says_it(self, run: Path) -> None:
         parameters = read_manifest(run).parameters
-        assert parameters["noise"] == "uniform float32"
+        assert parameters["noise"] == "uniform in exact steps of 1/16"
+        assert parameters["grid"] == 17
         assert parameters["sigma"] == 0.5
         assert parameters["certificate"] == "uniform-l1"
 
@@ -184,7 +185,7 @@ class TestRuns:
         invoke(app, "recertify", run, "--certificate", "uniform-l1-two-class", "--out", tmp_path / "again", "--json")
         manifest = read_manifest(tmp_path / "again")
         assert manifest.parameters["certificate"] == "uniform-l1-two-class"
-        assert manifest.parameters["noise"] == "uniform float32"
+        assert manifest.parameters["grid"] == 17
         with RunStore.open(tmp_path / "again") as store:
             assert {point.norm for point in store.points()} == {Norm.L1}
         same = recertify_run(run).points
@@ -206,7 +207,7 @@ class TestRuns:
             invoke(app, "certify", *DIGITS, *SMALL, "--sigma", 0.5, "--out", run)
 
     def test_unknown_noise(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="there is no noise 'laplace': use gaussian or uniform"):
+        with pytest.raises(InputError, match="'laplace': use gaussian, uniform, float, uniform-float"):
             invoke(app, "certify", *DIGITS, *SMALL, "--noise", "laplace", "--sigma", 0.5, "--out", tmp_path / "run")
 
     def test_optimised_with_a_memory(self, tmp_path: Path) -> None:

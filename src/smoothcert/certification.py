@@ -43,9 +43,11 @@ from smoothcert.records import (
 from smoothcert.statistics import (
     MOST_BETS,
     Proven,
+    alpha_after_noise,
     check_alpha,
     first_samples,
     mean_score,
+    noise_price,
     plurality,
     prove,
     sign_test_p_value,
@@ -123,6 +125,7 @@ def smoothing_of(
     num_classes: int,
     noise: Noise = Noise.GAUSSIAN,
     remembered: bool = False,
+    grid: int | None = None,
 ) -> Smoothing:
     """What the theorems are told of a smoothed classifier; a σ without an envelope or a memory is refused."""
     if remembered:
@@ -138,12 +141,20 @@ def smoothing_of(
     if not isinstance(envelope, ConstantSigma):
         envelope = Widened(envelope, slack=SIGMA_SLACK)
     return Smoothing(
-        envelope=envelope, dimension=dimension, num_classes=num_classes, noise=noise, remembered=remembered
+        envelope=envelope,
+        dimension=dimension,
+        num_classes=num_classes,
+        noise=noise,
+        remembered=remembered,
+        grid=grid,
     )
 
 
 def alpha_split(portfolio: Portfolio, *, alpha: float) -> dict[str, dict[str, float]]:
-    """What each proof may cost, by what is bounded together: one certificate, or the best of several."""
+    """What each proof may cost, by what is bounded together: one certificate, or the best of several.
+
+    Noise on a grid takes its price (`noise_price`, next to nothing) off α before it is split.
+    """
     return {
         str(choice): {proof.value: share for proof, share in split_alpha(alpha, choice.proofs).items()}
         for choice in portfolio.alternatives()
@@ -154,14 +165,33 @@ def _judge(
     tallies: Sequence[AnyTally], labels: Sequence[int], choice: Portfolio, *, alpha: float, smoothing: Smoothing
 ) -> list[list[Verdict]]:
     """For each tally the verdicts of certificates that are bounded together, the largest radius first."""
-    if not tallies:
-        return []
-    proven = prove(tallies, labels, choice.proofs, alpha=alpha)
+    prices = [noise_price(smoothing, draws=tally.n, sigma=tally.sigma) for tally in tallies]
+    verdicts: dict[int, list[Verdict]] = {}
+    for price in set(prices):
+        rows = [row for row, paid in enumerate(prices) if paid == price]
+        some, classes = [tallies[row] for row in rows], [labels[row] for row in rows]
+        found = _judge_at_one_price(some, classes, choice, alpha=alpha, price=price, smoothing=smoothing)
+        verdicts |= zip(rows, found, strict=True)
+    return [verdicts[row] for row in range(len(tallies))]
+
+
+def _judge_at_one_price(
+    tallies: Sequence[AnyTally],
+    labels: Sequence[int],
+    choice: Portfolio,
+    *,
+    alpha: float,
+    price: float,
+    smoothing: Smoothing,
+) -> list[list[Verdict]]:
+    """price: what is taken from α for the noise of these tallies."""
+    proven = prove(tallies, labels, choice.proofs, alpha=alpha_after_noise(alpha, price))
+    spent = {**proven.spent, Proof.NOISE_TABLES: price} if price else proven.spent
     sigmas = np.array([tally.sigma for tally in tallies])
     decided = [_decide(certificate, proven, sigmas, smoothing) for certificate in choice.certificates]
     verdicts = []
     for i, (tally, label) in enumerate(zip(tallies, labels, strict=True)):
-        found = [_verdict(tally, label, decision, i, spent=proven.spent) for decision in decided]
+        found = [_verdict(tally, label, decision, i, spent=spent) for decision in decided]
         verdicts.append(sorted(found, key=lambda verdict: -verdict.radius))
     return verdicts
 
@@ -253,13 +283,20 @@ def _point(item: Votes, total: AnyTally, verdicts: Sequence[Verdict]) -> Certifi
 
 
 def predict_votes(
-    *, index: int, label: int | None, tally: Tally, alpha: float, seconds: float, norm: Norm = Norm.L2
+    *,
+    index: int,
+    label: int | None,
+    tally: Tally,
+    alpha: float,
+    seconds: float,
+    norm: Norm = Norm.L2,
+    price: float = 0.0,
 ) -> CertifiedPoint:
     """PREDICT (Cohen et al. 2019, C.1): the class with most votes if it is significant at level α.
 
-    norm: in which radii of this classifier would be.
+    norm: in which radii of this classifier would be. price: what is taken from α for noise on a grid.
     """
-    winner = significant_plurality(tally, alpha=alpha)
+    winner = significant_plurality(tally, alpha=alpha_after_noise(alpha, price))
     if winner is not None:
         outcome, reason = Outcome.PREDICTED, ""
     elif plurality(tally) is None:

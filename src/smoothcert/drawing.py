@@ -37,7 +37,7 @@ class Drawing:
     """Inputs with the numbers of their noise streams and their noise levels, and who draws.
 
     inputs: (m, *input_shape) float32; indices: (m,); sigmas: by row, for the rows that will be drawn. shared_noise: all
-    inputs get the noise of one stream.
+    inputs get the noise of one stream. grid: the levels that inputs and noise have; None for noise in float32.
     """
 
     tallier: Tallier
@@ -47,6 +47,7 @@ class Drawing:
     seed: int
     noise: Noise
     shared_noise: bool = False
+    grid: int | None = None
     progress: Progress | None = None
 
     def each(self, jobs: Iterable[Draws]) -> Iterator[dict[int, list[AnyTally]]]:
@@ -81,6 +82,7 @@ class Drawing:
                 label=draws.winners.get(row, 0),
                 noise=self.noise,
                 shared=self.shared_noise,
+                grid=self.grid,
             )
             for row, ranges in draws.ranges.items()
             for start, stop in ranges

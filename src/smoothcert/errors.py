@@ -13,6 +13,7 @@
     │   └── StepFailedError       a step of a reproduction failed (exit code of the step)
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
     ├── BrokenCertificateError an attack inside a certified radius changed the answer (exit 7)
+    ├── UnverifiedError       the independent checker does not confirm a result (exit 1)
     ├── ClusterError          a cluster cannot be reached, has no room, or loses its workers (exit 8)
     ├── NoiseError            the noise is not what it must be: a generator fails its self-test (exit 9)
     └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
@@ -98,6 +99,12 @@ class BrokenCertificateError(SmoothcertError):
     """An attack inside a certified radius changed the smoothed classifier's answer: a certificate is false."""
 
     exit_code = 7
+
+
+class UnverifiedError(SmoothcertError):
+    """The independent checker does not confirm a result that was just computed: a defect of ours."""
+
+    exit_code = 1
 
 
 class ClusterError(SmoothcertError):

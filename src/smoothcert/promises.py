@@ -23,6 +23,7 @@ def key_for(
     noise: Noise,
     input_shape: tuple[int, ...],
     input_range: tuple[float, float] | None,
+    grid: int | None = None,
 ) -> MemoryKey:
     """What the regions of this smoothed classifier are kept under: change any of it, and it is another classifier."""
     # As whole numbers and floats: the same shape and range, however they were typed, make the same key.
@@ -31,7 +32,8 @@ def key_for(
     return MemoryKey(
         model=classifier.digest,
         sigma_rule=rule.digest,
-        noise=noise.value,
+        # Rounding to a grid is part of the base classifier.
+        noise=noise.value if grid is None else f"{noise.value} on {grid} levels",
         norm=NORM_OF_NOISE[noise],
         preprocessing=hashlib.sha256(preprocessing.encode()).hexdigest(),
         dimension=math.prod(input_shape),

@@ -138,6 +138,8 @@ class Proof(enum.StrEnum):
     SCORE_OTHER_BERNSTEIN = "empirical bernstein, mean of the largest other score"
     TOP_DECIDED = "betting test at the radii to decide, valid at any time"
     TOP_SEQUENCE = "time-uniform sequence"
+    NOISE_TABLES = "finite tables of the noise"
+    """Nothing is bounded by it: the price of noise whose law is that of the theorem but for a known distance."""
 
     @property
     def anytime(self) -> bool:
@@ -179,7 +181,8 @@ class Smoothing:
     """What a theorem may have to know of the smoothed classifier besides its votes.
 
     envelope: how far σ may move around an input. dimension: of an input; None where it is not known, which the theorems
-    for a constant σ do not mind. num_classes: likewise. noise: what is added to an input.
+    for a constant σ do not mind. num_classes: likewise. noise: what is added to an input. grid: inputs and noise are
+    whole multiples of 1/(grid-1), and are added exactly; None for float32 noise, which is taken for the ideal one.
 
     remembered: every input has a σ of its own, and what is certified of the classifier smoothed with that σ throughout
     is promised by a memory of regions. The theorems for a constant σ apply to each input by itself.
@@ -190,6 +193,7 @@ class Smoothing:
     num_classes: int | None = None
     noise: Noise = Noise.GAUSSIAN
     remembered: bool = False
+    grid: int | None = None
 
     @property
     def varying(self) -> bool:

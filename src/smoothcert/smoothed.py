@@ -29,9 +29,10 @@ from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
-from smoothcert.noise import as_noise, check_sigma
+from smoothcert.noise import as_noise, check_sigma, to_grid
 from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
+    AnyTally,
     CertifiedPoint,
     ConstantSigma,
     InputArray,
@@ -44,7 +45,7 @@ from smoothcert.records import (
 from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.statistics import plurality
+from smoothcert.statistics import noise_price, plurality
 from smoothcert.tallies import SCORE_CELLS
 
 
@@ -59,7 +60,14 @@ class MeasuringFactory(Protocol):
     """One that measures the best batch size where it will be used, because that is not in this process."""
 
     def measure_batch(
-        self, classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, noise: Noise, shared: bool
+        self,
+        classifier: BaseClassifier,
+        input_shape: tuple[int, ...],
+        *,
+        samples: int,
+        noise: Noise,
+        shared: bool,
+        grid: int | None,
     ) -> int: ...
 
 
@@ -76,6 +84,9 @@ class SmoothedClassifier:
         rule that gives every input its own (`smoothcert.sigma`). A plain function of one input, or `OptimisedSigma`,
         can predict, but has no envelope: to certify with it, give it a memory.
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
+    grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise then goes in whole
+        steps, rounded exactly, and certificates hold in floating point too (docs/security.md). None, the default, takes
+        any inputs and adds noise in float32, which a base classifier that looks at the last bits can abuse.
     memory: where the regions promised so far are kept: a `RegionMemory`, the path of an SQLite file or the URL of a
         PostgreSQL database, shared by everybody who answers for this classifier. `certify` claims a region for every
         input, and may be granted a smaller one, or another class; `predict` answers with the class of the region an
@@ -100,6 +111,7 @@ class SmoothedClassifier:
         *,
         sigma: float | SigmaRule | OptimisedSigma | Callable[[Any], float],
         noise: Noise | str = Noise.GAUSSIAN,
+        grid: int | None = None,
         memory: RegionMemory | str | Path | None = None,
         num_classes: int | None = None,
         input_shape: tuple[int, ...] | None = None,
@@ -114,6 +126,7 @@ class SmoothedClassifier:
         tallier: TallierFactory = Sampler,
     ) -> None:
         self.noise = as_noise(noise)
+        self.grid = grid
         self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
         if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
@@ -131,7 +144,7 @@ class SmoothedClassifier:
         self._shape: tuple[int, ...] = ()
         if input_shape is not None:
             self._adapt(input_shape)
-        self.seed = secrets.randbits(64) if seed is None else seed
+        self.seed = secrets.randbits(128) if seed is None else seed
         self.batch = batch
         self.workers = workers
         self.input_range = input_range
@@ -236,10 +249,15 @@ class SmoothedClassifier:
                     alpha=alpha,
                     seconds=seconds,
                     norm=NORM_OF_NOISE[self.noise],
+                    price=self._noise_price(inputs, tallies[0]),
                 )
                 for row, tallies in votes.items()
             }
             began = time.perf_counter()
+
+    def _noise_price(self, inputs: InputArray, tally: AnyTally) -> float:
+        smoothing = Smoothing(dimension=int(np.prod(inputs.shape[1:])), noise=self.noise, grid=self.grid)
+        return noise_price(smoothing, draws=tally.n, sigma=tally.sigma)
 
     def _promised(
         self, inputs: InputArray, rows: Sequence[int], indices: Sequence[int], known: Sequence[int | None]
@@ -439,9 +457,10 @@ class SmoothedClassifier:
             num_classes=self.classifier.num_classes,
             noise=self.noise,
             remembered=self._memory is not None,
+            grid=self.grid,
         )
         portfolio.check_suits(found)
-        check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise)
+        check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if found.remembered:
             self._check_one_region(portfolio)
         return found
@@ -477,7 +496,12 @@ class SmoothedClassifier:
     def memory_key(self) -> MemoryKey:
         """What a memory keeps the regions of this classifier under, once the shape of an input is known."""
         return key_for(
-            self.classifier, self.rule, noise=self.noise, input_shape=self._shape, input_range=self.input_range
+            self.classifier,
+            self.rule,
+            noise=self.noise,
+            input_shape=self._shape,
+            input_range=self.input_range,
+            grid=self.grid,
         )
 
     @property
@@ -537,6 +561,7 @@ class SmoothedClassifier:
             seed=self.seed,
             noise=self.noise,
             shared_noise=self.shared_noise,
+            grid=self.grid,
             progress=progress,
         )
 
@@ -615,7 +640,7 @@ class SmoothedClassifier:
                 noise_at=self._noise_at,
                 backend=self._backend,
             )
-            check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise)
+            check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self.grid)
             self._shape = input_shape
         return self._classifier
 
@@ -623,7 +648,12 @@ class SmoothedClassifier:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""
         if self.batch is None and isinstance(self._tallier, MeasuringFactory):
             self.batch = self._tallier.measure_batch(
-                self.classifier, input_shape, samples=samples, noise=self.noise, shared=self.shared_noise
+                self.classifier,
+                input_shape,
+                samples=samples,
+                noise=self.noise,
+                shared=self.shared_noise,
+                grid=self.grid,
             )
         if self.batch is None:
             self.batch = measure_batch(
@@ -633,6 +663,7 @@ class SmoothedClassifier:
                 workers=self.workers,
                 noise=self.noise,
                 shared=self.shared_noise,
+                grid=self.grid,
             )
         return self.batch
 
@@ -689,6 +720,8 @@ class SmoothedClassifier:
                     "sigma is in pixel units; put Standardise inside the model, or say input_range=None "
                     "(--input-range any) if this is meant"
                 )
+        if self.grid is not None:
+            to_grid(inputs, self.grid)  # what lies beside it is refused here
         return inputs
 
 

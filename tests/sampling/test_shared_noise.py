@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import smoothcert.sampling.counters as counters
+import smoothcert.sampling.noisy_copies as noisy_copies
 from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.noise import scale_noise, unit_noise
@@ -96,13 +96,13 @@ def test_every_input_may_have_its_own_sigma(sigmas):
 
 def test_the_noise_of_a_block_is_made_once_for_all_inputs(monkeypatch):
     made = []
-    usual = counters.add_noise
+    usual = noisy_copies.add_noise
 
     def counted(noise, out, *arguments, **settings):
         made.append(len(out))
         usual(noise, out, *arguments, **settings)
 
-    monkeypatch.setattr(counters, "add_noise", counted)
+    monkeypatch.setattr(noisy_copies, "add_noise", counted)
     Sampler(CLASSIFIER, batch=50, workers=1).tally(INPUTS, requests(range(5), [(0, 200)]))
     assert made == [50] * 4
 

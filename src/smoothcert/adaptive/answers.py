@@ -6,7 +6,7 @@ is wrong more often than it says. Everything here is judged by anytime-valid tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +31,15 @@ from smoothcert.records import (
     Tally,
     Verdict,
 )
-from smoothcert.statistics import check_alpha, log_threshold, log_wealth_above, one_sided_lower, plurality
+from smoothcert.statistics import (
+    alpha_after_noise,
+    check_alpha,
+    log_threshold,
+    log_wealth_above,
+    noise_price,
+    one_sided_lower,
+    plurality,
+)
 
 _SEARCH_LIMIT = 10**9
 
@@ -48,22 +56,29 @@ class Inquiry:
 
     def judge(self, sigmas: FloatArray) -> Judge:
         """Follows inputs with these noise levels, (m,)."""
+        alpha = np.array([self.spent(float(sigma))[self.question.proof] for sigma in sigmas])
         if isinstance(self.question, Decide):
             radii = self.question.radii
             p0 = least_probabilities(self.certificate, radii, sigmas=sigmas, smoothing=self.smoothing)
-            return DecidingJudge(p0, radii, n=self.n, alpha=self.alpha)
+            return DecidingJudge(p0, radii, n=self.n, alpha=alpha)
         return NarrowingJudge(
             self.certificate,
             self.question.width,
             sigmas=sigmas,
             smoothing=self.smoothing,
             n=self.n,
-            alpha=self.alpha,
+            alpha=alpha,
         )
+
+    def spent(self, sigma: float) -> dict[Proof, float]:
+        """How α is spent on an input with this noise level. Noise on a grid is paid for as if all n were drawn."""
+        price = noise_price(self.smoothing, draws=self.n, sigma=sigma)
+        spent = {self.question.proof: alpha_after_noise(self.alpha, price)}
+        return spent | {Proof.NOISE_TABLES: price} if price else spent
 
 
 def spent_on(question: Question, portfolio: Portfolio, *, alpha: float) -> dict[str, dict[str, float]]:
-    """`alpha_split` where a question is asked: its test gets all of α."""
+    """`alpha_split` where a question is asked: its test gets all of α that the noise leaves."""
     return {str(portfolio): {question.proof.value: alpha}}
 
 
@@ -118,7 +133,7 @@ def check_can_decide(inquiry: Inquiry, *, sigma: float) -> None:
 
 
 def _check_votes_suffice(p0: float, what: str, *, n: int, alpha: float) -> None:
-    bar = log_threshold(alpha)
+    bar = float(log_threshold(alpha))
 
     def proves(m: int) -> bool:
         return float(log_wealth_above(m, m, p0=p0)) >= bar
@@ -170,7 +185,8 @@ def _judged(votes: Sequence[Votes], labels: Sequence[int], inquiry: Inquiry) -> 
         radius, p = float(radii[row]), float(probabilities[row])
         hits, trials = steps[-1] if steps else (0, 0)
         reason = "" if radius > 0 else judge.nothing_certified(row, hits=hits, trials=trials, label=label)
-        verdicts.append(_verdict(inquiry, label=label, radius=radius, p=p, reason=reason))
+        spent = inquiry.spent(votes[row].selection.sigma)
+        verdicts.append(_verdict(inquiry, label=label, radius=radius, p=p, reason=reason, spent=spent))
     return verdicts
 
 
@@ -188,9 +204,11 @@ def _looks_at(item: Votes, label: int) -> list[tuple[int, int]]:
     return steps
 
 
-def _verdict(inquiry: Inquiry, *, label: int, radius: float, p: float, reason: str) -> Verdict:
+def _verdict(
+    inquiry: Inquiry, *, label: int, radius: float, p: float, reason: str, spent: Mapping[Proof, float]
+) -> Verdict:
     certified, proof = radius > 0, inquiry.question.proof
-    bound = Bound(value=p, side=Quantity.TOP_LOWER.side, alpha=inquiry.alpha, method=proof.value)
+    bound = Bound(value=p, side=Quantity.TOP_LOWER.side, alpha=spent[proof], method=proof.value)
     return Verdict(
         certificate=inquiry.certificate.name,
         prediction=label if certified else None,
@@ -198,9 +216,7 @@ def _verdict(inquiry: Inquiry, *, label: int, radius: float, p: float, reason: s
         norm=inquiry.certificate.norm,
         outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
         reason=reason,
-        bounds=Bounds(
-            label=label, quantities={Quantity.TOP_LOWER: bound} if p > 0 else {}, spent={proof: inquiry.alpha}
-        ),
+        bounds=Bounds(label=label, quantities={Quantity.TOP_LOWER: bound} if p > 0 else {}, spent=spent),
     )
 
 

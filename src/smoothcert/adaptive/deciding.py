@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.adaptive.judge import BoolArray
@@ -36,14 +37,15 @@ class DecidingJudge:
     about larger radii. What is undecided after n samples counts as not certified.
 
     probabilities: (m, K) p₀ for m inputs and K radii in increasing order; nan where no probability certifies R.
+    alpha: (m,), or one for all.
     """
 
-    def __init__(self, probabilities: FloatArray, radii: tuple[float, ...], *, n: int, alpha: float) -> None:
+    def __init__(self, probabilities: FloatArray, radii: tuple[float, ...], *, n: int, alpha: ArrayLike) -> None:
         self._p0 = probabilities
         self._possible = np.isfinite(probabilities)
         self._radii = np.array(radii)
         self._n = n
-        self._bar = log_threshold(alpha)
+        self._bar = np.broadcast_to(log_threshold(alpha), (len(probabilities),))[:, None]
         self._yes = np.zeros(probabilities.shape, dtype=np.bool_)
         self._refuted = np.zeros(probabilities.shape, dtype=np.bool_)
         self._hopeless = ~self._possible
@@ -76,12 +78,12 @@ class DecidingJudge:
     def look(self, rows: IntArray, hits: IntArray, trials: IntArray) -> None:
         h, t = hits[:, None], trials[:, None]
         p0 = np.where(self._possible[rows], self._p0[rows], 0.5)
-        possible = self._possible[rows]
-        self._yes[rows] |= possible & (log_wealth_above(h, t, p0=p0) >= self._bar)
-        self._refuted[rows] |= possible & (log_wealth_below(h, t, p0=p0) >= self._bar)
+        possible, bar = self._possible[rows], self._bar[rows]
+        self._yes[rows] |= possible & (log_wealth_above(h, t, p0=p0) >= bar)
+        self._refuted[rows] |= possible & (log_wealth_below(h, t, p0=p0) >= bar)
         # A hit never lowers this bet, so what all hits until n cannot reach cannot be reached.
         at_best = log_wealth_above(h + np.maximum(self._n - t, 0), np.maximum(t, self._n), p0=p0)
-        self._hopeless[rows] |= at_best < self._bar
+        self._hopeless[rows] |= at_best < bar
 
     def nothing_certified(self, row: int, *, hits: int, trials: int, label: int) -> str:
         smallest, votes = self._radii[0], f"{hits} of {trials} votes for class {label}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from smoothcert.adaptive.judge import BoolArray
 from smoothcert.certificates import Certificate
@@ -17,18 +18,25 @@ class NarrowingJudge:
     upper limit seen so far, which the true p exceeds with probability at most α, and the radius at the lower limit
     after n samples if all that are left were hits. The upper limit only says when to stop; nothing is certified by it.
 
-    sigmas: (m,).
+    sigmas: (m,). alpha: (m,), or one for all.
     """
 
     def __init__(
-        self, certificate: Certificate, width: float, *, sigmas: FloatArray, smoothing: Smoothing, n: int, alpha: float
+        self,
+        certificate: Certificate,
+        width: float,
+        *,
+        sigmas: FloatArray,
+        smoothing: Smoothing,
+        n: int,
+        alpha: ArrayLike,
     ) -> None:
         self._certificate = certificate
         self._width = width
         self._sigmas = sigmas
         self._smoothing = smoothing
         self._n = n
-        self._alpha = alpha
+        self._alpha = np.broadcast_to(np.asarray(alpha, dtype=np.float64), sigmas.shape)
         self._lower = np.zeros(sigmas.shape)
         self._upper = np.ones(sigmas.shape)
         self._radius = np.zeros(sigmas.shape)
@@ -47,10 +55,11 @@ class NarrowingJudge:
         return np.asarray(self._reachable - self._radius >= self._width)
 
     def look(self, rows: IntArray, hits: IntArray, trials: IntArray) -> None:
-        lower = np.maximum(self._lower[rows], one_sided_lower(hits, trials, alpha=self._alpha))
-        upper = np.minimum(self._upper[rows], time_uniform_upper(hits, trials, alpha=self._alpha))
+        alpha = self._alpha[rows]
+        lower = np.maximum(self._lower[rows], one_sided_lower(hits, trials, alpha=alpha))
+        upper = np.minimum(self._upper[rows], time_uniform_upper(hits, trials, alpha=alpha))
         left = np.maximum(self._n - trials, 0)
-        at_best = np.maximum(lower, one_sided_lower(hits + left, trials + left, alpha=self._alpha))
+        at_best = np.maximum(lower, one_sided_lower(hits + left, trials + left, alpha=alpha))
         self._lower[rows], self._upper[rows] = lower, upper
         self._radius[rows] = self._radius_at(lower, rows)
         ceiling = np.where(upper < 1.0, self._radius_at(np.where(upper < 1.0, upper, 0.5), rows), np.inf)

@@ -43,6 +43,7 @@ def certify(
     backend: o.Backend = None,
     noise_at: o.NoiseAt = "input",
     shared_noise: o.SharedNoise = False,
+    rigorous: o.Rigorous = False,
     workers: o.Workers = None,
     engine: o.Engine = None,
     address: o.Address = None,

@@ -37,7 +37,12 @@ SigmaRule = Annotated[
 ]
 Noise = Annotated[
     str,
-    typer.Option("--noise", help="gaussian, or uniform: then --sigma is the half-width, and radii are in the l1 norm."),
+    typer.Option(
+        "--noise",
+        help="gaussian, or uniform: then --sigma is the half-width, and radii are in the l1 norm. Inputs on a grid "
+        "(8-bit images) get noise in exact steps; float and uniform-float add it in float32, not sound in floating "
+        "point.",
+    ),
 ]
 Search = Annotated[
     str | None,
@@ -133,6 +138,14 @@ Backend = Annotated[
         "--backend",
         help="What computes a torch model: torch (default), onnxruntime, or fastest of both by a short measurement. "
         "It is part of what is certified.",
+    ),
+]
+Rigorous = Annotated[
+    bool,
+    typer.Option(
+        "--rigorous",
+        help="Confirm every bound and radius in ball arithmetic, by the checker of `smoothcert verify`, before it is "
+        "stored.",
     ),
 ]
 Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default: one per core).")]

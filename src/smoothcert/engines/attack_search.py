@@ -34,6 +34,7 @@ from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, parse_standardisat
 from smoothcert.models.checkpoints import load_any
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
+from smoothcert.noise import from_grid, to_grid
 from smoothcert.own_code import imported, is_own_code
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
 from smoothcert.sampling.sampler import Progress
@@ -73,6 +74,7 @@ class Search:
     by_votes: bool
     bounds: tuple[float, float] | None
     samples_at_once: int
+    grid: int | None = None
     rule_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -112,7 +114,7 @@ class Search:
             target.progress = None
             ends += self._attacked(target, clean, radius, self._random(clean, radius, generator))
         moved: BoolArray = target.moved.cpu().numpy()
-        safe = [pulled_inside(_host(end), inputs, limits, self.norm, self.bounds) for end in ends]
+        safe = [self._safe(_host(end), inputs, limits) for end in ends]
         if len(safe) == 1:
             return Found(safe[0], moved)
         candidates = [torch.from_numpy(points).to(clean) for points in safe]
@@ -122,6 +124,11 @@ class Search:
             generator.set_state(judging)
             seen.append(target(points))
         return Found(_host(_strongest(candidates, seen)), moved)
+
+    def _safe(self, points: InputArray, inputs: InputArray, limits: FloatArray) -> InputArray:
+        """The points within their limits, and on the grid where only its points can be asked about."""
+        inside = pulled_inside(points, inputs, limits, self.norm, self.bounds)
+        return inside if self.grid is None else put_on_grid(inside, inputs, limits, self.norm, self.grid)
 
     def _random(self, clean: Tensor, radius: Tensor, generator: torch.Generator) -> Tensor:
         return random_start(clean, radius=radius, generator=generator, norm=self.norm)
@@ -249,6 +256,29 @@ def pulled_inside(
 
 
 _TRIES = 30
+
+
+def put_on_grid(points: InputArray, inputs: InputArray, limits: FloatArray, norm: Norm, levels: int) -> InputArray:
+    """Points of the grid near these points (B, *shape), and no farther from their inputs than the limits (B,).
+
+    Rounded to the nearest, after a step back towards the input where that is too far. Cutting every step off towards
+    the input never leads farther than the point itself, which is within its limit.
+    """
+    places = to_grid(inputs, levels).reshape(len(inputs), -1)
+    steps = (points.astype(np.float64) - inputs.astype(np.float64)).reshape(len(inputs), -1) * (levels - 1)
+    chosen = np.trunc(steps)
+    open_rows = np.ones(len(inputs), dtype=np.bool_)
+    for share in _SHARES:
+        rounded = np.rint(share * steps)
+        length = np.abs(rounded).sum(axis=1) if norm is Norm.L1 else np.sqrt(np.square(rounded).sum(axis=1))
+        fits = open_rows & (length / (levels - 1) * (1.0 + _DISTANCE_MARGIN) <= limits)
+        chosen[fits] = rounded[fits]
+        open_rows &= ~fits
+    return from_grid((places + chosen.astype(np.int32)), levels).reshape(inputs.shape)
+
+
+_SHARES = np.linspace(1.0, 0.8, 41)
+"""How far along the way to the point the roundings are tried."""
 
 
 def gradient_source(

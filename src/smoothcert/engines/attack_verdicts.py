@@ -119,6 +119,7 @@ def _scored(
         smoothed.classifier,
         sigma=smoothed.sigmas(x, [index])[0],
         noise=smoothed.noise,
+        grid=smoothed.grid,
         input_shape=x.shape[1:],
         seed=smoothed.seed,
         batch=smoothed.batch,

@@ -30,7 +30,7 @@ from smoothcert.engines.promised import check_key_is_known, check_memory_is_ther
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.promises import NORM_OF_NOISE
-from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Noise, Norm, Outcome, RunManifest
+from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome, RunManifest
 from smoothcert.runs.load import carried_certificates, split_certificate
 from smoothcert.runs.results import verdict_by
 from smoothcert.runs.store import RunStore, read_manifest
@@ -123,7 +123,7 @@ def prepare_attack(
     if settings.seed is None:
         known = recorded_seed(out)
         settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
-    norm = NORM_OF_NOISE[Noise(job.noise)]
+    norm = NORM_OF_NOISE[job.noise_kind]
     if settings.method == AttackMethod.DDN and norm is not Norm.L2:
         raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
     if job.memory is not None:
@@ -224,6 +224,7 @@ def _search(
         rule=None if fixed else smoothed.rule,
         by_votes=not soft,
         bounds=None if settings.bounds == AttackBounds.ANY else dataset.input_range,
+        grid=smoothed.grid,
         samples_at_once=_samples_at_once(smoothed.known_batch(), size=math.prod(dataset.input_shape)),
     )
 

@@ -33,11 +33,12 @@ from smoothcert.engines.promised import (
 )
 from smoothcert.engines.ray_cluster import check_ray_is_installed
 from smoothcert.engines.ray_engine import RayEngine
+from smoothcert.engines.rigorous import Check, rigorous_check
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
 from smoothcert.models.backends import FASTEST, check_backend, named_backend, recorded_backend
-from smoothcert.noise import as_noise, check_sigma
+from smoothcert.noise import GRID_GENERATOR, as_noise, check_sigma
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
@@ -58,6 +59,13 @@ LOCAL, RAY = "local", "ray"
 """The engines …"""
 _OF_LOCAL, _OF_RAY = ("workers",), ("address", "actors", "cpus_per_actor", "gpus_per_actor")
 """… and the settings that each has alone."""
+_USUAL_SIGMA = 0.25
+"""Where every input has its own, noise is tried out at this one."""
+
+FLOAT = "float"
+"""Asks for Gaussian noise in float32 also where the data lies on a grid …"""
+_FLOAT_SUFFIX = "-float"
+"""… and this, behind the kind of noise, for that kind in float32."""
 
 Task = Literal["certify", "predict"]
 Notice = Callable[[str], None]
@@ -69,9 +77,12 @@ class Job:
 
     The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute; or the rule
     is "optimised", and `sigma` is where its `search` begins, within `sigma_range`. memory: a path or a URL.
+    noise: gaussian or uniform, in exact steps of the grid that the data lies on, where it does; or float or
+    uniform-float.
     certificate: by default gaussian or uniform-l1, or envelope where sigma varies and there is no memory.
     decide, precision: what is asked of every input, if sampling is to stop when it is answered; radii such as 0.25,0.5.
     backend: what computes a torch model: torch, the default, onnxruntime, or fastest, by a measurement.
+    rigorous: confirm every result in ball arithmetic before it is stored.
     engine: "local", the default, with `workers` threads; or "ray", with `actors` on the cluster at `address`.
     """
 
@@ -105,6 +116,7 @@ class Job:
     backend: str | None = None
     noise_at: str = NOISE_AT[0]
     shared_noise: bool = False
+    rigorous: bool = False
     workers: int | None = None
     engine: str | None = None
     address: str | None = None
@@ -114,7 +126,7 @@ class Job:
 
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
-        as_noise(self.noise)
+        _ = self.noise_kind
         if self.sigma is not None:
             check_sigma(self.sigma)
         self._check_rule()
@@ -174,6 +186,24 @@ class Job:
         return "cuda" if self.gpus_per_actor else "cpu"
 
     @property
+    def noise_kind(self) -> Noise:
+        """What is added, whether on a grid or in float32."""
+        if self.noise == FLOAT:
+            return Noise.GAUSSIAN
+        try:
+            return as_noise(self.noise.removesuffix(_FLOAT_SUFFIX))
+        except InputError as error:
+            known = (*Noise, FLOAT, f"{Noise.UNIFORM}{_FLOAT_SUFFIX}")
+            raise InputError(f"there is no noise {self.noise!r}: use {', '.join(known)}") from error
+
+    def grid(self, dataset: Dataset) -> int | None:
+        """The levels that the noise goes in steps of; None where it is float32 noise: where that was asked for, where
+        the data lies on no grid, and where the noise is drawn behind a layer.
+        """
+        in_float = self.noise == FLOAT or self.noise.endswith(_FLOAT_SUFFIX)
+        return None if in_float or self.noise_at != NOISE_AT[0] else dataset.levels
+
+    @property
     def optimised(self) -> bool:
         return self.sigma_rule in (OPTIMISED, OPTIMISED_TWO_CLASS)
 
@@ -191,7 +221,7 @@ class Job:
             search=search,
             least=least,
             most=most,
-            noise=Noise(self.noise),
+            noise=self.noise_kind,
             two_class=self.sigma_rule == OPTIMISED_TWO_CLASS,
         )
 
@@ -204,7 +234,7 @@ class Job:
     def portfolio(self) -> Portfolio:
         """The certificates asked for, or the usual one."""
         constant = self.sigma_rule is None or self.memory is not None
-        usual = usual_certificate(Noise(self.noise), constant=constant)
+        usual = usual_certificate(self.noise_kind, constant=constant)
         return get_portfolio(usual if self.certificate is None else self.certificate)
 
     def located(self) -> Self:
@@ -251,6 +281,8 @@ class Job:
             changed = dict.fromkeys(_OF_LOCAL + _OF_RAY) | changed  # what was said of the other engine
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
         recorded["backend"] = recorded_backend(manifest.model.get("backend"))
+        if manifest.parameters.get("grid") is None:  # it may have been begun when all noise was float32
+            recorded["noise"] = f"{job.noise_kind}{_FLOAT_SUFFIX}"
         if (path / SIGMA_RULE).exists():
             recorded["sigma_rule"] = str(path / SIGMA_RULE)
         return dataclasses.replace(job, **recorded, **changed)
@@ -258,12 +290,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run whose store is open for writing; `finished` inputs were there before."""
+    """A run whose store is open for writing; `finished` inputs were there before.
+
+    check: confirms points before they are stored, where that was asked for.
+    """
 
     study: Study
     indices: list[int]
     store: RunStore
     finished: int
+    check: Check | None = None
 
 
 @contextmanager
@@ -317,6 +353,8 @@ def _prepared(
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     hands = _hands(smoothed, tallier, batch=batch)
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, {hands}")
+    if smoothed.grid is None:
+        notice(_float_notice(job, dataset))
     if job.task == "predict" and smoothed.rule.envelope is None and job.memory is None:
         notice("no --memory: regions that were promised for this sigma are not consulted, and may be contradicted")
     study = Study(
@@ -334,7 +372,19 @@ def _prepared(
         if smoothed.memory is not None:
             check_promises_are_kept(smoothed.memory, store)
             notice(memory_notice(smoothed.memory))
-        yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
+        check = rigorous_check(manifest) if job.rigorous else None
+        yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()), check=check)
+
+
+def _float_notice(job: Job, dataset: Dataset) -> str:
+    """Why these certificates are not sound in floating point, and what can be done."""
+    if dataset.levels is None:
+        return (
+            f"{dataset.name} lies on no grid: noise is added in float32, and certificates take it for the ideal noise "
+            "(8-bit images, stored as such, get exact noise)"
+        )
+    way = "--noise float" if job.noise_at == NOISE_AT[0] else "--noise-at"
+    return f"noise is added in float32, and certificates take it for the ideal noise; without {way} it would be exact"
 
 
 def _parse_range(text: str | None) -> tuple[float | None, float | None]:
@@ -427,7 +477,8 @@ def smoothed_for(job: Job, dataset: Dataset, *, tallier: TallierFactory = Sample
     return SmoothedClassifier(
         load_classifier(job.model, **_model_arguments(job, dataset)),
         sigma=_sigma(job),
-        noise=job.noise,
+        noise=job.noise_kind,
+        grid=job.grid(dataset),
         memory=job.memory,
         seed=job.seed,
         batch=job.batch,
@@ -476,6 +527,14 @@ def _split(job: Job) -> dict[str, dict[str, float]]:
     return {} if job.task == "predict" else alpha_split(job.portfolio, alpha=job.alpha)
 
 
+def _described_noise(job: Job, grid: int | None) -> str:
+    """In words, the kind first; a reader must see what is not sound in floating point."""
+    if grid is not None:
+        return f"{job.noise_kind} in exact steps of 1/{grid - 1}"
+    place = ", in the first layer" if job.noise_at != NOISE_AT[0] else ""
+    return f"{job.noise_kind} float32{place}, not sound in floating point"
+
+
 def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
     classifier, dataset = study.smoothed.classifier, study.dataset
     rule = study.smoothed.rule
@@ -487,9 +546,11 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         "inputs": inputs,
         "split": job.split,
         "batch": study.smoothed.batch,
-        "noise": f"{job.noise} float32{', in the first layer' if job.noise_at != NOISE_AT[0] else ''}",
+        "noise": _described_noise(job, study.smoothed.grid),
         "independent_noise": not job.shared_noise,
     }
+    if study.smoothed.grid is not None:
+        parameters |= {"grid": study.smoothed.grid, "generator": GRID_GENERATOR}
     if job.sigma_rule is None:
         parameters |= {"sigma": job.sigma}
     else:

@@ -77,11 +77,13 @@ def run_study(
     *,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
+    check: Callable[[Sequence[CertifiedPoint]], None] | None = None,
     on_shard: Callable[[list[CertifiedPoint]], None] | None = None,
 ) -> None:
     """Work through `indices`, storing every shard; what the store already holds is not done again.
 
-    stop: when set, the shard in flight is finished and stored, then InterruptedRunError is raised.
+    check: raises for points that must not be stored. stop: when set, the shard in flight is finished and stored, then
+    InterruptedRunError is raised.
     """
     done = frozenset(store.indices())
     size = study.group_size()
@@ -90,6 +92,8 @@ def run_study(
         if done.issuperset(group):
             continue
         for points in study.shards(group, done=done, progress=progress):
+            if check is not None:
+                check(points)
             store.add(points)
             if on_shard is not None:
                 on_shard(points)

@@ -85,11 +85,18 @@ class RayEngine:
         return RayTallier(self._crew_for(classifier), self._pace, batch=batch)
 
     def measure_batch(
-        self, classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, noise: Noise, shared: bool
+        self,
+        classifier: BaseClassifier,
+        input_shape: tuple[int, ...],
+        *,
+        samples: int,
+        noise: Noise,
+        shared: bool,
+        grid: int | None,
     ) -> int:
         """The best batch size, measured by an actor: this machine may be of another kind."""
         crew = self._crew_for(classifier, input_shape)
-        arguments = (input_shape, math.ceil(samples / crew.size), noise, shared)
+        arguments = (input_shape, math.ceil(samples / crew.size), noise, shared, grid)
         return int(crew.result(Task("measure", arguments, about="a measurement of the batch size")))
 
     @property

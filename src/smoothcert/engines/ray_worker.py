@@ -115,10 +115,14 @@ class Worker:
             counter.add(slices)
         return Counted(sums=counter.sums(), seconds=time.perf_counter() - began)
 
-    def measure(self, input_shape: tuple[int, ...], samples: int, noise: Noise, shared: bool) -> int | Failure:
+    def measure(
+        self, input_shape: tuple[int, ...], samples: int, noise: Noise, shared: bool, grid: int | None
+    ) -> int | Failure:
         """The batch size at which this actor is fastest."""
         return _answered(
-            lambda: measure_batch(self._held, input_shape, samples=samples, workers=1, noise=noise, shared=shared)
+            lambda: measure_batch(
+                self._held, input_shape, samples=samples, workers=1, noise=noise, shared=shared, grid=grid
+            )
         )
 
     @property

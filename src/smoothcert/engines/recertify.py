@@ -160,13 +160,24 @@ def _smoothing(manifest: RunManifest, path: Path) -> Smoothing:
     if "sigma_rule" in manifest.parameters or "envelope" in manifest.parameters:
         envelope = _stated_envelope(manifest.parameters.get("envelope"), path)
     return smoothing_of(
-        envelope, dimension=math.prod(shape), num_classes=num_classes, noise=_stated_noise(manifest, path)
+        envelope,
+        dimension=math.prod(shape),
+        num_classes=num_classes,
+        noise=_stated_noise(manifest, path),
+        grid=_stated_grid(manifest, path),
     )
+
+
+def _stated_grid(manifest: RunManifest, path: Path) -> int | None:
+    grid = manifest.parameters.get("grid")
+    if grid is not None and (type(grid) is not int or grid < 2):
+        raise CorruptRunError(f"{path} was made with noise on a grid of {grid!r} levels, which makes no sense")
+    return grid
 
 
 def _stated_noise(manifest: RunManifest, path: Path) -> Noise:
     """The first word of what the manifest says of the noise; the second is the type of its numbers."""
-    kind = str(manifest.parameters.get("noise", Noise.GAUSSIAN)).partition(" ")[0]
+    kind = str(manifest.parameters.get("noise", Noise.GAUSSIAN)).partition(" ")[0].removesuffix(",")
     if kind not in set(Noise):
         raise CorruptRunError(f"{path} was made with {kind!r} noise, of which nothing is known")
     return Noise(kind)

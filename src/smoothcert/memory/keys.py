@@ -16,8 +16,8 @@ from smoothcert.records import Norm
 class MemoryKey:
     """The smoothed classifier whose promises a memory keeps. Regions under different keys know nothing of each other.
 
-    model, sigma_rule, preprocessing: digests. noise: "gaussian" or "uniform". norm: in which the regions are balls.
-    dimension: numbers in one input.
+    model, sigma_rule, preprocessing: digests. noise: "gaussian" or "uniform", and the grid it goes in steps of. norm:
+    in which the regions are balls. dimension: numbers in one input.
     """
 
     model: str

@@ -18,12 +18,14 @@ with the input. Certificates take the float noise for the ideal one, as is usual
 low-order bits can break what they promise.
 """
 
+from smoothcert.noise.constants import GRID_GENERATOR
 from smoothcert.noise.grid import add_grid_noise, from_grid, grid_draws, to_grid
 from smoothcert.noise.grid_law import GridLaw, grid_law
 from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, scale_noise, unit_noise
 
 __all__ = [
     "COUNTER_LIMIT",
+    "GRID_GENERATOR",
     "GridLaw",
     "add_grid_noise",
     "add_noise",

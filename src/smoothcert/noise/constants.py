@@ -43,6 +43,8 @@ TURN = 2.0 * math.pi / 2.0**32
 UNIFORM_BITS = 24
 """Uniform noise uses the upper 24 bits k of a word: (2k + 1 - 2²⁴) / 2²⁴, which float32 holds exactly."""
 
+GRID_GENERATOR = "chacha20"
+"""What makes the noise on a grid, as a manifest says it."""
 CHACHA_CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 """The first four words of a ChaCha state (RFC 8439): "expand 32-byte k"."""
 CHACHA_DOUBLE_ROUNDS = 10

@@ -34,8 +34,10 @@ def measure_batch(
     workers: int | None = None,
     noise: Noise = Noise.GAUSSIAN,
     shared: bool = False,
+    grid: int | None = None,
 ) -> int:
-    """The batch size at which sampling votes under this noise, shared between inputs or not, runs fastest here.
+    """The batch size at which sampling votes under this noise runs fastest here: shared between inputs or not, on a grid
+    or not.
 
     samples: how many will be drawn. Measuring takes a twentieth of the time they need, at most a few seconds; where
     that is too little to tell anything, a usual size is taken.
@@ -50,7 +52,7 @@ def measure_batch(
     rates: dict[int, float] = {}
 
     def measure(batch: int) -> None:
-        rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared)
+        rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared, grid=grid)
         rates[batch] = max(rate, rates.get(batch, 0.0))
 
     measure(candidates[0])
@@ -93,11 +95,12 @@ def _rate(
     workers: int | None,
     noise: Noise,
     shared: bool,
+    grid: int | None,
 ) -> float:
     """Samples per second at this batch size, after one round to warm up."""
     sampler = Sampler(classifier, batch=batch, workers=workers)
     count = _INPUTS_SHARING if shared else 1
-    inputs = np.full((count, *input_shape), 0.5, dtype=np.float32)
+    inputs = np.zeros((count, *input_shape), dtype=np.float32)
     streams = [StreamId(seed=0, index=index, stage=Stage.SELECTION) for index in range(count)]
     draws = batch * sampler.workers
 
@@ -105,7 +108,7 @@ def _rate(
         sampler.tally(
             inputs,
             [
-                Request(row=row, stream=stream, sigma=1.0, start=0, stop=draws, noise=noise, shared=shared)
+                Request(row, stream, sigma=1.0, start=0, stop=draws, noise=noise, shared=shared, grid=grid)
                 for row, stream in enumerate(streams)
             ],
         )

@@ -14,7 +14,6 @@ import numpy as np
 from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
-from smoothcert.noise import add_noise, scale_noise
 from smoothcert.records import (
     AnyTally,
     FloatArray,
@@ -22,10 +21,10 @@ from smoothcert.records import (
     InputArray,
     IntArray,
     PairTally,
-    StreamId,
     Tally,
     TallyKind,
 )
+from smoothcert.sampling.noisy_copies import Colour, noisy_copies, rows_of
 from smoothcert.sampling.plan import Request, Slice, samples_per_draw
 from smoothcert.sampling.score_sums import ScoreSums, score_tally
 from smoothcert.tallies import GRADIENT_UNIT
@@ -47,10 +46,6 @@ class Counter(Protocol):
         num_classes + 1), both votes, first only, second only. GRADIENTS: votes as above; (requests, 2, groups, size);
         (requests, groups). SCORES: votes as above; (requests, 2 * SCORE_CELLS).
         """
-
-
-Colour = Callable[[InputArray, InputArray], None]
-"""Writes what it makes of rows of standard normals, (rows, size) float32, into the second array."""
 
 
 def host_counter(
@@ -124,68 +119,6 @@ def _gradient_tally(request: Request, votes: IntArray, sums: IntArray, products:
     )
 
 
-class _UnitNoise:
-    """Noise of level 1 for the draws of a batch, in one buffer.
-
-    Where inputs share their noise, all slices of a batch have the same draws; they are made once, and kept for the
-    batches after it that have them too. colour: see `host_counter`.
-    """
-
-    def __init__(self, requests: Sequence[Request], *, draws: int, size: int, colour: Colour | None) -> None:
-        self._requests = requests
-        self._draws = draws
-        self._origin = np.zeros(size, dtype=np.float32)
-        self._colour = colour
-        self._shared = requests[0].shared
-        self._held: tuple[StreamId, int, int] | None = None
-        self._made = self._white = self._scaled = np.empty((0, size), dtype=np.float32)
-        self._scaled_by: float | None = None
-
-    def prepare(self, slices: Sequence[Slice]) -> None:
-        """Make the noise of a batch."""
-        if not self._shared:
-            self._fill(slices)
-            return
-        first = slices[0]
-        wanted = (self._requests[first.request].noise_stream, first.counter, first.last_row)
-        if wanted != self._held:
-            self._fill(slices[:1])
-            self._held = wanted
-
-    def of(self, piece: Slice) -> InputArray:
-        """(rows, size) of one slice of the batch; not to be written to."""
-        found: InputArray = self._made[: piece.last_row - piece.first_row] if self._shared else self._made[_rows(piece)]
-        return found
-
-    def add_to(self, x: InputArray, piece: Slice, *, sigma: float, out: InputArray) -> None:
-        """x + sigma · noise of one slice into `out`: (rows, size)."""
-        if not self._shared:
-            scale_noise(self.of(piece), sigma=sigma, out=out)
-            out += x
-            return
-        if self._scaled_by != sigma:
-            self._scaled, self._scaled_by = scale_noise(self.of(piece), sigma=sigma), sigma
-        np.add(x, self._scaled, out=out)
-
-    def _fill(self, slices: Sequence[Slice]) -> None:
-        self._scaled_by = None
-        if not len(self._made):
-            self._made = np.empty((self._draws, len(self._origin)), dtype=np.float32)
-            self._white = self._made if self._colour is None else np.empty_like(self._made)
-        for piece in slices:
-            request = self._requests[piece.request]
-            add_noise(
-                request.noise,
-                self._white[_rows(piece)],
-                self._origin,
-                request.noise_stream,
-                sigma=1.0,
-                start=piece.counter,
-            )
-        if self._colour is not None:
-            self._colour(self._white[: slices[-1].last_row], self._made[: slices[-1].last_row])
-
-
 class _Bench:
     """What all counters in host memory share: the model, the inputs, and a buffer of noisy copies used again and again.
 
@@ -206,8 +139,7 @@ class _Bench:
         self.columns = classifier.num_classes + 1
         self.flat_inputs = inputs.reshape(len(inputs), -1)
         self.size = self.flat_inputs.shape[1]
-        self.unit_noise = _UnitNoise(requests, draws=draws, size=self.size, colour=colour)
-        self._written_at_once = colour is None and not requests[0].shared
+        self.copies = noisy_copies(self.flat_inputs, requests, draws=draws, colour=colour)
         self._classifier = classifier
         self._noisy = np.empty((draws * copies, *inputs.shape[1:]), dtype=np.float32)
         self.flat_noisy = self._noisy.reshape(len(self._noisy), -1)
@@ -216,21 +148,9 @@ class _Bench:
         """Sums, one row for each request."""
         return np.zeros((len(self.requests), *shape), dtype=np.int64)
 
-    def input(self, piece: Slice) -> InputArray:
-        x: InputArray = self.flat_inputs[self.requests[piece.request].row]
-        return x
-
     def fill_noisy(self, slices: Sequence[Slice]) -> int:
         """A noisy copy for every draw of a batch, in the first rows of the buffer. Returns how many."""
-        if not self._written_at_once:
-            self.unit_noise.prepare(slices)
-        for piece in slices:
-            request, noisy = self.requests[piece.request], self.flat_noisy[_rows(piece)]
-            if self._written_at_once:
-                stream = request.noise_stream
-                add_noise(request.noise, noisy, self.input(piece), stream, sigma=request.sigma, start=piece.counter)
-            else:
-                self.unit_noise.add_to(self.input(piece), piece, sigma=request.sigma, out=noisy)
+        self.copies.write(slices, self.flat_noisy)
         return slices[-1].last_row
 
     def votes(self, rows: int) -> IntArray:
@@ -267,7 +187,7 @@ class _HostVotes:
         bench = self._bench
         votes = bench.votes(bench.fill_noisy(slices))
         for piece in slices:
-            self._votes[piece.request] += _count(votes[_rows(piece)], bench.columns)
+            self._votes[piece.request] += _count(votes[rows_of(piece)], bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._votes,)
@@ -297,16 +217,13 @@ class _HostPairs:
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench, draws = self._bench, slices[-1].last_row
-        bench.unit_noise.prepare(slices)
+        bench.copies.prepare(slices)
         for piece in slices:
-            x = bench.input(piece)
-            first, second = bench.flat_noisy[:draws][_rows(piece)], bench.flat_noisy[draws:][_rows(piece)]
-            noise = scale_noise(bench.unit_noise.of(piece), sigma=bench.requests[piece.request].sigma, out=first)
-            np.subtract(x, noise, out=second)
-            np.add(x, noise, out=first)
+            first, second = bench.flat_noisy[:draws], bench.flat_noisy[draws:]
+            bench.copies.pair(piece, first[rows_of(piece)], second[rows_of(piece)])
         votes = bench.votes(2 * draws)
         for piece in slices:
-            cast_first, cast_second = votes[:draws][_rows(piece)], votes[draws:][_rows(piece)]
+            cast_first, cast_second = votes[:draws][rows_of(piece)], votes[draws:][rows_of(piece)]
             self._pairs[piece.request] += _count_pairs(cast_first, cast_second, bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
@@ -332,18 +249,17 @@ class _HostGradients:
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
-        bench.unit_noise.prepare(slices)
+        bench.copies.prepare(slices)
         for piece in slices:
-            noisy, sigma = bench.flat_noisy[_rows(piece)], bench.requests[piece.request].sigma
-            bench.unit_noise.add_to(bench.input(piece), piece, sigma=sigma, out=noisy)
+            bench.copies.add_to_input(piece, bench.flat_noisy[rows_of(piece)])
         votes = bench.votes(slices[-1].last_row)
         for piece in slices:
-            cast = votes[_rows(piece)]
+            cast = votes[rows_of(piece)]
             self._votes[piece.request] += _count(cast, bench.columns)
-            group, normals = self._groups[piece.request][cast], bench.unit_noise.of(piece)
+            group, normals = self._groups[piece.request][cast], bench.copies.unit(piece)
             for at in range(0, len(cast), self._rows_at_once):
                 some = slice(at, at + self._rows_at_once)
-                self._add_noise(piece.request, normals[some].astype(np.float64), group[some])
+                self._add_noise(piece.request, normals[some].astype(np.float64, copy=False), group[some])
 
     def _add_noise(self, request: int, normals: FloatArray, group: IntArray) -> None:
         """normals: (rows, size) float64, pairs in adjacent rows; group: (rows,)."""
@@ -361,10 +277,6 @@ class _HostGradients:
 
     def sums(self) -> tuple[IntArray, ...]:
         return self._votes, self._sums, self._products
-
-
-def _rows(piece: Slice) -> slice:
-    return slice(piece.first_row, piece.last_row)
 
 
 def _count(votes: IntArray, columns: int) -> IntArray:

@@ -9,8 +9,11 @@ import torch
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
-from smoothcert.models.devices import in_float64
+from smoothcert.models.devices import in_float64, off_mps
 from smoothcert.models.scores import scoring
+from smoothcert.noise import GridLaw, grid_law, to_grid
+from smoothcert.noise.grid_with_numpy import grid_key
+from smoothcert.noise.grid_with_torch import from_grid, grid_draws
 from smoothcert.noise.host import split_seed
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
@@ -43,8 +46,14 @@ class _Bench:
         self._inputs = torch.from_numpy(inputs).to(classifier.device).reshape(len(inputs), -1)
         # A vote outside the announced classes must not land in a neighbour's count; it is remembered and reported.
         self._strays = torch.zeros((), dtype=torch.int64, device=classifier.device)
+        self._grid = requests[0].grid
+        self._places: dict[int, torch.Tensor] = {}
+        if self._grid is not None:
+            flat, rows = inputs.reshape(len(inputs), -1), {request.row for request in requests}
+            places = {row: torch.from_numpy(to_grid(flat[row], self._grid)) for row in rows}
+            self._places = {row: place.to(classifier.device) for row, place in places.items()}
         # Where inputs share their noise, the draws made last serve several slices and batches.
-        self._held: tuple[StreamId, int, int] | None = None
+        self._held: tuple[StreamId, int, int, float] | None = None
         self._held_noise = torch.empty(0, device=classifier.device)
 
     @property
@@ -54,33 +63,58 @@ class _Bench:
     def zeros(self, *shape: int) -> torch.Tensor:
         return torch.zeros(shape, dtype=torch.int64, device=self.device)
 
-    def unit_noise(self, piece: Slice) -> torch.Tensor:
-        """(rows, size) noise of level 1 of one slice; not to be written to."""
+    def draws(self, piece: Slice) -> torch.Tensor:
+        """(rows, size) the noise of one slice: of level 1, or in steps of the grid. Not to be written to."""
         request = self.requests[piece.request]
-        wanted = (request.noise_stream, piece.counter, piece.last_row - piece.first_row)
+        wanted = (request.noise_stream, piece.counter, piece.last_row - piece.first_row, request.sigma)
         if not request.shared or wanted != self._held:
-            self._held_noise, self._held = self._made_noise(piece), wanted
+            self._held_noise, self._held = self._drawn(piece), wanted
         return self._held_noise
 
-    def _made_noise(self, piece: Slice) -> torch.Tensor:
+    def _drawn(self, piece: Slice) -> torch.Tensor:
         request = self.requests[piece.request]
-        stream = request.noise_stream
+        stream, count = request.noise_stream, piece.last_row - piece.first_row
+        if self._grid is not None:
+            return grid_draws(
+                self._law(request),
+                key=grid_key(stream.seed),
+                index=stream.index,
+                stage=int(stream.stage),
+                start=piece.counter,
+                count=count,
+                size=self.size,
+                device=self.device,
+            )
         return unit_noise(
             request.noise,
             key=split_seed(stream.seed),
             index=stream.index,
             stage=int(stream.stage),
             start=piece.counter,
-            count=piece.last_row - piece.first_row,
+            count=count,
             size=self.size,
             device=self.device,
         )
 
-    def noise(self, piece: Slice, unit: torch.Tensor) -> torch.Tensor:
-        return scale_noise(unit, sigma=self.requests[piece.request].sigma)
+    def noisy(self, piece: Slice, draws: torch.Tensor, *, sign: int = 1) -> torch.Tensor:
+        """(rows, size) x+ε of one slice, or x-ε."""
+        request = self.requests[piece.request]
+        if self._grid is None:
+            noise = scale_noise(draws, sigma=request.sigma)
+            return self._inputs[request.row] + noise if sign > 0 else self._inputs[request.row] - noise
+        return from_grid(self._places[request.row] + sign * draws, self._grid)
 
-    def input(self, piece: Slice) -> torch.Tensor:
-        return self._inputs[self.requests[piece.request].row]
+    def unit(self, piece: Slice, draws: torch.Tensor) -> torch.Tensor:
+        """(rows, size) the noise in units of its level, as it is summed up for gradients."""
+        if self._grid is None:
+            return draws
+        law = self._law(self.requests[piece.request])
+        steps = off_mps(draws)
+        return torch.tensor(law.means, device=steps.device)[(steps - law.least).long()]
+
+    def _law(self, request: Request) -> GridLaw:
+        assert self._grid is not None
+        return grid_law(request.noise, sigma=request.sigma, levels=self._grid)
 
     def votes(self, noisy: list[torch.Tensor]) -> torch.Tensor:
         """Votes for rows of flat inputs, each in 0 … num_classes."""
@@ -128,7 +162,7 @@ class _DeviceVotes:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            votes = bench.votes([bench.input(p) + bench.noise(p, bench.unit_noise(p)) for p in slices])
+            votes = bench.votes([bench.noisy(piece, bench.draws(piece)) for piece in slices])
             _count(self._votes, bench.request_of_row(slices), votes)
 
     def sums(self) -> tuple[IntArray, ...]:
@@ -144,9 +178,9 @@ class _DevicePairs:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            noise = [bench.noise(piece, bench.unit_noise(piece)) for piece in slices]
-            plus = [bench.input(piece) + one for piece, one in zip(slices, noise, strict=True)]
-            minus = [bench.input(piece) - one for piece, one in zip(slices, noise, strict=True)]
+            draws = [bench.draws(piece) for piece in slices]
+            plus = [bench.noisy(piece, drawn) for piece, drawn in zip(slices, draws, strict=True)]
+            minus = [bench.noisy(piece, drawn, sign=-1) for piece, drawn in zip(slices, draws, strict=True)]
             first, second = bench.votes(plus + minus).chunk(2)
             request, same = bench.request_of_row(slices), first == second
             _count(self._pairs, request, torch.where(same, 0, 1), first)
@@ -170,17 +204,16 @@ class _DeviceGradients:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            normals = [bench.unit_noise(piece) for piece in slices]
-            noisy = [bench.input(p) + bench.noise(p, z) for p, z in zip(slices, normals, strict=True)]
-            votes = bench.votes(noisy)
+            draws = [bench.draws(piece) for piece in slices]
+            votes = bench.votes([bench.noisy(piece, drawn) for piece, drawn in zip(slices, draws, strict=True)])
             _count(self._votes, bench.request_of_row(slices), votes)
-            for piece, z in zip(slices, normals, strict=True):
+            for piece, drawn in zip(slices, draws, strict=True):
                 group = self._groups[piece.request][votes[piece.first_row : piece.last_row]]
-                self._add_noise(piece.request, z, group)
+                self._add_noise(piece.request, bench.unit(piece, drawn), group)
 
     def _add_noise(self, request: int, normals: torch.Tensor, group: torch.Tensor) -> None:
-        """normals: (rows, size) float32, pairs in adjacent rows; group: (rows,). See the counter in host memory."""
-        units = torch.round(normals / GRADIENT_UNIT).to(torch.int64)
+        """normals: (rows, size), pairs in adjacent rows; group: (rows,). See the counter in host memory."""
+        units = torch.round(normals / GRADIENT_UNIT).to(torch.int64).to(group.device)
         wide = in_float64(normals)
         products = torch.round((wide[0::2] * wide[1::2]).sum(dim=1) / GRADIENT_UNIT).to(torch.int64).to(group.device)
         together = group[0::2] == group[1::2]
@@ -201,7 +234,7 @@ class _DeviceScores:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            noisy = [bench.input(p) + bench.noise(p, bench.unit_noise(p)) for p in slices]
+            noisy = [bench.noisy(piece, bench.draws(piece)) for piece in slices]
             self._scores.add(slices, *bench.votes_and_scores(noisy))
 
     def sums(self) -> tuple[IntArray, ...]:

@@ -27,7 +27,8 @@ class Request:
     counted together. With SCORES `label` is the class whose scores are counted. noise: its kind, of which sigma is the
     level; what PAIRS and GRADIENTS count says something of Gaussian noise only. shared: the noise is that of one stream
     for all inputs, which the tally does not show: each input's samples are still independent of each other, but what is
-    found for one input is not independent of what is found for another.
+    found for one input is not independent of what is found for another. grid: the input is on a grid of so many levels
+    in [0, 1], and the noise goes in whole steps of it; None for noise in float32.
     """
 
     row: int
@@ -40,6 +41,7 @@ class Request:
     label: int = 0
     noise: Noise = Noise.GAUSSIAN
     shared: bool = False
+    grid: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
@@ -74,6 +76,8 @@ def shared_kind(requests: Sequence[Request]) -> TallyKind:
         raise InputError("requests for different kinds of tallies cannot share their batches")
     if any(request.noise is not noise for request in requests):
         raise InputError("requests for different kinds of noise cannot share their batches")
+    if any(request.grid != requests[0].grid for request in requests):
+        raise InputError("requests for noise on different grids cannot share their batches")
     if any(request.shared is not requests[0].shared for request in requests):
         raise InputError("requests for shared noise and for noise of their own cannot share their batches")
     return kind

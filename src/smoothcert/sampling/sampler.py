@@ -132,7 +132,7 @@ class Sampler:
 
 def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
     """Counts where the classifier computes. draws: the most that one batch will hold."""
-    check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise)
+    check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise, grid=requests[0].grid)
     if isinstance(classifier, FirstLayerNoise):
         # One by one: a product of matrices may round a row differently beside other rows, and a cluster sends fewer.
         asked = {row: classifier.hidden(inputs[row : row + 1])[0] for row in {request.row for request in requests}}
@@ -147,10 +147,14 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
     return host_counter(classifier, inputs, requests, draws=draws)
 
 
-def check_can_sample(classifier: BaseClassifier, *, kind: TallyKind, noise: Noise) -> None:
+def check_can_sample(classifier: BaseClassifier, *, kind: TallyKind, noise: Noise, grid: int | None = None) -> None:
     """Refuse what noise in the first layer cannot give."""
     if not isinstance(classifier, FirstLayerNoise):
         return
+    if grid is not None:
+        raise InputError(
+            "noise that is drawn in the first layer lies on no grid: use --noise float, or leave --noise-at out"
+        )
     if noise is not Noise.GAUSSIAN:
         raise InputError(f"{noise} noise has another law after a layer: leave --noise-at out")
     if kind is TallyKind.GRADIENTS:

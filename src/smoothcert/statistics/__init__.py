@@ -21,6 +21,7 @@ from smoothcert.statistics.means import (
     hoeffding_lower,
     hoeffding_upper,
 )
+from smoothcert.statistics.noise_price import alpha_after_noise, noise_price
 from smoothcert.statistics.proofs import Proven, prove
 from smoothcert.statistics.scores import mean_score
 from smoothcert.statistics.thinning import first_samples
@@ -29,6 +30,7 @@ from smoothcert.statistics.votes import plurality, significant_plurality
 __all__ = [
     "MOST_BETS",
     "Proven",
+    "alpha_after_noise",
     "betting_lower",
     "betting_upper",
     "check_alpha",
@@ -45,6 +47,7 @@ __all__ = [
     "log_wealth_below",
     "log_wealth_mixture",
     "mean_score",
+    "noise_price",
     "one_sided_lower",
     "pair_product_margin",
     "plurality",

@@ -40,10 +40,13 @@ _LogWealth = Callable[[FloatArray, FloatArray, FloatArray, FloatArray], FloatArr
 """(hits, misses, p, 1-p) → the logarithm of a wealth, rounded down."""
 
 
-def log_threshold(alpha: float) -> float:
-    """log(1/α), rounded up: the logarithm of the wealth at which a null hypothesis is rejected."""
-    check_alpha(alpha)
-    return float(np.nextafter(-math.log(alpha), np.inf))
+def log_threshold(alpha: ArrayLike) -> FloatArray:
+    """log(1/α), rounded up: the logarithm of the wealth at which a null hypothesis is rejected. Any shape."""
+    levels = np.asarray(alpha, dtype=np.float64)
+    for level in np.unique(levels):
+        check_alpha(float(level))
+    logarithms = np.array([-math.log(level) for level in levels.ravel()]).reshape(levels.shape)
+    return np.asarray(np.nextafter(logarithms, np.inf))
 
 
 def log_wealth_above(hits: ArrayLike, trials: ArrayLike, *, p0: ArrayLike) -> FloatArray:
@@ -79,7 +82,7 @@ def log_wealth_mixture(hits: ArrayLike, trials: ArrayLike, *, p: ArrayLike) -> F
     return _lowered(_log_mixture(h, t - h, point, 1.0 - point))
 
 
-def time_uniform_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
+def time_uniform_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
     """A lower limit of the probability that holds at all times at once: P(it is above p at any t) ≤ α.
 
     The p below h/t at which `log_wealth_mixture` is log(1/α); 0 where h = 0 or where there is none. Every smaller p is
@@ -92,7 +95,7 @@ def time_uniform_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> F
     return _lower(h, t - h, threshold, _mixture)
 
 
-def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
+def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
     """A lower limit that holds at all times at once, by `log_wealth_above` instead of the whole prior: larger, and
     much so for probabilities near 1, because nothing is bet on those below. P(it is above p at any t) ≤ α.
 
@@ -113,7 +116,7 @@ def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> Floa
     return _lower(h, t - h, threshold, _log_wealth_above)
 
 
-def time_uniform_upper(hits: ArrayLike, trials: ArrayLike, *, alpha: float) -> FloatArray:
+def time_uniform_upper(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
     """An upper limit that holds at all times at once: one minus the lower limit of the misses. Rounded up."""
     threshold = log_threshold(alpha)
     h, t, _ = _checked(hits, trials, 0.5)
@@ -194,7 +197,7 @@ def _mixture(hits: FloatArray, misses: FloatArray, p: FloatArray, q: FloatArray)
     return _lowered(_log_mixture(hits, misses, p, q)) - _SLACK
 
 
-def _lower(hits: FloatArray, misses: FloatArray, threshold: float, log_wealth: _LogWealth) -> FloatArray:
+def _lower(hits: FloatArray, misses: FloatArray, threshold: FloatArray, log_wealth: _LogWealth) -> FloatArray:
     """The p below h/t at which the logarithm of the wealth falls below the threshold.
 
     The search runs in x = log(p/(1-p)), in which both p and 1-p keep their digits.

@@ -26,6 +26,9 @@ _RATES = np.linspace(0.3, 1.0, 15)
 _CANCELLED = 2e-15
 """More than what the differences below lose to rounding, which matters only beyond 10^9 samples."""
 
+_HALF_A_UNIT = 0.501 * GRADIENT_UNIT
+"""What rounding to whole units does to a coordinate of z at most, with room for a table of E[z | cell] in float64."""
+
 # Shares of α in `halves_norm_upper`: two events with signs; two events and one bound with the rare side.
 _SIGNS_SHARE, _EVENT_SHARE, _RARE_SHARE = 0.25, 0.2, 0.1
 
@@ -41,8 +44,8 @@ def gradient_from_pairs(tallies: Sequence[GradientTally], labels: Sequence[int],
     for tally, label in zip(tallies, labels, strict=True):
         pairs = tally.n // 2
         mean = float(tally.products[tally.own_group(label)]) * GRADIENT_UNIT / pairs
-        # The products were rounded to multiples of the unit.
-        largest = mean + GRADIENT_UNIT + pair_product_margin(tally.dimension, pairs, alpha=alpha)
+        # The products were rounded to multiples of the unit; a table of E[z | cell] has less than another one of room.
+        largest = mean + 2.0 * GRADIENT_UNIT + pair_product_margin(tally.dimension, pairs, alpha=alpha)
         bounds.append(math.sqrt(max(largest, 0.0)) / tally.sigma * (1.0 + _RELATIVE_ERROR))
     return np.array(bounds)
 
@@ -135,6 +138,9 @@ def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArr
     """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions; wrong with
     probability at most α.
 
+    Noise on a grid has z in cells that A is made of, and E[z | cell] in place of z. That changes nothing but for the
+    better: every function whose mean is bounded below is convex in z, and A does not cut a cell (Jensen).
+
     rare, common: (…, 2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
     and over the samples not in A; which of the two is called rare is fixed in advance. E[z] = 0, so the two have
     opposite means. margins: (2, …), the τ of signs and rare below, by `margins_of_halves` for k, α and the bound of
@@ -162,7 +168,7 @@ def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArr
     supremum of E[ℓ 1_N] over the events of the true probability, so τ is at least the τ* of the truth. Rounding z moves
     either mean by at most sqrt(d)·GRADIENT_UNIT/2, which is added to τ.
     """
-    rounding = 0.5 * GRADIENT_UNIT * math.sqrt(rare.shape[-1])
+    rounding = _HALF_A_UNIT * math.sqrt(rare.shape[-1])
     by_signs = _two_halves(0.5 * (rare - common), margins[0] + rounding)
     by_rare = _two_halves(rare, margins[1] + rounding)
     return np.minimum(by_signs, by_rare)

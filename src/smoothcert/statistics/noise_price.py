@@ -1,0 +1,41 @@
+"""What noise on a grid costs: the probability that one of the draws is not a draw of the exact law."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from smoothcert.errors import InputError
+from smoothcert.numerics.grid import law_error
+from smoothcert.records import Smoothing
+
+_MOST_OF_ALPHA = Fraction(1, 2)
+
+
+def noise_price(smoothing: Smoothing, *, draws: int, sigma: float) -> float:
+    """An upper bound on the probability that any of so many noisy copies of an input differs from the exact law's.
+
+    Each copy can be had together with one of the exact law such that the two differ with probability at most δ, their
+    distance in total variation (`numerics.grid.law_error`). Whatever is proved about draws of the exact law at level
+    α - draws·δ then holds for ours at level α. Rounded up to a power of two, so that inputs with nearly the same σ pay
+    the same, and α minus the price is exact. 0 for noise in float32, of which no such thing is known.
+    """
+    if smoothing.grid is None:
+        return 0.0
+    if smoothing.dimension is None:
+        raise InputError("noise on a grid has a price that depends on the dimension, and the dimension is not known")
+    error = draws * law_error(levels=smoothing.grid, sigma=sigma, dimension=smoothing.dimension)
+    return float(2.0 ** math.ceil(math.log2(error * (1.0 + 1e-9))))
+
+
+def alpha_after_noise(alpha: float, price: float) -> float:
+    """What is left of α for the proofs, rounded down; an InputError where that would be less than half of it."""
+    if Fraction(price) > _MOST_OF_ALPHA * Fraction(alpha):
+        raise InputError(
+            f"alpha={alpha:g} is too small for noise on a grid: with so many samples its finite tables alone may be "
+            f"wrong with probability {price:.2g}; use fewer samples, a larger alpha, or float noise (--noise float)"
+        )
+    left = alpha - price
+    while Fraction(left) + Fraction(price) > Fraction(alpha):
+        left = math.nextafter(left, 0.0)
+    return left
