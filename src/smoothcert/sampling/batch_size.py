@@ -36,7 +36,7 @@ def measure_batch(
     shared: bool = False,
     grid: int | None = None,
 ) -> int:
-    """The batch size at which sampling votes under this noise runs fastest here: shared between inputs or not, on a grid
+    """The batch size at which sampling votes under this noise runs fastest here: shared by inputs or not, on a grid
     or not.
 
     samples: how many will be drawn. Measuring takes a twentieth of the time they need, at most a few seconds; where
