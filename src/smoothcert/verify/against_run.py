@@ -1,4 +1,4 @@
-"""A certificate document against the run it names: input, smoothing, samples, certificates, promise, statement.
+"""A certificate document against the run it names: input, smoothing, samples, certificates, promise.
 
 What the tallies prove is checked elsewhere (`point`). Here it is checked that these are the inputs, the tallies and the
 settings that the run says it is made of. Every function returns sentences, one for each discrepancy.
@@ -11,7 +11,6 @@ from typing import Any
 
 from smoothcert.verify.manifests import smoothing_of, wanted_indices
 from smoothcert.verify.sentences import MALFORMED, is_hexadecimal, same, shown, told
-from smoothcert.verify.statements import statement_of
 
 _MOST_INDEX = 2**32
 
@@ -24,18 +23,9 @@ def check_against_run(document: Mapping[str, Any]) -> list[str]:
         return [f"it is not a well-formed certificate: {told(error)}"]
 
 
-def check_statement(document: Mapping[str, Any]) -> list[str]:
-    """Whether the sentence is the one that follows from the numbers."""
-    try:
-        expected = statement_of(document)
-    except MALFORMED as error:
-        return [f"what it should state cannot be told: {told(error)}"]
-    return [] if document.get("statement") == expected else [f"its statement should be: {expected[:400]}"]
-
-
 def _against_run(document: Mapping[str, Any]) -> Iterator[str]:
     run = document["run"]
-    parameters, data = run["parameters"], run["data"]
+    parameters = run["parameters"]
     yield from _check_input(document["input"], run)
     smoothing = document["smoothing"]
     for name, stated in smoothing_of(run).items():
@@ -51,8 +41,11 @@ def _against_run(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"a tally has sigma {shown(tally['sigma'])}; the input has {shown(smoothing['sigma'])}"
         if not same(tally["num_classes"], run["model"]["num_classes"]):
             yield f"a tally has {shown(tally['num_classes'])} classes; the model has {run['model']['num_classes']}"
-    if data["input_shape"] and promise is not None and "memory" not in parameters:
+    certified = any(verdict["outcome"] == "certified" for verdict in document["verdicts"])
+    if promise is not None and "memory" not in parameters:
         yield "it has a promise of a memory, but the run has none"
+    if promise is None and "memory" in parameters and certified:
+        yield "it is certified in a run with a memory, but no memory promised it"
     yield from _check_samples(document)
     yield from _check_names(document)
     if promise is not None:
