@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError
 from smoothcert.noise import constants as c
 from smoothcert.noise import grid_with_numpy as plain
-from smoothcert.noise.grid_law import GridLaw, check_levels, grid_law
+from smoothcert.noise.grid_law import FARTHEST, GridLaw, check_levels, grid_law
 from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.noise.host import check_counters
 from smoothcert.records import InputArray, Noise, Stage, StreamId
@@ -33,7 +33,7 @@ def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: 
     out = np.empty((count, size), dtype=np.int32)
     compiled = _generators(law)
     if compiled is not None:
-        compiled[1](out, *_tables(law), _named(stream), np.uint64(start), *_room(size))
+        compiled[1](out, *_tables(law), _named(stream), np.uint64(start), *_room(law, size=size))
         return out
     for rows in _chunks(count, size):
         out[rows] = _plain_draws(law, stream, start=start + rows.start, count=rows.stop - rows.start, size=size)
@@ -50,7 +50,7 @@ def add_grid_noise(out: InputArray, k: Levels, law: GridLaw, stream: StreamId, *
     compiled = _generators(law)
     if compiled is not None:
         steps = np.float32(law.levels - 1)
-        compiled[0](out, k, steps, *_tables(law), _named(stream), np.uint64(start), *_room(size))
+        compiled[0](out, k, steps, *_tables(law), _named(stream), np.uint64(start), *_room(law, size=size))
         return
     for rows in _chunks(count, size):
         j = _plain_draws(law, stream, start=start + rows.start, count=rows.stop - rows.start, size=size)
@@ -69,13 +69,14 @@ def from_grid(integers: Levels, levels: int, out: InputArray | None = None) -> I
 def to_grid(inputs: InputArray, levels: int) -> Levels:
     """The level k of each value, so that `from_grid` gives exactly the inputs back. inputs: float32 of any shape.
 
-    Refused where a value is not exactly float32(k)/float32(levels-1) for a k of 0 … levels-1.
+    Refused where a value is not exactly float32(k)/float32(levels-1) for a whole number k of up to 2²³ steps; whether
+    0 … 1 may be left is for the range of the inputs to say.
     """
     check_levels(levels)
     given = np.asarray(inputs, dtype=np.float32)
     with np.errstate(invalid="ignore"):  # NaN and infinity are no levels
         nearest = np.rint(given.astype(np.float64) * (levels - 1))
-        k: Levels = np.clip(np.nan_to_num(nearest), 0, levels - 1).astype(np.int32)
+        k: Levels = np.clip(np.nan_to_num(nearest), -FARTHEST, FARTHEST).astype(np.int32)
     off = from_grid(k, levels) != given
     if off.any():
         at = tuple(int(i) for i in np.argwhere(off)[0])
@@ -121,8 +122,8 @@ def _compiled(*, wide: bool) -> Any:
     start, k = np.uint64(2**33 - 5), np.arange(size, dtype=np.int32)
     expected = _plain_draws(law, stream, start=int(start), count=40, size=size)
     draws, noisy = np.empty_like(expected), np.empty(expected.shape, dtype=np.float32)
-    GRID_DRAWS(draws, *_tables(law), _named(stream), start, *_room(size))
-    ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *_tables(law), _named(stream), start, *_room(size))
+    GRID_DRAWS(draws, *_tables(law), _named(stream), start, *_room(law, size=size))
+    ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *_tables(law), _named(stream), start, *_room(law, size=size))
     if not (np.array_equal(draws, expected) and np.array_equal(noisy, from_grid(k + expected, law.levels))):
         warnings.warn(
             "the compiled generator of noise on a grid is not exact on this machine; plain numpy is used", stacklevel=2
@@ -145,22 +146,22 @@ def _named(stream: StreamId) -> tuple[Any, ...]:
     return tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
 
 
-def _room(size: int) -> tuple[Any, ...]:
+def _room(law: GridLaw, *, size: int) -> tuple[Any, ...]:
     """Row and block of the blocks that a compiled generator makes together, and what it works in."""
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     rows = max(1, _BLOCKS_TOGETHER // blocks)
-    words = _whole_lanes(rows * blocks)
+    draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
+    words, further = _whole_lanes(rows * blocks), _whole_lanes(draws.size // c.FURTHER_PER_BLOCK)
     row, block = np.divmod(np.arange(words, dtype=np.uint32), np.uint32(blocks))
-    further = _whole_lanes(rows * -(-size // c.FURTHER_PER_BLOCK))
     working = (
         np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
         np.empty(further * c.CHACHA_WORDS, dtype=np.uint32),
         np.zeros(further, dtype=np.uint32),
         np.zeros(further, dtype=np.uint32),
-        np.empty(rows * (size + 1), dtype=np.int32),
+        np.empty(draws.size, dtype=np.int32),
         np.empty(rows, dtype=np.int64),
     )
-    return (row, block), (np.empty((rows, size), dtype=np.int32), working)
+    return (row, block), (draws, working)
 
 
 def _whole_lanes(blocks: int) -> int:

@@ -22,8 +22,12 @@ Words = NDArray[np.uint32]
 
 def grid_key(seed: int) -> Key:
     """The seed of a run, below 2¹²⁸, as the eight words of a ChaCha key."""
-    digest = hashlib.sha256(b"smoothcert grid noise" + seed.to_bytes(16, "little")).digest()
-    k0, k1, k2, k3, k4, k5, k6, k7 = np.frombuffer(digest, dtype="<u4").tolist()
+    return as_key(hashlib.sha256(b"smoothcert grid noise" + seed.to_bytes(16, "little")).digest())
+
+
+def as_key(octets: bytes) -> Key:
+    """32 bytes as the eight words of a ChaCha key, lowest byte first (RFC 8439)."""
+    k0, k1, k2, k3, k4, k5, k6, k7 = np.frombuffer(octets, dtype="<u4").tolist()
     return k0, k1, k2, k3, k4, k5, k6, k7
 
 

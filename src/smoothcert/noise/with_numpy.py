@@ -56,7 +56,12 @@ def unit_noise(
         ),
         key,
     )
-    return np.concatenate(_LANES[noise](*words), axis=1)[:, :size]
+    return np.concatenate(from_words(noise, *words), axis=1)[:, :size]
+
+
+def from_words(noise: Noise, w0: Words, w1: Words, w2: Words, w3: Words) -> Lanes:
+    """The four values of level 1 that each block of four words gives."""
+    return _LANES[noise](w0, w1, w2, w3)
 
 
 def _normals(w0: Words, w1: Words, w2: Words, w3: Words) -> Lanes:
