@@ -36,6 +36,8 @@ Values = Mapping[str, Fraction]
 LOOSE = Fraction(1, 10**6)
 """A bound that could be closer by more than this share of its scale is not the bound it claims to be."""
 
+_NOTHING = Fraction(1, 10**12)
+"""A probability that nobody minds being given away."""
 _CORNERS = 8
 _STRETCH = Fraction(13, 10)
 _SMALLEST_LEVEL = Fraction(2, 10**100)
@@ -82,18 +84,20 @@ def proves_lower(successes: int, trials: int, p: Fraction, alpha: Fraction) -> b
     return tail_at_most(successes, trials, p, alpha)
 
 
-def _votes_lower(name: str, k: int, n: int, p: Fraction, alpha: Fraction) -> list[str]:
-    """A Clopper–Pearson lower bound: true, and as large as it says."""
+def _votes_lower(
+    name: str, k: int, n: int, p: Fraction, alpha: Fraction, *, grain: Fraction = Fraction(0)
+) -> list[str]:
+    """A Clopper–Pearson lower bound: true, and as large as it says. grain: to what it could be stored at all."""
     if not proves_lower(k, n, p, alpha):
         return [f"{name} {float(p)!r} is not proved by {k} of {n} at alpha {float(alpha):g}"]
-    closer = p + LOOSE * min(p, 1 - p) if p > 0 else lower_limit(k, n, alpha)
+    closer = p + LOOSE * min(p, 1 - p) + grain if p > 0 else lower_limit(k, n, alpha)
     if closer > p and proves_lower(k, n, closer, alpha):
         return [f"{name} {float(p)!r} is looser than {k} of {n} at alpha {float(alpha):g} allow"]
     return []
 
 
 def _votes_upper(name: str, k: int, n: int, p: Fraction, alpha: Fraction) -> list[str]:
-    complaints = _votes_lower("1 - " + name, n - k, n, 1 - p, alpha)
+    complaints = _votes_lower("1 - " + name, n - k, n, 1 - p, alpha, grain=Fraction(1, 2**50))
     return [f"{name} {float(p)!r}: {complaint}" for complaint in complaints]
 
 
@@ -163,10 +167,10 @@ def _pair_region(values: Values, evidence: Evidence, alpha: Fraction) -> Checked
     counts, pairs = _pair_counts(evidence), evidence.samples.draws
     levels = _corner_levels(alpha)
     checked = Checked()
-    if not any(_proves_chain(values["both"], values["one-sided"], counts, pairs, a, b) for a, b in levels):
+    if not any(_is_chain(values["both"], values["one-sided"], counts, pairs, a, b) for a, b in levels):
         checked.discrepancies.append(
-            f"both {float(values['both'])!r} and one-sided {float(values['one-sided'])!r} are no corner of what "
-            f"{counts[0]} and {counts[1]} of {pairs} pairs prove at alpha {float(alpha):g}"
+            f"both {float(values['both'])!r} and one-sided {float(values['one-sided'])!r} are no corner of what is "
+            f"proved by {counts[0]} and {counts[1]} of {pairs} pairs at alpha {float(alpha):g}"
         )
     for first, second in levels:
         both, one_sided = _chain(counts, pairs, first, second)
@@ -187,16 +191,19 @@ def _chain(counts: tuple[int, int], pairs: int, first: Fraction, second: Fractio
     return symmetric, share * (1 - symmetric) / 2
 
 
-def _proves_chain(
+def _is_chain(
     both: Fraction, one_sided: Fraction, counts: tuple[int, int], pairs: int, first: Fraction, second: Fraction
 ) -> bool:
-    if not (0 <= both < 1 and one_sided >= 0):
+    """Whether two stored bounds are those that `_chain` proves, or a rounding error below."""
+    if both >= 1:
         return False
-    share = 2 * one_sided / (1 - both)
-    rest = pairs - counts[0]
-    return proves_lower(counts[0], pairs, both, first) and (
-        share == 0 or (rest > 0 and proves_lower(counts[1], rest, share, second))
-    )
+    symmetric, limit = _chain(counts, pairs, first, second)
+    share, share_limit = 2 * one_sided / (1 - both), 2 * limit / (1 - symmetric)
+    return _just_below(both, symmetric) and _just_below(share, share_limit)
+
+
+def _just_below(value: Fraction, limit: Fraction) -> bool:
+    return limit - LOOSE * min(limit, 1 - limit) - _NOTHING <= value <= limit
 
 
 @functools.lru_cache(maxsize=64)
@@ -233,7 +240,7 @@ def _pairs_of_every_class(values: Values, evidence: Evidence, alpha: Fraction) -
     share = alpha / (2 * len(pairs.both))
     checked = Checked()
     mine = {"both": values["both"], "one-sided": values["one-sided"]}
-    if not _proves_chain(values["both"], values["one-sided"], _pair_counts(evidence), draws, share, share):
+    if not _is_chain(values["both"], values["one-sided"], _pair_counts(evidence), draws, share, share):
         checked.discrepancies.append(
             f"both {float(mine['both'])!r} and one-sided {float(mine['one-sided'])!r} are not proved by the pairs of "
             f"class {label} at alpha {float(share):g}"
@@ -244,7 +251,7 @@ def _pairs_of_every_class(values: Values, evidence: Evidence, alpha: Fraction) -
         if c != label:
             others.add((draws - pairs.both[c] - one_sided, one_sided))
     stored = values["other-neither"], values["other-one-sided"]
-    if not any(_proves_chain(*stored, counts, draws, share, share) for counts in others):
+    if not any(_is_chain(*stored, counts, draws, share, share) for counts in others):
         checked.discrepancies.append(
             f"other-neither {float(stored[0])!r} and other-one-sided {float(stored[1])!r} are proved by the pairs of "
             f"no other class at alpha {float(share):g}"
@@ -293,6 +300,7 @@ def _gradients_of_every_class(values: Values, evidence: Evidence, alpha: Fractio
     checked = Checked(_votes_lower("p-a", votes[label], samples.draws, mine["p-a"], share))
     needed = halves_norm(samples, gradients, label, rare=False, alpha=share)
     checked.discrepancies += _norm("gradient-norm", mine["gradient-norm"], needed, samples.sigma, "the sums of noise")
+    stored = values["other-p"], values["other-gradient-norm"]
     proved_of_one = False
     for c in range(len(votes)):
         if c == label:
@@ -300,14 +308,16 @@ def _gradients_of_every_class(values: Values, evidence: Evidence, alpha: Fractio
         most = upper_limit(votes[c], samples.draws, share)
         norm = exactly(halves_norm(samples, gradients, c, rare=True, alpha=share).upper()) / sigma
         checked.alternatives.append({**mine, "other-p": most, "other-gradient-norm": norm})
-        # The stored ones are rounded up by a little more.
-        proved_of_one |= most <= values["other-p"] and norm <= values["other-gradient-norm"]
+        proved_of_one |= _just_above(stored[0], most) and _just_above(stored[1], norm)
     if not proved_of_one:
         checked.discrepancies.append(
-            f"other-p {float(values['other-p'])!r} and other-gradient-norm {float(values['other-gradient-norm'])!r} "
-            "are proved of no other class"
+            f"other-p {float(stored[0])!r} and other-gradient-norm {float(stored[1])!r} are proved of no other class"
         )
     return checked
+
+
+def _just_above(value: Fraction, limit: Fraction) -> bool:
+    return limit <= value <= limit * (1 + LOOSE)
 
 
 def _score_top(values: Values, evidence: Evidence, alpha: Fraction) -> Checked:

@@ -28,16 +28,12 @@ _POWER_UP_TO = 200
 _BITS = 72
 _RELATIVE = 2.0**-52
 _ABSOLUTE = 1e-26
-_STEPS = 12
+_STEPS = 60
+_FAR_OUT = 11.0
+"""Normal score of what is left out, or less."""
 _CLOSE = 2.0**-44
 _LARGER_BY = 2.0**-40
 _MOST_LARGER = 14
-
-
-@dataclass(frozen=True, slots=True)
-class Chances:
-    inside: arb
-    outside: arb
 
 
 def ball_chances(*, dimension: int, centre: arb, radius: arb, inside: bool) -> arb:
@@ -158,7 +154,7 @@ def chance_at_most(
 ) -> arb | None:
     """An upper bound on the probability at x₁ of every region with at most `allowed` at x₀; None if none was found.
 
-    A region of the worst family is looked for that has seen to have more than `allowed` at x₀, but hardly: by the
+    A region of the worst family is looked for that is seen to have at least `allowed` at x₀, but hardly more: by the
     secant method in normal scores, in which everything is nearly straight; then a little larger.
     """
     if other == sigma or distance == 0:
@@ -182,25 +178,45 @@ def _half_space(sigma: Fraction, other: Fraction, distance: Fraction, allowed: F
 
 
 def _boundary(worst: Worst, allowed: Fraction) -> Fraction:
-    goal = float(point_of_upper_tail(ball(allowed)).mid())
-
-    def score(b: Fraction) -> float | None:
-        chance = worst.chance(b, at_x1=False).mid()
-        return float(point_of_upper_tail(chance).mid()) if 0 < chance < 1 else None
-
+    """About where the boundary of the region with this probability at x₀ is."""
     sigma = float(worst.sigma)
-    # In units of σ₀; a half-space has its boundary at the score itself.
-    x, fx = goal, score(Fraction(goal * sigma))
-    slope = 1.0
+    goal = float(point_of_upper_tail(ball(allowed)).mid())
+    x, slope = _guess(worst, goal)
+    low, high = -math.inf, math.inf
+    fx = _score(worst, x * sigma)
     for _ in range(_STEPS):
-        if fx is None:
-            break
+        low, high = (x, high) if fx < goal else (low, x)
         change = (goal - fx) / slope
         if abs(change) < _CLOSE * (1.0 + abs(x)):
             break
         following = x + change
-        f_next = score(Fraction(following * sigma))
-        if f_next is not None and f_next != fx:
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if not low < following < high:
+            break
+        f_next = _score(worst, following * sigma)
+        if abs(f_next) < _FAR_OUT and abs(fx) < _FAR_OUT and (f_next - fx) * (following - x) > 0:
             slope = (f_next - fx) / (following - x)
         x, fx = following, f_next
     return Fraction(x * sigma)
+
+
+def _score(worst: Worst, b: float) -> float:
+    """The normal score of the probability at x₀, which grows with b; far out where it is no more than 0 or 1."""
+    chance = worst.chance(Fraction(b), at_x1=False).mid()
+    if not chance > arb(_ABSOLUTE):
+        return _FAR_OUT
+    return float(point_of_upper_tail(chance).mid()) if 1 - chance > arb(_ABSOLUTE) else -_FAR_OUT
+
+
+def _guess(worst: Worst, goal: float) -> tuple[float, float]:
+    """A boundary in units of σ₀, and by how much the score grows with it: the cube root of the squared distance to the
+    centre is nearly normal (Abdel-Aty 1954)."""
+    n, difference = float(worst.dimension), abs(worst.sigma**2 - worst.other**2)
+    centre = float(worst.sigma * worst.distance / difference)
+    inside = worst.other < worst.sigma
+    total, spread = n + centre**2, 2.0 * (n + 2.0 * centre**2)
+    share = spread / (9.0 * total**2)
+    root = 1.0 - share + (-goal if inside else goal) * math.sqrt(share)
+    radius = math.sqrt(total * max(root, 1e-3) ** 3)
+    return (centre - radius if inside else radius - centre), 2.0 * radius / math.sqrt(spread)
