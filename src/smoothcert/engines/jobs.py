@@ -39,6 +39,7 @@ from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
 from smoothcert.models.backends import FASTEST, check_backend, named_backend, recorded_backend
 from smoothcert.noise import GRID_GENERATOR, as_noise, check_sigma
+from smoothcert.noise.self_test import check_noise
 from smoothcert.own_code import is_own_code
 from smoothcert.records import Noise, RunManifest
 from smoothcert.runs.manifest import code_digest, environment
@@ -353,6 +354,7 @@ def _prepared(
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     hands = _hands(smoothed, tallier, batch=batch)
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, {hands}")
+    check_noise(smoothed.noise, sigma=job.sigma or _USUAL_SIGMA, levels=smoothed.grid)
     if smoothed.grid is None:
         notice(_float_notice(job, dataset))
     if job.task == "predict" and smoothed.rule.envelope is None and job.memory is None:
