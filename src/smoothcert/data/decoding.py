@@ -118,7 +118,7 @@ def _from_row_images(paths: list[Path], *, rows: int) -> NDArray[np.uint8]:
 def read_row_image(path: Path, *, rows: int) -> NDArray[np.uint8]:
     """(rows, 3, 32, 32) from an RGB image of `rows` rows whose 1024 pixels are one 32x32 picture each."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError as error:
         raise MissingExtraError("pillow", "images", "reading CIFAR-10 from PNG files") from error
     try:
@@ -126,14 +126,19 @@ def read_row_image(path: Path, *, rows: int) -> NDArray[np.uint8]:
             if image.size != (1024, rows) or image.mode != "RGB":
                 raise DataError(f"{path.name} is {image.mode} {image.size}, expected RGB (1024, {rows})")
             pixels = np.asarray(image, dtype=np.uint8)
-    except (UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+    except SmoothcertError:
+        raise
+    except Exception as error:  # for a damaged file Pillow raises a dozen kinds
         raise DataError(f"{path.name} is not a readable PNG: {error}") from error
     return np.ascontiguousarray(pixels.reshape(rows, 32, 32, 3).transpose(0, 3, 1, 2))
 
 
 def read_json_labels(path: Path) -> NDArray[np.uint8]:
     """(n,) from a json list of whole numbers 0 … 255."""
-    labels = json.loads(_read_limited(path, _MAX_JSON_BYTES).decode())
+    try:
+        labels = json.loads(_read_limited(path, _MAX_JSON_BYTES).decode())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path.name} is not a json list of labels 0 … 255: {error}") from error
     if not isinstance(labels, list) or not all(type(k) is int and 0 <= k <= 255 for k in labels):
         raise DataError(f"{path.name} is not a json list of labels 0 … 255")
     return np.array(labels, dtype=np.uint8)

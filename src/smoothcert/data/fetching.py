@@ -75,11 +75,11 @@ def fetch_published(
             report(Progress(f"{spec.name}: trying {source.label}"))
             try:
                 _take(spec, source, root, report)
-            except SmoothcertError as error:
+                store.record_origin(spec, root, source.label)
+            except (SmoothcertError, OSError) as error:
                 failures.append((source.label, str(error)))
                 report(Progress(f"{spec.name}: {source.label} failed: {error}"))
                 continue
-            store.record_origin(spec, root, source.label)
             return _report(spec, root, fetched=True)
     raise DataError(_nothing_worked(spec, failures, source_folder=source_folder))
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,21 @@ from smoothcert.data.arrays import ArrayDataset
 from smoothcert.errors import DataError, InputError
 from smoothcert.records import IntArray
 
+_NPY = b"\x93NUMPY"
+_UNREADABLE = (
+    ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, SyntaxError,
+    # What else numpy and zipfile raise for headers that make no sense.
+    TypeError, OverflowError, KeyError, IndexError, MemoryError, RecursionError, struct.error, RuntimeError,
+)  # fmt: skip
 InputRange = tuple[float, float] | None
 
 _INPUT_KEYS = ("x", "inputs", "images", "data")
 _LABEL_KEYS = ("y", "labels", "label", "targets")
 _NO_LABEL = -1
+_MOST_CLASSES = 1_000_000
+"""More than any classifier has; a label beyond is a mistake, and a name for each class below it would fill memory."""
+_BOMB_BYTES, _BOMB_RATIO = 2**30, 200
+"""An array of more bytes than this, packed into so many times fewer, says next to nothing: it is a bomb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +66,8 @@ def load_file(
     and must lie within `input_range` (None: anywhere). input_shape: reshape each input, say a csv line, to this.
     num_classes: default one more than the largest label.
     """
+    if num_classes is not None and num_classes > _MOST_CLASSES:
+        raise InputError(f"num_classes={num_classes} is more than the {_MOST_CLASSES:,} classes there may be")
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{path} has an unknown ending: expected {', '.join(_READERS)} or a folder of class folders")
@@ -66,6 +80,10 @@ def load_file(
     stored, levels = _checked_inputs(path, raw.inputs, input_range)
     labels = _checked_labels(path, raw.labels, len(stored))
     classes = num_classes if num_classes is not None else _count_classes(raw, labels)
+    if classes > _MOST_CLASSES:
+        raise DataError(
+            f"{path} has labels up to {classes - 1}: expected whole numbers 0, 1, 2, … below {_MOST_CLASSES:,}"
+        )
     return ArrayDataset(
         name=path.stem,
         split=split,
@@ -133,8 +151,10 @@ def _largest(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> int:
 
 def _member(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> NDArray[Any]:
     try:
+        assert archive.zip is not None  # it is open
+        _check_member(archive.zip, key)
         return np.asarray(archive[key])
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         raise DataError(f"{path}: array {key} {_why_unreadable(error)}") from error
 
 
@@ -157,9 +177,39 @@ def _load_npy(path: Path) -> NDArray[Any]:
 def _load_numpy(path: Path, stream: BinaryIO) -> Any:
     # The caller owns the stream: numpy leaves a file it opened itself open when the content is damaged.
     try:
+        if stream.read(len(_NPY)) == _NPY:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(0)
+            _check_claim(stream, size)
+        stream.seek(0)
         return np.load(stream, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile, SyntaxError) as error:
+    except _UNREADABLE as error:
         raise DataError(f"{path} {_why_unreadable(error)}") from error
+
+
+def _check_member(archive: zipfile.ZipFile, key: str) -> None:
+    """ValueError unless a member of an npz archive can be read at a price that it is worth."""
+    member = archive.getinfo(key if key in archive.NameToInfo else f"{key}.npy")
+    if member.file_size > max(_BOMB_BYTES, _BOMB_RATIO * member.compress_size):
+        raise ValueError(f"it unpacks from {member.compress_size:,} to {member.file_size:,} bytes, and is refused")
+    with archive.open(member) as stream:
+        _check_claim(stream, member.file_size)
+
+
+def _check_claim(stream: IO[bytes], size: int) -> None:
+    """ValueError unless `size` bytes hold the array that the header at their beginning announces.
+
+    numpy would first make room for the array, however large it is said to be.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not one of plain numbers")
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(stream)
+    if any(type(side) is not int or side < 0 for side in shape):
+        raise ValueError(f"shape {shape} is none")
+    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size:
+        raise ValueError(f"an array of shape {shape} does not fit into its {size:,} bytes")
 
 
 def _why_unreadable(error: Exception) -> str:
@@ -280,11 +330,12 @@ def _checked_labels(path: Path, labels: NDArray[Any] | None, count: int) -> IntA
     if labels.dtype.kind not in "iufb":
         raise DataError(f"{path}: labels are {labels.dtype}: expected whole numbers 0, 1, 2, …")
     whole = labels.astype(np.float64)
-    bad = ~(np.isfinite(whole) & (whole == np.rint(whole)) & (whole >= _NO_LABEL) & (whole < 2**31))
+    bad = ~(np.isfinite(whole) & (whole == np.rint(whole)) & (whole >= _NO_LABEL) & (whole < _MOST_CLASSES))
     if bad.any():
         index = int(np.flatnonzero(bad)[0])
         raise DataError(
-            f"{path}: the label of input {index} is {labels[index]}: expected whole numbers 0, 1, 2, …, or -1"
+            f"{path}: the label of input {index} is {labels[index]}: expected whole numbers 0, 1, 2, …, or -1, below"
+            f" {_MOST_CLASSES:,}"
         )
     return whole.astype(np.int64)
 

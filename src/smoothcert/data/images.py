@@ -18,6 +18,8 @@ from smoothcert.records import InputArray, IntArray
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _SHORTER_SIDE, _CROP = 256, 224
 _TAIL = 4096
+_MOST_PIXELS = 100_000_000
+"""Of an image after resizing: an image of one column would become gigabytes."""
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("val", "validation", "test")}
 
 
@@ -54,7 +56,8 @@ class ImageFolderDataset:
         if self._digest is None:
             sha = hashlib.sha256(f"smoothcert-images-1 {_SHORTER_SIDE} {_CROP} {self.class_names}\n".encode())
             for file in self.files:
-                sha.update(f"{file}\n".encode())
+                # Names need not be text in any encoding.
+                sha.update(f"{file}\n".encode(errors="surrogateescape"))
                 sha.update(_size_and_tail(self.folder / file))
             object.__setattr__(self, "_digest", sha.hexdigest())
         assert self._digest is not None
@@ -110,7 +113,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as image:
             colour = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+    except Exception as error:  # for a damaged file Pillow raises a dozen kinds
         raise DataError(f"{path} cannot be read as an image: {error}") from error
     width, height = colour.size
     # The longer side is cut off to a whole number, as the usual ImageNet pipelines do.
@@ -118,6 +121,11 @@ def read_image(path: Path) -> NDArray[np.uint8]:
         size = (_SHORTER_SIDE, max(_SHORTER_SIDE, _SHORTER_SIDE * height // width))
     else:
         size = (max(_SHORTER_SIDE, _SHORTER_SIDE * width // height), _SHORTER_SIDE)
+    if size[0] * size[1] > _MOST_PIXELS:
+        raise DataError(
+            f"{path} is {width}x{height} pixels: with its shorter side at {_SHORTER_SIDE} it would have"
+            f" {size[0] * size[1]:,}, and at most {_MOST_PIXELS:,} are made"
+        )
     resized = colour.resize(size, Image.Resampling.BILINEAR)
     left, top = round((size[0] - _CROP) / 2), round((size[1] - _CROP) / 2)
     centre = np.asarray(resized.crop((left, top, left + _CROP, top + _CROP)), dtype=np.uint8)

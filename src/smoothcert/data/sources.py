@@ -5,6 +5,7 @@ A source raises DataError with the reason when it cannot deliver; the next one i
 
 from __future__ import annotations
 
+import http.client
 import os
 import shutil
 import subprocess
@@ -209,7 +210,7 @@ def download(url: str, target: Path, *, size_limit: int, report: ProgressCallbac
                 report(Progress(url, done=done, total=total))
     except urllib.error.HTTPError as error:
         raise DataError(f"{url}: {error}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         raise DataError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from error
     if total is not None and done != total:
         raise DataError(f"{url} broke off after {done:,} of {total:,} bytes")
