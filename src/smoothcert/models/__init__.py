@@ -22,9 +22,11 @@ from smoothcert.models.backends import (
     fastest,
     named_backend,
 )
-from smoothcert.models.base import BaseClassifier, DeviceClassifier, ScoringClassifier
+from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise, ScoringClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
+from smoothcert.models.failures import MODEL_FAILURES
+from smoothcert.models.guarded_classifier import GuardedClassifier
 from smoothcert.own_code import imported
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ def load_classifier(
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
         return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise, noise_at, backend)
     if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
-        model = imported(text)
+        model = _own_model(text)
         return as_classifier(
             model, num_classes=num_classes, input_shape=shape, device=device, noise_at=noise_at, backend=backend
         )
@@ -177,6 +179,20 @@ def _adapted(
         f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
         "function from arrays to logits or labels"
     )
+
+
+def _own_model(spec: str) -> object:
+    """What the name stands for; a base classifier of the user's own is held to the protocol."""
+    try:
+        model = imported(spec)
+    except MODEL_FAILURES as error:
+        if isinstance(error, Exception):
+            raise
+        raise ModelError(f"{spec} ended while it was imported: {type(error).__name__}: {error}") from error
+    ours = type(model).__module__.partition(".")[0] == "smoothcert"
+    if not _is_base_classifier(model) or ours or isinstance(model, (DeviceClassifier, FirstLayerNoise)):
+        return model
+    return GuardedClassifier(model, name=spec)
 
 
 def _check_noise_at_input(noise_at: str, model: str) -> None:

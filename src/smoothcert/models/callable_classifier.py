@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
 from smoothcert.models.digests import source_text, text_digest
+from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
@@ -50,7 +53,7 @@ class CallableClassifier:
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
         check_batch(batch, self.input_shape)
-        logits = np.asarray(self._answer(batch))
+        logits = self._answer(batch)
         if logits.dtype.kind not in "fiu":
             raise ModelError(f"{self.description} answers with {logits.dtype} values; expected logits (batch, classes)")
         check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
@@ -62,10 +65,10 @@ class CallableClassifier:
     def release_threads(self) -> None:
         """Nothing to undo."""
 
-    def _answer(self, batch: InputArray) -> object:
+    def _answer(self, batch: InputArray) -> NDArray[Any]:
         try:
-            return self._function(batch)
-        except Exception as error:
+            return np.asarray(self._function(batch))
+        except MODEL_FAILURES as error:
             raise ModelError(
                 f"{_qualified_name(self._function)} failed on a float32 batch of shape {batch.shape}: "
                 f"{type(error).__name__}: {error}"
@@ -75,7 +78,7 @@ class CallableClassifier:
         """Columns of the logits for two zero inputs; None if the shape is not known or labels come back."""
         if self.input_shape is None:
             return None
-        answer = np.asarray(self._answer(np.zeros((2, *self.input_shape), dtype=np.float32)))
+        answer = self._answer(np.zeros((2, *self.input_shape), dtype=np.float32))
         return answer.shape[1] if answer.ndim == 2 else None
 
 

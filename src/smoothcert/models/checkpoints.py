@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.errors import InputError, MissingExtraError, ModelError, SmoothcertError
 from smoothcert.files import write_whole
 from smoothcert.models.architectures import Standardisation, build, canonical_name
 from smoothcert.models.digests import file_digest
@@ -26,6 +27,8 @@ from smoothcert.models.torch_classifier import feed_tensors
 
 FORMAT_VERSION = 1
 _METADATA_KEY = "smoothcert"
+_SMALL = 1_000_000
+"""Weights that a network may have beyond its file before it is refused unbuilt: then what is missing can be named."""
 
 
 class ForeignCheckpointWarning(UserWarning):
@@ -92,11 +95,11 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
         raise ModelError(f"{path} holds tensors but no smoothcert header: say which network it is with arch (--arch)")
     try:
         header = CheckpointHeader.from_json(document)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise ModelError(
             f"{path} has an incomplete header ({error!r}); write it again with smoothcert train"
         ) from error
-    module = _fresh_network(path, header)
+    module = _fresh_network(path, header, tensors)
     _fill(module, tensors, path)
     return LoadedCheckpoint(module=module, header=header, file_digest=file_digest(path))
 
@@ -163,7 +166,7 @@ def load_foreign(
         input_shape=shape,
         standardise=standardise or stored_standardise or known.standardise,
     )
-    module = _fresh_network(path, header)
+    module = _fresh_network(path, header, tensors)
     network = module if header.standardise is None else module[1]  # type: ignore[index]
     _fill(network, tensors, path)
     warnings.warn(
@@ -198,7 +201,9 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
             metadata = stream.metadata() or {}
             tensors: dict[str, Tensor] = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
         document = json.loads(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else None
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
+    except Exception as error:  # safetensors and torch raise their own unrelated classes
+        if isinstance(error, SmoothcertError):
+            raise
         raise ModelError(
             f"{path} is not a readable safetensors file: {error}; it may be cut short or damaged"
         ) from error
@@ -252,12 +257,29 @@ def _arch_and_state(document: Any, path: Path) -> tuple[str | None, dict[str, Te
         state = document["state_dict"]
     else:
         stated, state = None, document
-    if not isinstance(state, Mapping) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+    named = isinstance(state, Mapping) and state and all(isinstance(name, str) for name in state)
+    if not named or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(
             f"{path} holds a {type(document).__name__}, not named tensors; "
             "expected {'arch': …, 'state_dict': …} or a state_dict"
         )
+    _check_plain(state, path)
     return (stated if isinstance(stated, str) else None), dict(state)
+
+
+def _check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """ModelError for what is not simply an array of real numbers that lie in the file.
+
+    A tensor may say that it is larger than what is stored of it, by a factor without end.
+    """
+    for name, tensor in tensors.items():
+        usual = tensor.layout is torch.strided and tensor.device.type == "cpu"
+        if not usual or tensor.is_nested or tensor.is_quantized or tensor.is_complex():
+            kind = "nested" if tensor.is_nested else f"{tensor.dtype} {tensor.layout} on {tensor.device.type}"
+            raise ModelError(f"{path} holds {name} as {kind}; expected plain tensors of real numbers")
+    numbers, size = sum(tensor.numel() for tensor in tensors.values()), path.stat().st_size
+    if numbers > size:
+        raise ModelError(f"{path} claims to hold {numbers:,} numbers in its {size:,} bytes; save plain tensors")
 
 
 def _without_prefixes(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Standardisation | None]:
@@ -283,16 +305,37 @@ def _numbers(tensor: Tensor) -> tuple[float, ...]:
     return tuple(float(value) for value in tensor.reshape(-1))
 
 
-def _fresh_network(path: Path, header: CheckpointHeader) -> nn.Module:
+def _fresh_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> nn.Module:
+    """The network that is described, if it is about as large as the tensors that are to fill it."""
+    _check_plain(tensors, path)
     try:
+        wanted, held = _least_values(header, tensors), sum(tensor.numel() for tensor in tensors.values())
+        if wanted > 2 * held + _SMALL:
+            raise ModelError(
+                f"{path} does not fit {header.arch} for {header.num_classes} classes and inputs of shape "
+                f"{header.input_shape}: that network has {wanted:,} weights, the file {held:,}"
+            )
         return build(
             header.arch,
             num_classes=header.num_classes,
             input_shape=header.input_shape,
             standardise=header.standardise,
         ).eval()
-    except InputError as error:
-        raise ModelError(f"{path} describes a network that cannot be built: {error}") from error
+    except (InputError, ValueError, TypeError, OverflowError, RuntimeError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(f"{path} describes a network that cannot be built: {reason}") from error
+
+
+def _least_values(header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> int:
+    """How many numbers the network has, or at least has, found out without making room for them."""
+    if header.arch.startswith("cifar_resnet"):
+        # Made layer by layer, at a price even without their weights; each has some tensors.
+        if int(header.arch.removeprefix("cifar_resnet")) > len(tensors):
+            raise InputError(f"{header.arch} has more layers than the file has tensors, {len(tensors)}")
+        return 64 * header.num_classes + math.prod(header.input_shape[:1])
+    with torch.device("meta"):
+        network = build(header.arch, num_classes=header.num_classes, input_shape=header.input_shape)
+    return sum(tensor.numel() for tensor in network.state_dict().values())
 
 
 def _checked_name(arch: str, path: Path) -> str:
@@ -317,7 +360,8 @@ def _fill(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None
     problems += _listing("has the shape of", sorted(shapes))
     if problems:
         raise ModelError(f"{path} does not fit {type(network).__name__}: it {'; it '.join(problems)}")
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values()):
+    # In the precision they are used in: a weight of 1e300 is infinite there.
+    if not all(bool(torch.isfinite(tensor.to(torch.float32)).all()) for tensor in tensors.values()):
         raise ModelError(f"{path} holds weights that are not finite numbers; the training it came from diverged")
     network.load_state_dict(dict(tensors), strict=False)
 
@@ -366,7 +410,7 @@ def _guessed_shape(known: _Published, tensors: Mapping[str, Tensor]) -> tuple[in
         return (int(tensors["conv1.weight"].shape[1]), sides[known.arch], sides[known.arch])
     if known.arch.startswith("cifar_resnet"):
         return (3, 32, 32)
-    if known.arch.startswith("mlp") and "layers.0.weight" in tensors:
+    if known.arch.startswith("mlp") and "layers.0.weight" in tensors and tensors["layers.0.weight"].ndim == 2:
         return (int(tensors["layers.0.weight"].shape[1]),)
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from smoothcert.models.onnx_session import device_kind, open_session
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
+
+_LARGEST_FIXED_BATCH = 2**28
 
 
 class OnnxClassifier:
@@ -109,6 +112,12 @@ def _input_shape(
     if not declared:
         return None, given
     fixed_batch = declared[0] if isinstance(declared[0], int) else None
+    cells = math.prod(size for size in declared if isinstance(size, int))
+    if fixed_batch is not None and not 1 <= cells <= _LARGEST_FIXED_BATCH:
+        raise ModelError(
+            f"{path} was exported for batches of shape {declared}, {cells:,} numbers; expected 1 … "
+            f"{_LARGEST_FIXED_BATCH:,}, or a batch size left open, which is best"
+        )
     rest = declared[1:]
     if given is None:
         sizes = [size for size in rest if isinstance(size, int)]
@@ -142,9 +151,13 @@ def external_files(path: Path) -> list[Path]:
 
     An ONNX file names each as a protobuf entry: field 1 (key) "location", field 2 (value) the relative path.
     """
-    names = {
-        match[2][: match[1][0]].decode(errors="replace")
-        for match in re.finditer(rb"\x0a\x08location\x12([\x01-\x7f])(.{1,127})", path.read_bytes(), flags=re.DOTALL)
-    }
+    # Lengths are little-endian in sevens of bits; two of them are enough for every name a file can have.
+    entry = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?)([\x01-\x7f])")
+    content = path.read_bytes()
+    names = set()
+    for match in entry.finditer(content):
+        low, high = match[1], match[2][0]
+        length = (low[0] & 0x7F) + 128 * high if low else high
+        names.add(content[match.end() : match.end() + length].decode(errors="surrogateescape"))
     files = [path.parent / name for name in sorted(names)]
     return [file for file in files if file.is_file()]

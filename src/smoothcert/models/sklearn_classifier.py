@@ -9,6 +9,7 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.models.digests import object_digest, text_digest
+from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.scores import normalised_probabilities
 from smoothcert.models.votes import check_batch, known_num_classes
 from smoothcert.records import FloatArray, InputArray, IntArray
@@ -66,12 +67,18 @@ class SklearnClassifier:
     def _asked(self, method: str, batch: InputArray) -> np.ndarray[Any, Any]:
         try:
             return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1)))
-        except ValueError as error:
-            raise ModelError(f"{self.description} refused a batch of shape {batch.shape}: {error}") from error
+        except MODEL_FAILURES as error:
+            raise ModelError(
+                f"{self.description} refused a batch of shape {batch.shape}: {type(error).__name__}: {error}"
+            ) from error
 
     def _positions(self, predicted: np.ndarray[Any, Any]) -> IntArray:
-        found = np.searchsorted(self._sorted_classes, predicted).clip(max=self.num_classes - 1)
-        if predicted.ndim != 1 or not np.array_equal(self._sorted_classes[found], predicted):
+        try:
+            found = np.searchsorted(self._sorted_classes, predicted).clip(max=self.num_classes - 1)
+            known = predicted.ndim == 1 and np.array_equal(self._sorted_classes[found], predicted)
+        except TypeError:  # what was predicted cannot even be compared with them
+            known = False
+        if not known:
             raise ModelError(f"{self.description} predicted something that is not in its classes_")
         positions: IntArray = self._order[found].astype(np.int64, copy=False)
         return positions

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
 from smoothcert.models.digests import Hasher, feed, source_text
+from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.freezing import Forward, frozen_graph
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
@@ -194,7 +195,7 @@ def _logits(forward: Forward, inputs: Tensor, num_classes: int) -> Tensor:
         logits = forward(inputs)
     except torch.OutOfMemoryError as error:
         raise BatchTooLargeError(f"a batch of {len(inputs)} does not fit in memory; use a smaller --batch") from error
-    except Exception as error:
+    except MODEL_FAILURES as error:
         raise ModelError(
             f"the model failed on a float32 batch of shape {tuple(inputs.shape)}: {_last_line(error)}"
         ) from error
@@ -222,7 +223,7 @@ def tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) -
     try:
         with torch.inference_mode():
             logits = network(torch.zeros((2, *input_shape), device=device))
-    except Exception as error:
+    except MODEL_FAILURES as error:
         raise ModelError(f"the model does not take inputs of shape {input_shape}: {_last_line(error)}") from error
     _check_is_logits(logits)
     if logits.ndim != 2 or len(logits) != 2:
@@ -267,7 +268,7 @@ def described(module: nn.Module, num_classes: int) -> str:
     return f"torch {name}, {count} parameters, {num_classes} classes"
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: BaseException) -> str:
     """The sentence of a torch error without the listing of graph code above it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

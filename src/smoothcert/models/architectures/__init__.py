@@ -49,7 +49,7 @@ def canonical_name(arch: str) -> str:
     """
     name = arch.strip().lower()
     name = name.replace("_", "-") if name.startswith("mlp") else name.replace("-", "_")
-    if name in ARCHITECTURES or re.fullmatch(r"mlp(-[1-9]\d*)+|cifar_resnet[1-9]\d*", name):
+    if name in ARCHITECTURES or re.fullmatch(r"mlp(-[1-9]\d{0,8})+|cifar_resnet[1-9]\d{0,4}", name):
         return name
     near = difflib.get_close_matches(name, ARCHITECTURES, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(ARCHITECTURES)}"
