@@ -16,6 +16,7 @@ SCHEMA = 2
 TASKS = ("certify", "predict", "recertify")
 
 _MOST_SEED = 2**128
+_MOST_INPUTS = 2**32
 
 
 def wanted_indices(run: Mapping[str, Any]) -> range:
@@ -81,6 +82,9 @@ def _parameter_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
         if type(count) is not int or count < (2 if name == "num_classes" else 1):
             yield f"{name} of the manifest is {shown(count)}, which cannot be"
             return
+    if not data["input_shape"] or data["size"] > _MOST_INPUTS:
+        yield f"inputs of shape {shown(data['input_shape'])}, {shown(data['size'])} of them, are no data"
+        return
     alpha = parameters["alpha"]
     if type(alpha) not in (int, float) or not 0 < alpha < 1:
         yield f"alpha of the manifest is {shown(alpha)}, which is no error probability"
