@@ -30,8 +30,8 @@ MOST_LEVELS = 2**23 + 1
 FARTHEST = 2**23
 """No |j| is larger: with |k| ≤ 2²³ the sum is a float32."""
 _LAST_STANDARD_DEVIATION = Fraction(37, 4)
-_LEAST_SCALE = {Noise.GAUSSIAN: Fraction(1, 10), Noise.UNIFORM: Fraction(1, 2)}
-"""Of (L-1)·σ. Below it fewer than one in a million values of Gaussian noise are not 0, and none of uniform noise."""
+_LEAST_SCALE = {Noise.GAUSSIAN: Fraction(1, 10), Noise.UNIFORM: Fraction(1, 2) + Fraction(1, 2**20)}
+"""Of (L-1)·σ. Below it at most two in a million values of the noise are not 0."""
 _HEAVY_NODES, _LIGHT_NODES, _LIGHT = 80, 12, 0.5
 """Nodes of an integral; few are enough where the logarithm of the density changes by less than _LIGHT."""
 

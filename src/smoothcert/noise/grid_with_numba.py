@@ -171,8 +171,8 @@ def _settle(draw: Any, first: Any, second: Any, third: Any, thresholds: Any) -> 
 
 @compiled
 def _draw_rows(draws: Any, law: Any, stream: Any, counter: Any, places: Any, scratch: Any) -> None:
-    """Some rows of j - least, from `counter` on: draws (rows, 32 · blocks), of the table's kind. Draws beyond the end of
-    a row are made and settled like the others. Other arguments: see `_add_grid_noise`.
+    """Some rows of j - least, from `counter` on: draws (rows, 32 · blocks), of the table's kind. Draws beyond the end
+    of a row are made and settled like the others. Other arguments: see `_add_grid_noise`.
     """
     table, thresholds = law
     rows_of_blocks, blocks_of_rows = places
