@@ -1,38 +1,31 @@
 """Statistical validity where sigma varies: how often a radius is larger than the truth, by drawn tallies.
 
 The base classifier is the worst one for the σ the envelope allows, so that the true radius is where the worst-case
-probability, here from scipy's noncentral chi-square, reaches ½. Every test states its false-alarm rate and has a
-control: a wrong procedure that the same test must catch.
+probability, here from scipy's noncentral chi-square, reaches ½. Every statement is judged by `coverage_judge`; the
+controls are procedures with a known mistake, which the same judge must refute.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 
 import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from smoothcert.certificates import envelope_radius, envelope_two_class_radius, gaussian_radius, get_portfolio
-from smoothcert.certification import Votes, certify_votes, smoothing_of
+from coverage_judge import ROUNDING, Case, Seen, Statements
+from coverage_worlds import SIGMA, Line, draw_votes, false_plain_radii, false_radii
+from smoothcert.certificates import envelope_radius, gaussian_radius, get_portfolio
+from smoothcert.certification import certify_votes, smoothing_of
 from smoothcert.envelopes import Envelope, LipschitzSigma, SemiElastic
-from smoothcert.records import Smoothing, Stage, StreamId, Tally
+from smoothcert.records import Smoothing
 
-TRIALS = 1000
-FALSE_ALARM = 1e-6
 DIMENSION = 10
-SIGMA = 0.5
 N = 300
 ENVELOPES: dict[str, Envelope] = {
     "semi-elastic": SemiElastic(rate=0.3),
     "lipschitz": LipschitzSigma(constant=0.1, floor=0.4),
 }
-
-
-def too_many(failures: int, rate: float) -> bool:
-    """Whether this many failures in 1000 trials contradict a failure rate of at most `rate`, at false alarm 1e-6."""
-    return bool(stats.binomtest(int(failures), TRIALS, rate, alternative="greater").pvalue < FALSE_ALARM)
 
 
 def worst_chance(a: float, s1: float, *, p_a: float) -> float:
@@ -58,100 +51,106 @@ def true_radius(name: str, p_a: float) -> float:
     return float(optimize.brentq(excess, 0.02, float(gaussian_radius(p_a, sigma=SIGMA)), xtol=1e-12))
 
 
-def drawn(chances: list[float], *, n: int = N, n0: int = 50, reuse: bool = False, seed: int = 0) -> list[Votes]:
-    """1000 inputs whose votes fall on the classes with these chances. reuse: selection and proof by the same votes."""
-    generator = np.random.default_rng([seed, n])
-    found = []
-    for index in range(TRIALS):
-        proving = generator.multinomial(n, chances)
-        choosing, drawn_for_it = (proving, n) if reuse else (generator.multinomial(n0, chances), n0)
-        found.append(
-            Votes(
-                index=index,
-                label=None,
-                selection=Tally(
-                    StreamId(1, index, Stage.SELECTION), sigma=SIGMA, counts=choosing, invalid=0,
-                    ranges=((0, drawn_for_it),),
-                ),
-                estimation=(
-                    Tally(
-                        StreamId(1, index, Stage.ESTIMATION), sigma=SIGMA, counts=proving, invalid=0, ranges=((0, n),)
-                    ),
-                ),
-                seconds=0.0,
-            )
-        )  # fmt: skip
-    return found
+FORMS = ("envelope", "envelope-two-class", "renyi", "renyi-two-class")
+WORST = Line.of("the worst region for its sigma, p = .9", (0, 0.9), (1, 0.1), num_classes=2)
+EVEN = Line.of("even chances", (0, 0.5), (1, 0.5), num_classes=2)
+THREE = Line.of("three classes", (0, 0.6), (2, 0.2), (1, 0.2), num_classes=3)
 
 
-def radii(votes: list[Votes], name: str, certificate: str, *, alpha: float) -> np.ndarray:
-    smoothing = smoothing_of(ENVELOPES[name], dimension=DIMENSION, num_classes=3)
-    points = certify_votes(votes, get_portfolio(certificate), alpha=alpha, smoothing=smoothing)
-    return np.array([point.radius for point in points])
+def smoothing(name: str, *, num_classes: int = 2) -> Smoothing:
+    return smoothing_of(ENVELOPES[name], dimension=DIMENSION, num_classes=num_classes)
 
 
-@pytest.fixture(scope="module")
-def one_sided() -> list[Votes]:
-    return drawn([0.9, 0.1, 0.0])
+def certified(
+    world: Line, name: str, names: tuple[str, ...], *, alpha: float, radius: float | None, n: int = N,
+    repetitions: int = 5000,
+) -> Case:  # fmt: skip
+    """radius: the true one, where the world is not that of a constant sigma."""
+
+    def run() -> Statements:
+        found = draw_votes(world, n=n, repetitions=repetitions, n0=50)
+        told = smoothing(name, num_classes=world.num_classes)
+        return false_radii(world, found, names, alpha=alpha, smoothing=told, radius=radius)
+
+    return Case(f"{names[0]} …, {name}, {world}, α = {alpha:g}", alpha, run, certificates=names)
+
+
+def reach_of_slices(world: Line, name: str) -> float:
+    """The true radius of slices under the worst sigma in the envelope: where some level of it loses the class."""
+    envelope = ENVELOPES[name]
+    for a in np.arange(0.001, 2.0, 0.001):
+        low, high = (float(end(np.array(SIGMA), np.array(a))) for end in (envelope.low, envelope.high))
+        scales = np.linspace(low, high, 50) / SIGMA
+        for move in (a, -a):
+            chances = world.chances(np.full(50, move / SIGMA), scales)
+            if (chances[:, 0] <= np.delete(chances, 0, axis=1).max(axis=1)).any():
+                return float(a)
+    raise AssertionError("the class is never lost")
+
+
+CASES = [
+    *(
+        certified(WORST, name, FORMS, alpha=alpha, radius=true_radius(name, 0.9))
+        for name in ENVELOPES
+        for alpha in (0.01, 0.2)
+    ),
+    certified(EVEN, "semi-elastic", FORMS, alpha=0.1, radius=0.0, n=100),
+    certified(THREE, "semi-elastic", FORMS, alpha=0.2, radius=reach_of_slices(THREE, "semi-elastic"), repetitions=300),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_wrong_no_more_often_than_said(case: Case) -> None:
+    case.check_holds()
 
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_the_truth_is_what_the_theorem_says(name: str) -> None:
-    """So that the tests below compare with the truth, and not with something far from it."""
+    """So that the cases compare with the truth, and not with something far from it."""
     found = float(envelope_radius(0.9, sigma=SIGMA, dimension=DIMENSION, envelope=ENVELOPES[name]))
     assert found == pytest.approx(true_radius(name, 0.9), rel=1e-8)
     assert found <= true_radius(name, 0.9) * (1 + 1e-9)
     assert found < 0.97 * float(gaussian_radius(0.9, sigma=SIGMA))  # σ does vary
 
 
-@pytest.mark.parametrize("name", ENVELOPES)
-@pytest.mark.parametrize("alpha", [0.001, 0.05, 0.2])
-def test_radii_exceed_the_truth_no_more_often_than_alpha(one_sided: list[Votes], name: str, alpha: float) -> None:
-    """Six tests: a false alarm in all of them has probability below 6e-6."""
-    found = radii(one_sided, name, "envelope", alpha=alpha)
-    assert not too_many((found > true_radius(name, 0.9)).sum(), alpha)
-    if alpha == 0.2:  # and the bound is not so loose that the test could not fail
-        assert (found > true_radius(name, 0.9)).sum() > TRIALS * alpha / 3
+def radii(world: Line, certificate: str, told: Smoothing, *, alpha: float, n: int = N) -> tuple[np.ndarray, np.ndarray]:
+    found = draw_votes(world, n=n, repetitions=5000, n0=50, seed=1)
+    points = certify_votes(found.votes, get_portfolio(certificate), alpha=alpha, smoothing=told)
+    return np.array([point.radius for point in points]), found.times
 
 
-def test_two_bounds_exceed_the_truth_no_more_often_than_alpha() -> None:
-    alpha = 0.2
-    votes = drawn([0.6, 0.2, 0.2], seed=1)
-    envelope = ENVELOPES["semi-elastic"]
-    true = float(envelope_two_class_radius(0.6, 0.2, sigma=SIGMA, dimension=DIMENSION, envelope=envelope))
-    assert true > true_radius("semi-elastic", 0.6)
-    found = radii(votes, "semi-elastic", "envelope-two-class", alpha=alpha)
-    assert (found > 0).mean() > 0.5
-    assert not too_many((found > true).sum(), alpha)
+def more_than_is_said(name: str) -> Seen:
+    """Bounds made at α = 0.2 and sold as α = 0.05."""
+    found, times = radii(WORST, "envelope", smoothing(name), alpha=0.2)
+    return Seen.of(found > true_radius(name, 0.9) * (1 + ROUNDING), times)
 
 
-@pytest.mark.parametrize("name", ENVELOPES)
-def test_control_spending_more_than_is_said(one_sided: list[Votes], name: str) -> None:
-    """Bounds made at α = 0.2 and sold as α = 0.05 are caught."""
-    assert too_many((radii(one_sided, name, "envelope", alpha=0.2) > true_radius(name, 0.9)).sum(), 0.05)
+def constant_level(name: str) -> Seen:
+    """Cohen's radius, as if sigma were the same everywhere: too large most of the time once n is large."""
+    found, times = radii(WORST, "gaussian", Smoothing(), alpha=0.001, n=3000)
+    return Seen.of(found > true_radius(name, 0.9), times)
 
 
-@pytest.mark.parametrize("name", ENVELOPES)
-def test_control_the_radius_for_a_constant_level(name: str) -> None:
-    """Cohen's radius from the same bound at α = 0.001 is larger than the truth most of the time at larger n."""
-    votes = drawn([0.9, 0.1, 0.0], n=3000, seed=2)
-    points = certify_votes(votes, get_portfolio("gaussian"), alpha=0.001, smoothing=Smoothing())
-    assert too_many(sum(point.radius > true_radius(name, 0.9) for point in points), 0.05)
-    fair = radii(votes, name, "envelope", alpha=0.001)
-    assert not too_many((fair > true_radius(name, 0.9)).sum(), 0.001)
+CONTROLS = [
+    *(Case(f"bounds at 4α, {name}", 0.05, functools.partial(more_than_is_said, name)) for name in ENVELOPES),
+    *(
+        Case(f"radius for a constant sigma, {name}", 0.05, functools.partial(constant_level, name))
+        for name in ENVELOPES
+    ),
+    *(
+        Case(
+            f"plain shares of votes, {name}",
+            0.2,
+            lambda name=name: false_plain_radii(
+                WORST, draw_votes(WORST, n=100, repetitions=2000, n0=50, seed=3), FORMS, smoothing=smoothing(name)
+            ),
+            certificates=FORMS,
+        )
+        for name in ENVELOPES
+    ),
+]
 
 
-def test_fresh_votes_are_valid_and_reused_ones_are_not() -> None:
-    """At even chances nothing is robust, so that every radius is false. Choosing on the votes that prove doubles α."""
-    alpha, even = 0.1, [0.5, 0.5, 0.0]
-    fresh = radii(drawn(even, n=400, seed=3), "semi-elastic", "envelope", alpha=alpha)
-    reused = radii(drawn(even, n=400, reuse=True, seed=3), "semi-elastic", "envelope", alpha=alpha)
-    assert not too_many((fresh > 0).sum(), alpha)
-    assert (fresh > 0).any()
-    assert too_many((reused > 0).sum(), alpha)
-
-
-def test_the_usual_alpha_practically_never_fails(one_sided: list[Votes]) -> None:
-    found = radii(one_sided, "semi-elastic", "envelope", alpha=0.001)
-    assert (found > true_radius("semi-elastic", 0.9)).sum() <= 8  # more would have probability below 1e-6
-    assert math.isclose(float(np.median(found)), true_radius("semi-elastic", 0.9), rel_tol=0.25)
+@pytest.mark.parametrize("control", CONTROLS, ids=str)
+def test_control_is_caught(control: Case) -> None:
+    control.check_is_caught()

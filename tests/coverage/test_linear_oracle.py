@@ -1,12 +1,13 @@
 """Statistical validity on linear classifiers, whose exact radius is known whatever sigma is.
 
-Every test states its false-alarm rate and has a control: a wrong procedure that the same test must catch.
+Here the real sampler draws. Every statement is judged by `coverage_judge`, and so are the controls.
 """
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from coverage_judge import Seen
 from sample_models import at_distance
 from smoothcert.certificates import get_portfolio
 from smoothcert.certification import recertify_points
@@ -16,7 +17,6 @@ from smoothcert.smoothed import SmoothedClassifier
 TRIALS = 1000
 SIGMA = 0.25
 DISTANCE = 0.3
-FALSE_ALARM = 1e-6
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,7 @@ def points() -> list[CertifiedPoint]:
 
 
 def too_many(failures: int, rate: float) -> bool:
-    """Whether this many failures in 1000 trials contradict a failure rate of at most `rate`, at false alarm 1e-6."""
-    return bool(stats.binomtest(failures, TRIALS, rate, alternative="greater").pvalue < FALSE_ALARM)
+    return Seen(int(failures), TRIALS).refutes(rate)
 
 
 @pytest.mark.parametrize("name", ["gaussian", "gaussian-two-class"])

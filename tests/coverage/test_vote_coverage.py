@@ -17,8 +17,27 @@ from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Drawn, Line, beyond, draw_votes, false_plain_radii, false_radii, votes_of
 from smoothcert.certificates import gaussian_radius, get_portfolio
 from smoothcert.certification import Votes, certify_votes, predict_votes, recertify_points
-from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Noise, Proof, Quantity, Stage, StreamId, Tally
-from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper, prove, sign_test_p_value
+from smoothcert.numerics.grid import law_error
+from smoothcert.records import (
+    CertifiedPoint,
+    FloatArray,
+    IntArray,
+    Noise,
+    Proof,
+    Quantity,
+    Smoothing,
+    Stage,
+    StreamId,
+    Tally,
+)
+from smoothcert.statistics import (
+    alpha_after_noise,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    noise_price,
+    prove,
+    sign_test_p_value,
+)
 
 HALF_SPACE = Line.of("a half-space, p = .9", (0, 0.9), (1, 0.1), num_classes=2)
 BARELY = Line.of("a half-space, p = .501", (0, 0.501), (1, 0.499), num_classes=2)
@@ -150,6 +169,34 @@ def _stored(world: Line, *, stored: tuple[int, ...], repetitions: int) -> list[C
     return certify_votes(votes, get_portfolio("gaussian"), alpha=0.001, smoothing=world.smoothing())
 
 
+PRICE, LEVEL, DRAWS = 2.0**-4, 0.2, 12
+
+
+def grid_smoothing() -> Smoothing:
+    """Noise from finite tables for an input so large that the tables cost a third of α."""
+    dimension = int(PRICE / DRAWS / law_error(levels=256, sigma=SIGMA, dimension=10**12) * 0.999e12)
+    smoothing = Smoothing(dimension=dimension, num_classes=2, grid=256)
+    assert noise_price(smoothing, draws=DRAWS, sigma=SIGMA) == PRICE
+    return smoothing
+
+
+def votes_from_tables(*, alpha: float, smoothing: Smoothing) -> Statements:
+    """All that the tables may differ from the exact law by falls on the class, whose p is just below the bound of
+    unanimous votes at `alpha`. What is certified is the classifier with the exact noise."""
+    exact = beside_the_bound(DRAWS, DRAWS, alpha=alpha)
+    p = exact.chances()[0] + PRICE / DRAWS
+    tables = Line.of("tables", (0, p), (1, 1 - p), num_classes=2)
+    found = draw_votes(tables, n=DRAWS, n0=1000, repetitions=50_000, seed=18)
+    return false_radii(exact, found, ("gaussian",), alpha=LEVEL, smoothing=smoothing)
+
+
+def priced() -> Case:
+    def run() -> Statements:
+        return votes_from_tables(alpha=alpha_after_noise(LEVEL, PRICE), smoothing=grid_smoothing())
+
+    return Case("noise from finite tables, paid for", LEVEL, run, proofs=(Proof.NOISE_TABLES,))
+
+
 NEARLY_TIED = Line.of("two classes, nearly tied", (0, 0.5005), (1, 0.4995), num_classes=2)
 NEARLY_ALL_TIED = Line.of(
     "ten classes, nearly tied", (0, 0.1009), *((c, 0.0999) for c in range(1, 9)), (9, 0.0999), num_classes=10
@@ -213,6 +260,7 @@ CASES = [
         for world, n, stored in [(HALF_SPACE, 150, (400,)), (EVEN, 333, (100, 200, 300)), (SURE, 7000, (6000, 4000))]
         for alpha in (0.01, 0.2)
     ),
+    priced(),
     *(
         predicted(world, n=n, alpha=alpha)
         for world, n in [(NEARLY_TIED, 100), (NEARLY_TIED, 11), (NEARLY_ALL_TIED, 100), (TIED_WITH_NO_ANSWER, 100)]
@@ -382,6 +430,11 @@ def thinned_votes_counted_again() -> Seen:
     return beyond_radius(HALF_SPACE, clopper_pearson_lower(hits, 799, alpha=0.05))
 
 
+def unpaid_tables() -> Statements:
+    """The same noise from finite tables, taken for the exact one."""
+    return votes_from_tables(alpha=LEVEL, smoothing=Smoothing(num_classes=2))
+
+
 def majority() -> Seen:
     """The class with most votes, without a test."""
     rows, times = prediction_votes(NEARLY_ALL_TIED, n=100, repetitions=5000)
@@ -424,6 +477,7 @@ CONTROLS = [
     Case("radii rounded up to one decimal", 0.05, rounded_up),
     Case("number of samples chosen after looking", 0.05, n_chosen_after_looking),
     Case("thinned votes counted again", 0.05, thinned_votes_counted_again),
+    Case("finite tables of the noise, unpaid", LEVEL, unpaid_tables),
     Case("majority without a test", 0.2, majority),
     Case("winner tested as if it had been named before", 0.05, winner_tested_as_if_named_before),
     Case("PREDICT without the samples that have no answer", 0.05, no_answers_set_aside),
