@@ -1,0 +1,174 @@
+"""Samples drawn again: the noise has the bits of the run's, by other code, and tallies that were made up are found."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.errors import InputError, ModelError
+from smoothcert.noise import unit_noise as noise_of_a_run
+from smoothcert.noise.grid_law import grid_law
+from smoothcert.noise.grid_with_numpy import grid_draws, grid_key
+from smoothcert.records import Noise, Stage, StreamId
+from smoothcert.verify.noise_again import (
+    FloatNoise,
+    GridNoise,
+    Stream,
+    cell_means,
+    chacha,
+    grid_steps,
+    philox,
+    thresholds,
+    unit_noise,
+)
+from smoothcert.verify.point import check_document_with_remarks
+from smoothcert.verify.replay import Replay, chosen_inputs
+from smoothcert.verify.run_checks import Report, verify_run
+from verified_runs import MODEL, altered, copy_of, make_run, resealed
+
+SEED, BIG_SEED, START = 2**63 + 12345, 2**127 + 5, 2**32 - 7
+
+
+class TestNoise:
+    def test_known_answers(self) -> None:
+        """Philox: of its authors, for counter and key of ones. ChaCha20: RFC 8439, section 2.3.2."""
+        ones = np.array([0xFFFFFFFF], dtype=np.uint64)
+        found = [int(word[0]) for word in philox((ones, ones, ones, ones), 2**64 - 1)]
+        assert found == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+        key = [int.from_bytes(bytes(range(at, at + 4)), "little") for at in range(0, 32, 4)]
+        position = [np.array([word], dtype=np.uint32) for word in (1, 0x09000000, 0x4A000000, 0)]
+        words = [int(word[0]) for word in chacha(position, key)]
+        assert words[:4] == [0xE4E7F110, 0x15593BD1, 0x1FDD0F50, 0xC47120A3]
+        assert words[12:] == [0xD19C12B5, 0xB94E16DE, 0xE883D0CB, 0x4E3C50A2]
+
+    @pytest.mark.parametrize("noise", list(Noise))
+    @pytest.mark.parametrize("size", [1, 5, 64, 129])
+    def test_float_noise_bit_for_bit(self, noise: Noise, size: int) -> None:
+        made = noise_of_a_run(noise, StreamId(SEED, 77, Stage.ESTIMATION), start=START, count=40, size=size)
+        again = unit_noise(noise.value, Stream(SEED, 77, 1), start=START, count=40, size=size)
+        assert made.tobytes() == again.tobytes()
+
+    @pytest.mark.parametrize("noise", list(Noise))
+    @pytest.mark.parametrize(("sigma", "levels"), [(0.25, 256), (1.0, 256), (0.5, 17), (0.12, 4081), (0.7, 2)])
+    def test_grid_noise(self, noise: Noise, sigma: float, levels: int) -> None:
+        law = grid_law(noise, sigma=sigma, levels=levels)
+        limits, least = thresholds(noise.value, sigma=sigma, levels=levels)
+        assert np.array_equal(limits, law.thresholds)
+        assert least == law.least
+        for size in (1, 33, 100):
+            made = grid_draws(law, key=grid_key(BIG_SEED), index=9, stage=1, start=START, count=40, size=size)
+            stream = Stream(BIG_SEED, 9, 1)
+            again = grid_steps(
+                noise.value, stream, sigma=sigma, levels=levels, start=START, count=40, size=size
+            )  # fmt: skip
+            assert np.array_equal(made, again)
+        if noise is Noise.GAUSSIAN:
+            assert np.abs(cell_means(sigma=sigma, levels=levels) - law.means).max() < 1e-9
+
+    def test_an_input_off_the_grid_is_refused(self) -> None:
+        x = np.array([0.5, 1.0], dtype=np.float32)
+        with pytest.raises(ValueError, match="grid"):
+            GridNoise("gaussian", x, sigma=0.25, levels=256)
+        assert GridNoise("gaussian", x, sigma=0.25, levels=17).copies(Stream(1, 2, 1), 0, 3).shape == (3, 2)
+
+    def test_pairs_are_mirrored(self) -> None:
+        x = np.linspace(0, 1, 17, dtype=np.float32)
+        for noisy in (
+            FloatNoise("gaussian", x, sigma=0.25),
+            GridNoise("gaussian", x, sigma=0.25, levels=17),
+        ):
+            first, second = noisy.pairs(Stream(1, 2, 1), 0, 5)
+            assert np.array_equal(first, noisy.copies(Stream(1, 2, 1), 0, 5))
+            assert np.allclose(first + second, 2 * x, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("replayed")
+
+
+def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120)) -> Report:
+    report, examined = verify_run(run, check_document_with_remarks)
+    chosen = chosen_inputs(examined, count=0, indices=indices)
+    replay = Replay.of_run(chosen[0].document["run"], model=model, data=None, data_root=None)
+    report.discrepancies += replay.discrepancies
+    replay.run(chosen, report)
+    return report
+
+
+REPLAYED = (
+    "votes", "dipole", "second-order", "second-order-multi-class", "soft", "decide", "uniform", "shared-noise",
+    "float-noise", "predict", "recertified", "envelope", "memory",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REPLAYED)
+def test_a_fresh_run_comes_out_again(kind: str, folder: Path) -> None:
+    report = replayed(make_run(kind, folder / kind))
+    assert report.discrepancies == []
+    assert any("thinned" in remark for remark in report.remarks) == (kind == "recertified")
+
+
+class TestMadeUp:
+    """Tallies that prove what is stated, sealed, but never drawn: only drawing them again tells."""
+
+    @pytest.fixture
+    def run(self, folder: Path, tmp_path: Path) -> Path:
+        made = folder / "votes" / "votes"
+        return copy_of(made if made.exists() else make_run("votes", folder / "votes"), tmp_path)
+
+    def test_votes_moved_between_segments(self, run: Path) -> None:
+        """Two losers exchange their votes: no bound changes, and no radius."""
+        with closing(sqlite3.connect(run / "results.sqlite")) as connection:
+            rows = connection.execute("SELECT rowid, counts FROM tallies WHERE idx = 120 AND stage = 'ESTIMATION'")
+            for rowid, text in rows.fetchall():
+                counts = json.loads(text)
+                votes = counts["votes"]
+                loser = min(votes, key=lambda name: (votes[name], name))
+                other = next(str(label) for label in range(10) if str(label) not in votes)
+                if len(votes) > 1:
+                    votes[other] = votes.pop(loser)
+                connection.execute("UPDATE tallies SET counts = ? WHERE rowid = ?", (json.dumps(counts), rowid))
+            connection.commit()
+        resealed(run)
+        assert verify_run(run, check_document_with_remarks)[0].discrepancies == []
+        assert any("input 120: drawn again" in line for line in replayed(run).discrepancies)
+
+    def test_another_seed(self, run: Path) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["seed"] = manifest["extra"]["job"]["seed"] = 4
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        resealed(run)
+        assert verify_run(run, check_document_with_remarks)[0].discrepancies == []
+        assert any("drawn again" in line for line in replayed(run).discrepancies)
+
+    def test_another_label(self, run: Path) -> None:
+        altered(run / "results.sqlite", "UPDATE points SET label = 9 - label WHERE idx = 0")
+        resealed(run)
+        assert any("its label is" in line for line in replayed(run).discrepancies)
+
+    def test_another_model(self, run: Path) -> None:
+        report = replayed(run, model="sample_models:digits_by_brightness")
+        assert any("model given for the replay is not the one" in line for line in report.discrepancies)
+
+    def test_no_model(self, run: Path) -> None:
+        with pytest.raises(ModelError):
+            replayed(run, model="sample_models:nothing_of_this_name")
+
+    def test_choosing(self, run: Path) -> None:
+        _, examined = verify_run(run, check_document_with_remarks)
+        assert len(chosen_inputs(examined, count=3, indices=None)) == 3
+        assert len(chosen_inputs(examined, count=300, indices=None)) == 4
+        drawn = {
+            one.document["input"]["index"] for _ in range(60) for one in chosen_inputs(examined, count=1, indices=None)
+        }
+        assert drawn == {0, 60, 120, 180}  # misses one of them once in eight million times
+        with pytest.raises(InputError, match="at least 1"):
+            chosen_inputs(examined, count=0, indices=None)
+        with pytest.raises(InputError, match="cannot be drawn again"):
+            chosen_inputs(examined, count=0, indices=[1])
