@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 import warnings
@@ -78,9 +79,17 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     typer.echo(f"smoothcert: {message}", err=True)
 
 
+def _print_whatever_there_is() -> None:
+    """What the encoding of the terminal lacks, or a file name that is no text, is shown as an escape: no failure."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def run() -> None:
     """Entry point of the console script: one sentence and an exit code for every error that is foreseen."""
     warnings.showwarning = _show_warning
+    _print_whatever_there_is()
     # Start-up makes many objects that stay; searching them for garbage again and again costs a tenth of a second.
     gc.set_threshold(100_000, 20, 20)
     try:
@@ -90,13 +99,17 @@ def run() -> None:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader went away (as `| head` does). Python would complain once more while closing stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MemoryError:
-        typer.echo("smoothcert: there is not enough memory for this; use a smaller --batch", err=True)
+        typer.echo(
+            "smoothcert: there is not enough memory for this; where samples are drawn, use a smaller --batch", err=True
+        )
         sys.exit(1)
     except OSError as error:
-        named = f" ({error.filename})" if error.filename else ""
+        name = str(error.filename or "")
+        named = f" ({name if len(name) <= 200 else name[:200] + '…'})" if name else ""
         typer.echo(f"smoothcert: {error.strerror or error}{named}", err=True)
         sys.exit(1)
     finally:

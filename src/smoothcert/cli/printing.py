@@ -10,7 +10,9 @@ import typer
 
 def terminal_width() -> int | None:
     """Columns of the terminal results are printed on; None where they go to a file or a program."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    # A process can be started with its standard output closed.
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if on_terminal else None
 
 
 def say(text: str) -> None:

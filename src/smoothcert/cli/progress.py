@@ -44,7 +44,8 @@ def samples_progress(total: int, *, done: int = 0) -> Iterator[Callable[[int], N
     """A callback that takes the number of samples just finished; safe to call from any thread."""
     bars = timed_bars()
     if bars is None:
-        yield _plain_lines(total, done)
+        with _said_when_nothing_happens(_plain_lines(total, done)) as advance:
+            yield advance
         return
     with bars:
         task = bars.add_task("sampling", total=total, completed=done)
@@ -58,7 +59,8 @@ def inputs_progress(total: int, *, done: int = 0) -> Iterator[tuple[Callable[[in
     bars = timed_bars()
     spent = _Spent(total, done)
     if bars is None:
-        yield spent.samples_in_lines, spent.add_inputs
+        with _said_when_nothing_happens(spent.samples_in_lines) as samples_in_lines:
+            yield samples_in_lines, spent.add_inputs
         return
     with bars:
         task = bars.add_task("sampling", total=total, completed=done)
@@ -142,6 +144,33 @@ class _Spent:
 
     def __str__(self) -> str:
         return f"{self._inputs} of {self._total} inputs, {self._samples:,} samples spent, {self._rate}"
+
+
+@contextlib.contextmanager
+def _said_when_nothing_happens(advance: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """The same callback, and a line for every while in which it was not called: a model may take its time."""
+    ended = threading.Event()
+    calls = 0
+
+    def counted(count: int) -> None:
+        nonlocal calls
+        calls += 1
+        advance(count)
+
+    def watch() -> None:
+        waited, seen = 0.0, 0
+        while not ended.wait(_SECONDS_BETWEEN_LINES):
+            waited, seen = (waited + _SECONDS_BETWEEN_LINES if calls == seen else 0.0), calls
+            if waited:
+                typer.echo(f"no batch was finished in the last {waited:.0f} s; Ctrl-C twice stops at once", err=True)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield counted
+    finally:
+        ended.set()
+        watcher.join()
 
 
 def _plain_lines(total: int, done: int) -> Callable[[int], None]:

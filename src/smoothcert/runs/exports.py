@@ -12,6 +12,7 @@ from smoothcert.runs.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
 
 Value = str | int | float | None
+_OWN = ("index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate")
 
 
 def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
@@ -21,7 +22,7 @@ def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode("utf-8"), overwrite=overwrite)
+    write_atomically(path, text.getvalue().encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
 def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None:
@@ -36,7 +37,8 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
         "points": point_rows(results),
     }
     text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    write_atomically(path, text.encode("utf-8"), overwrite=overwrite)
+    # A name that is not UTF-8 holds halves of surrogate pairs, which JSON can only say as an escape.
+    write_atomically(path, text.encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
 def point_rows(results: Results) -> list[dict[str, Value]]:
@@ -54,7 +56,11 @@ def point_rows(results: Results) -> list[dict[str, Value]]:
             "p_a": _finite_or_none(float(results.p_a[position])),
             "seconds": _finite_or_none(float(results.seconds[position])),
             "certificate": str(certificates[position]) or None,
-            **{key: _finite_or_none(float(column[position])) for key, column in results.extra.items()},
+            # A log may call a column of its own as one of these is called; it is not taken for it.
+            **{
+                f"{key} of the log" if key in _OWN else key: _finite_or_none(float(column[position]))
+                for key, column in results.extra.items()
+            },
         }
         for position in range(len(results))
     ]

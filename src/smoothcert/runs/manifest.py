@@ -19,6 +19,8 @@ _ROOMS_WITHOUT_INFLUENCE = {
     "cli", "analysis", "report", "training", "attacks", "reproduction", "demo.py", "__main__.py",
 }  # fmt: skip
 _NOT_COMPARED = "extra"
+_LARGEST = 1e300
+"""Beyond any level of noise; an integer of a manifest may even be too large for a float."""
 
 
 def environment() -> dict[str, str]:
@@ -98,7 +100,7 @@ def _parameters_make_sense(manifest: RunManifest) -> bool:
     numbers, counts, texts = ("alpha", "sigma"), ("n", "n0", "batch", "inputs"), ("certificate",)
     found = manifest.parameters
     return (
-        all(type(found[key]) in (int, float) for key in numbers if key in found)
+        all(type(found[key]) in (int, float) and abs(found[key]) < _LARGEST for key in numbers if key in found)
         and all(type(found[key]) is int for key in counts if key in found)
         and all(type(found[key]) is str for key in texts if key in found)
         and type(manifest.model.get("num_classes", 0)) is int

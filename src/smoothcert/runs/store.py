@@ -13,7 +13,7 @@ import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import NoneType, TracebackType
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
@@ -46,6 +46,7 @@ RESULTS = "results.sqlite"
 LOCK = "writer.lock"
 
 _SECONDS_TO_WAIT = 30.0
+_MOST_MANIFEST = 2**24
 _SCHEMA = (
     """
 CREATE TABLE points (
@@ -105,6 +106,7 @@ class RunStore:
         self.manifest = manifest
         self._connection = connection
         self._lock = lock
+        self._tables_checked = False
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
@@ -202,12 +204,12 @@ class RunStore:
 
     def indices(self) -> set[int]:
         """The inputs that have a result."""
-        with _explain(self.path):
+        with self._reading():
             return {row[0] for row in self._connection.execute("SELECT idx FROM points")}
 
     def kinds(self) -> set[TallyKind]:
         """What was sampled to prove something."""
-        with _explain(self.path):
+        with self._reading():
             rows = self._connection.execute(
                 "SELECT DISTINCT kind FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,)
             )
@@ -215,7 +217,7 @@ class RunStore:
 
     def samples(self) -> dict[int, int]:
         """How many times the model was asked about each input, for whatever stage."""
-        with _explain(self.path):
+        with self._reading():
             rows = self._connection.execute(
                 "SELECT idx, SUM((stop - start) * CASE kind WHEN ? THEN 2 ELSE 1 END) FROM tallies GROUP BY idx",
                 (TallyKind.PAIRS.value,),
@@ -224,7 +226,7 @@ class RunStore:
 
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
         """All results, by index. Without tallies it is quicker, and enough for tables."""
-        with _explain(self.path):
+        with self._reading():
             # One transaction, so that a shard committed in between is seen in both tables or in neither.
             self._connection.execute("BEGIN")
             try:
@@ -238,9 +240,18 @@ class RunStore:
                 _point_from_row(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows
             ]
 
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        with _explain(self.path):
+            if not self._tables_checked:
+                _check_tables(self._connection)
+                self._tables_checked = True
+            yield
+
     def _verdicts(self) -> dict[int, list[Verdict]]:
         found: dict[int, list[Verdict]] = {}
-        for index, _, *columns in self._connection.execute("SELECT * FROM verdicts ORDER BY idx, place"):
+        for row in self._connection.execute("SELECT * FROM verdicts ORDER BY idx, place"):
+            index, _, *columns = _typed(row, _VERDICT)
             found.setdefault(index, []).append(_verdict_from_row(columns))
         return found
 
@@ -248,12 +259,13 @@ class RunStore:
         known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'promises'"
         if self._connection.execute(known).fetchone() is None:
             return {}  # made by a version that knew no memory
-        return {row[0]: _promise_from_row(row) for row in self._connection.execute("SELECT * FROM promises")}
+        rows = self._connection.execute("SELECT * FROM promises")
+        return {row[0]: _promise_from_row(_typed(row, _PROMISE)) for row in rows}
 
     def _tallies(self) -> dict[int, list[AnyTally]]:
         found: dict[int, list[AnyTally]] = {}
         for row in self._connection.execute("SELECT * FROM tallies ORDER BY idx, stage DESC, start"):
-            found.setdefault(row[0], []).append(tally_from_row(row, seed=self.manifest.seed))
+            found.setdefault(row[0], []).append(tally_from_row(_typed(row, _TALLY), seed=self.manifest.seed))
         return found
 
     def close(self) -> None:
@@ -274,7 +286,11 @@ def _attach(path: Path, files: Mapping[str, Path] | None) -> None:
     """Copy files into the directory of a run, those that are not there yet."""
     for name, source in (files or {}).items():
         if not (path / name).exists():
-            write_atomically(path / name, source.read_bytes(), overwrite=False)
+            try:
+                content = source.read_bytes()
+            except OSError as error:
+                raise RunError(f"{source} cannot be read: {error.strerror or error}") from error
+            write_atomically(path / name, content, overwrite=False)
 
 
 def _is_leftover(file: Path) -> bool:
@@ -300,11 +316,14 @@ def read_manifest(path: Path) -> RunManifest:
     """The manifest of a run directory."""
     file = path / MANIFEST
     try:
-        content = file.read_bytes()
+        with file.open("rb") as stream:
+            content = stream.read(_MOST_MANIFEST + 1)
     except FileNotFoundError as error:
         raise RunError(f"{path} is not a run: it has no {MANIFEST}") from error
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror or error}") from error
+    if len(content) > _MOST_MANIFEST:
+        raise CorruptRunError(f"{file} is not a manifest of a run: it has more than {_MOST_MANIFEST:,} bytes")
     return parse_manifest(content, path=file)
 
 
@@ -327,6 +346,14 @@ def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
         return sqlite3.connect(file, timeout=_SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False)
 
 
+def _check_tables(connection: sqlite3.Connection) -> None:
+    """A view under the name of one of our tables could be a computation without end."""
+    things = connection.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+    for name, kind, sql in things:
+        if name in _TABLES and (kind != "table" or "virtual" in str(sql).lower()):
+            raise ValueError(f"{name} is a {kind} of another kind than ours")
+
+
 @contextlib.contextmanager
 def _explain(path: Path) -> Iterator[None]:
     """Whatever SQLite or a malformed row raises, as a sentence about the run."""
@@ -340,10 +367,28 @@ def _explain(path: Path) -> Iterator[None]:
         raise RunError(f"{path / RESULTS} cannot be used: {error}") from error
     except sqlite3.DatabaseError as error:
         raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, SmoothcertError) and not isinstance(error, ValueError):
             raise
         raise CorruptRunError(f"{path / RESULTS} holds a row that makes no sense: {error}") from error
+
+
+Kinds = tuple[tuple[type, ...], ...]
+_NUMBER = (float, int)
+_POINT: Kinds = ((int,), (int, NoneType), (*_NUMBER, NoneType), _NUMBER)
+_VERDICT: Kinds = ((int,), (int,), (str,), (int, NoneType), _NUMBER, (str,), (str,), (str,), (str, NoneType))
+_TALLY: Kinds = ((int,), (str,), (int,), (int,), _NUMBER, (str,), (int,), (str,), (bytes, NoneType))
+_PROMISE: Kinds = ((int,), (int,), _NUMBER, (int,), (str,), (int, NoneType), _NUMBER, (str,), (str,))
+
+
+def _typed(row: Sequence[Any], kinds: Kinds) -> Sequence[Any]:
+    """The row, if its columns are of these types. Tables of ours are STRICT, but a file may come from anywhere."""
+    if len(row) != len(kinds):
+        raise ValueError(f"{len(row)} columns, not {len(kinds)}")
+    for value, kind in zip(row, kinds, strict=True):
+        if type(value) not in kind:
+            raise TypeError(f"{str(value)[:60]!r} is of the wrong type")
+    return row
 
 
 def _verdict_rows(point: CertifiedPoint) -> list[tuple[Any, ...]]:
@@ -407,7 +452,9 @@ def _promise_from_row(row: Sequence[Any]) -> Promise:
 def _point_from_row(
     row: Sequence[Any], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
 ) -> CertifiedPoint:
-    index, label, sigma, seconds = row
+    index, label, sigma, seconds = _typed(row, _POINT)
+    if not math.isfinite(seconds) or (sigma is not None and not math.isfinite(sigma)):
+        raise ValueError(f"input {index} took {seconds} seconds at sigma {sigma}")
     first, *further = verdicts
     return CertifiedPoint(
         index=index,
@@ -433,11 +480,21 @@ def _bounds_to_json(bounds: Bounds) -> dict[str, Any]:
 
 
 def _bounds_from_json(document: dict[str, Any]) -> Bounds:
+    if type(document["label"]) is not int:
+        raise TypeError(f"bounds are about a class, not about {str(document['label'])[:60]!r}")
     return Bounds(
         label=document["label"],
         quantities={
-            Quantity(name): Bound(value=b["value"], side=Side(b["side"]), alpha=b["alpha"], method=b["method"])
+            Quantity(name): Bound(
+                value=_number(b["value"]), side=Side(b["side"]), alpha=_number(b["alpha"]), method=str(b["method"])
+            )
             for name, b in document["quantities"].items()
         },
-        spent={Proof(method): alpha for method, alpha in document["spent"].items()},
+        spent={Proof(method): _number(alpha) for method, alpha in document["spent"].items()},
     )
+
+
+def _number(value: Any) -> float:
+    if type(value) not in _NUMBER or math.isnan(value):
+        raise TypeError(f"{str(value)[:60]!r} is no number")
+    return float(value)

@@ -21,8 +21,11 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
+from smoothcert.tallies import SCORE_CELLS
 
 _WHOLE_NUMBERS = np.dtype("<i8")
+_MOST_CLASSES = 10_000_000
+_MOST_COORDINATES = 2**22
 
 
 def tally_row(tally: AnyTally) -> tuple[Any, ...]:
@@ -55,7 +58,7 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
         return PairTally(stream, sigma, both, first, second, ranges)
     votes, invalid = _dense(counts["votes"], num_classes), counts["invalid"]
     if TallyKind(kind) is TallyKind.SCORES:
-        cells, hits = _unpack(sums).reshape(2, -1)
+        cells, hits = _unpack(sums, most=2 * SCORE_CELLS).reshape(2, -1)
         return ScoreTally(stream, sigma, votes, invalid, counts["label"], cells, hits, ranges)
     return GradientTally(
         stream,
@@ -63,7 +66,7 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
         votes,
         invalid,
         np.array(counts["group"]),
-        _unpack(sums).reshape(2, len(counts["products"]), -1),
+        _unpack(sums, most=2 * len(counts["products"]) * _MOST_COORDINATES).reshape(2, len(counts["products"]), -1),
         np.array(counts["products"]),
         ranges,
     )
@@ -89,6 +92,8 @@ def _sparse(counts: IntArray) -> dict[str, int]:
 def _dense(counts: Mapping[str, int], size: int) -> IntArray:
     if not isinstance(counts, dict):
         raise InputError(f"votes are counted by class, not as {counts!r}")
+    if size > _MOST_CLASSES:
+        raise InputError(f"there cannot be {size} classes")
     dense = [0] * size
     for label, count in counts.items():
         if not 0 <= int(label) < size:
@@ -101,9 +106,14 @@ def _pack(sums: IntArray) -> bytes:
     return zlib.compress(sums.astype(_WHOLE_NUMBERS).tobytes(), level=1)
 
 
-def _unpack(packed: bytes) -> IntArray:
+def _unpack(packed: bytes, *, most: int) -> IntArray:
+    """most: numbers there may be, which a few bytes could exceed by a thousand times."""
+    unpacking = zlib.decompressobj()
     try:
-        flat = np.frombuffer(zlib.decompress(packed), dtype=_WHOLE_NUMBERS)
+        content = unpacking.decompress(packed, most * _WHOLE_NUMBERS.itemsize + 1)
     except zlib.error as error:
         raise InputError(f"the sums of a tally cannot be read: {error}") from error
+    if not unpacking.eof or len(content) > most * _WHOLE_NUMBERS.itemsize:
+        raise InputError(f"the sums of a tally are cut short, or more than {most}")
+    flat = np.frombuffer(content, dtype=_WHOLE_NUMBERS)
     return flat.astype(np.int64)
