@@ -131,9 +131,11 @@ def _distinct_runs(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
 def _key_problems(key: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     """The memory is that of the classifier the run speaks of."""
     try:
+        noise = str(run["parameters"]["noise"]).partition(" ")[0].removesuffix(",")
+        grid = run["parameters"].get("grid")
         stated = {
             "model": run["model"]["digest"],
-            "noise": str(run["parameters"]["noise"]).partition(" ")[0].removesuffix(","),
+            "noise": noise if grid is None else f"{noise} on {grid} levels",
             "dimension": math.prod(run["data"]["input_shape"]),
         }
         rule = run["parameters"].get("sigma_rule")

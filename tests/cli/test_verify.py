@@ -1,0 +1,202 @@
+"""`smoothcert verify` and `export --format certificate` as a user calls them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from cli_runner import invoke, smoothcert
+from smoothcert.cli import verify as verb
+from smoothcert.cli.main import app
+from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError, RunError
+from smoothcert.verify import run_checks
+from verified_runs import MODEL, altered, copy_of, make_run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run, its certificates, and a run that claims from a memory."""
+    place = tmp_path_factory.mktemp("verify")
+    make_run("votes", place)
+    make_run("predict-memory", place)
+    invoke(app, "export", place / "votes", "--format", "certificate", "-o", place / "certificates")
+    return place
+
+
+@pytest.fixture
+def damaged(folder: Path, tmp_path: Path) -> Path:
+    run = copy_of(folder / "votes", tmp_path)
+    altered(run / "results.sqlite", "UPDATE points SET label = 1 - label WHERE idx = 0")
+    return run
+
+
+def call(*arguments: object) -> Result:
+    return invoke(app, "verify", *arguments)
+
+
+class TestProved:
+    def test_a_run(self, folder: Path) -> None:
+        result = call(folder / "votes")
+        assert result.exit_code == 0
+        assert "4 inputs, 4 bounds and 4 radii checked: all is proved" in result.stdout
+        assert "wrong with probability at most 0.004" in result.stdout
+
+    def test_certificates(self, folder: Path) -> None:
+        one = folder / "certificates" / "certificate-000060.json"
+        result = call(folder / "certificates", one)
+        assert result.exit_code == 0
+        assert "certificates: 4 inputs" in result.stdout
+        assert "certificate-000060.json: 1 inputs" in result.stdout
+
+    def test_json(self, folder: Path) -> None:
+        document = json.loads(call(folder / "votes", "--json").stdout)
+        assert document["consistent"] is True
+        (place,) = document["places"]
+        assert (place["inputs"], place["discrepancies"], document["replayed"]) == (4, [], None)
+
+    def test_a_memory(self, folder: Path) -> None:
+        runs = (folder / "memory", folder / "predict-memory")
+        result = call(*runs, "--memory", folder / "memory.sqlite")
+        assert result.exit_code == 0
+        assert "promises of these inputs: consistent" in result.stdout
+        assert "give the memory by --memory" not in result.stdout
+        assert "give the memory by --memory" in call(*runs).stdout
+        found = json.loads(call(*runs, "--memory", folder / "memory.sqlite", "--json").stdout)
+        assert found["memories"][0]["claims"] == 4
+
+    def test_a_replay(self, folder: Path) -> None:
+        result = call(folder / "votes", "--replay", MODEL, 1)
+        assert result.exit_code == 0
+        assert "the samples of 1 inputs were drawn again" in result.stdout
+        chosen = call(folder / "certificates", "--replay", MODEL, 0, "--replay-indices", "0,120", "--data", "digits")
+        assert chosen.exit_code == 0
+        assert "the samples of 2 inputs were drawn again" in chosen.stdout
+
+    def test_from_a_shell(self, folder: Path) -> None:
+        done = smoothcert("verify", folder / "votes")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+class TestFound:
+    def test_one_line_each_and_exit_1(self, damaged: Path) -> None:
+        result = call(damaged)
+        assert result.exit_code == 1
+        lines = result.stdout.splitlines()
+        assert lines[0].startswith("input 0: its seal is broken")
+        assert lines[1].endswith("1 discrepancies")
+        document = json.loads(call(damaged, "--json").stdout)
+        assert document["consistent"] is False
+
+    def test_several_places_are_named(self, folder: Path, damaged: Path) -> None:
+        result = call(folder / "votes", damaged)
+        assert result.exit_code == 1
+        assert result.stdout.startswith(f"{damaged}: input 0: ")
+
+    def test_many_are_not_all_printed(self, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(verb, "MOST_LINES", 2)
+        altered(damaged / "results.sqlite", "UPDATE verdicts SET radius = radius * 2")
+        result = call(damaged)
+        assert "… and " in result.stdout.splitlines()[2]
+        assert len(json.loads(call(damaged, "--json").stdout)["places"][0]["discrepancies"]) > 2
+
+    def test_in_a_memory(self, folder: Path, tmp_path: Path) -> None:
+        memory = tmp_path / "memory.sqlite"
+        memory.write_bytes((folder / "memory.sqlite").read_bytes())
+        altered(memory, "UPDATE claims SET radius = radius / 2 WHERE position = 1")
+        result = call(folder / "memory", "--memory", memory)
+        assert result.exit_code == 1
+        assert result.stdout.startswith("memory ")
+
+    def test_a_replay_with_another_model(self, folder: Path) -> None:
+        result = call(folder / "votes", "--replay", "sample_models:digits_by_brightness", 1)
+        assert result.exit_code == 1
+        assert "not the one of the run" in result.stdout
+
+    def test_an_unfinished_run(self, folder: Path, tmp_path: Path) -> None:
+        run = copy_of(folder / "votes", tmp_path)
+        for table in ("seals", "tallies", "verdicts", "points"):
+            altered(run / "results.sqlite", f"DELETE FROM {table} WHERE idx = 180")
+        assert call(run).exit_code == 1
+        result = call(run, "--unfinished")
+        assert result.exit_code == 0
+        assert "remark: 1 of the 4 inputs" in result.stdout
+
+    def test_no_traceback_for_rubbish(self, tmp_path: Path) -> None:
+        (tmp_path / "x.json").write_bytes(b"[" * 100_000)
+        done = smoothcert("verify", tmp_path / "x.json")
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert done.stdout.startswith("x.json: it is not JSON")
+
+
+class TestMistakes:
+    def test_nothing_there(self, tmp_path: Path) -> None:
+        with pytest.raises(RunError, match="does not exist"):
+            call(tmp_path / "none")
+        with pytest.raises(RunError, match="neither a run"):
+            call(tmp_path)
+
+    def test_options_that_need_another(self, folder: Path) -> None:
+        for options in (("--replay-indices", "0"), ("--data", "digits")):
+            with pytest.raises(InputError, match="--replay MODEL K"):
+                call(folder / "votes", *options)
+        with pytest.raises(InputError, match="cannot be read"):
+            call(folder / "votes", "--replay", MODEL, 0, "--replay-indices", "a")
+        with pytest.raises(InputError, match="one run"):
+            call(folder / "votes", folder / "memory", "--replay", MODEL, 1)
+        with pytest.raises(InputError, match="leave it out"):
+            call(folder / "votes", "--memory", folder / "memory.sqlite")
+
+    def test_without_python_flint(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        find = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "flint" else find(name))
+        with pytest.raises(MissingExtraError, match=r"smoothcert\[verify\]"):
+            call(folder / "votes")
+
+    def test_stopped(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(run_checks, "check_against_run", interrupted)
+        with pytest.raises(InterruptedRunError, match="writes nothing"):
+            call(folder / "votes")
+
+
+class TestExport:
+    def test_a_log_has_no_certificates(self, tmp_path: Path) -> None:
+        (tmp_path / "log").write_text("idx\tlabel\tpredict\tradius\tcorrect\n0\t0\t0\t0.5\t1\n")
+        with pytest.raises(RunError, match="holds no tallies"):
+            invoke(app, "export", tmp_path / "log", "--format", "certificate", "-o", tmp_path / "out")
+
+    def test_the_place_must_be_a_directory(self, folder: Path, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(RunError, match="is a file"):
+            invoke(app, "export", folder / "votes", "--format", "certificate", "-o", tmp_path / "file")
+
+    def test_again_only_by_force(self, folder: Path, tmp_path: Path) -> None:
+        given = ("export", folder / "votes", "--format", "certificate", "-o", tmp_path / "out")
+        assert "wrote 4 certificates" in invoke(app, *given).stdout
+        with pytest.raises(RunError, match="already exists"):
+            invoke(app, *given)
+        assert "wrote 4 certificates" in invoke(app, *given, "--force").stdout
+
+
+def test_neither_torch_nor_scipy_is_needed(folder: Path) -> None:
+    """In a process of its own: what checks a run shares nothing with what made it."""
+    import subprocess
+
+    code = (
+        "import sys; from smoothcert.verify.point import check_document_with_remarks as check;"
+        "from smoothcert.verify.run_checks import verify_run; from pathlib import Path;"
+        f"assert verify_run(Path({str(folder / 'votes')!r}), check)[0].discrepancies == [];"
+        "rooms = ('statistics', 'certificates', 'certification', 'noise', 'sampling', 'adaptive', 'runs', 'models');"
+        "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'scipy') or m in "
+        "{'smoothcert.' + room for room in rooms}]; assert not bad, bad"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,127 @@
+"""Certificates as files: they fit the published schema, stand alone, and say what the run says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from smoothcert.errors import CorruptRunError, RunError
+from smoothcert.records import RunManifest
+from smoothcert.runs.certificate_documents import document_of, write_certificates
+from smoothcert.runs.seals import document_digest
+from smoothcert.runs.store import RunStore
+from verified_runs import KINDS, make_run
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "certificate.schema.json"
+
+
+@pytest.fixture(scope="module")
+def schema() -> jsonschema.Draft202012Validator:
+    document = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(document)
+    return jsonschema.Draft202012Validator(document)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def votes(folder: Path) -> Path:
+    return make_run("votes", folder / "of votes")
+
+
+def documents(run: Path) -> list[dict[str, Any]]:
+    with RunStore.open(run) as store:
+        return [document_of(point, store.manifest) for point in store.points()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_fits_the_schema(kind: str, folder: Path, schema: jsonschema.Draft202012Validator) -> None:
+    for document in documents(make_run(kind, folder / kind)):
+        read_back = json.loads(json.dumps(document, allow_nan=False))
+        assert [error.message for error in schema.iter_errors(read_back)] == []
+        assert read_back == document  # JSON loses nothing of it
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [
+        (("format",), "x"),
+        (("version",), 2),
+        (("digest",), "x"),
+        (("input", "index"), -1),
+        (("smoothing", "sigma"), 0),
+        (("verdicts",), []),
+        (("verdicts", 0, "outcome"), "CERTIFIED"),
+        (("tallies", 0, "kind"), "pairs"),
+        (("tallies", 0, "counts"), {"votes": {"a": 1}, "invalid": 0}),
+        (("run", "schema"), 1),
+        (("more",), 1),
+    ],
+)
+def test_the_schema_refuses(
+    votes: Path, schema: jsonschema.Draft202012Validator, at: tuple[str | int, ...], value: object
+) -> None:
+    document = documents(votes)[0]
+    holder: Any = document
+    for key in at[:-1]:
+        holder = holder[key]
+    holder[at[-1]] = value
+    assert not schema.is_valid(document)
+
+
+def test_it_says_what_the_run_says(votes: Path) -> None:
+    with RunStore.open(votes) as store:
+        points, manifest = store.points(), store.manifest
+    for point, document in zip(points, documents(votes), strict=True):
+        assert document["statement"] == str(point.guarantee)
+        assert document["verdicts"][0]["radius"] == point.radius
+        assert document["run"] == json.loads((votes / "manifest.json").read_text())
+        assert document["run_digest"] == document_digest(manifest.to_json())
+        rest = {key: value for key, value in document.items() if key != "digest"}
+        assert document["digest"] == document_digest(rest)
+
+
+def test_where_nothing_is_certified_it_says_why(folder: Path) -> None:
+    for kind, words in (("abstaining", "prove nothing"), ("failed", "no finite answer")):
+        run = folder / kind / kind
+        for document in documents(run if run.exists() else make_run(kind, folder / kind)):
+            assert words in document["statement"]
+            assert document["verdicts"][0]["radius"] == 0
+
+
+class TestFiles:
+    def test_one_for_each_input(self, votes: Path, tmp_path: Path) -> None:
+        heard: list[tuple[int, int]] = []
+        files = write_certificates(
+            votes, tmp_path / "a" / "b", progress=lambda done, total: heard.append((done, total))
+        )
+        assert [file.name for file in files] == [f"certificate-{index:06d}.json" for index in (0, 60, 120, 180)]
+        assert sorted((tmp_path / "a" / "b").iterdir()) == files
+        assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        assert [json.loads(file.read_text()) for file in files] == documents(votes)
+
+    def test_nothing_is_overwritten_unless_asked(self, votes: Path, tmp_path: Path) -> None:
+        file = tmp_path / "certificate-000060.json"
+        file.write_text("precious")
+        with pytest.raises(RunError, match="already exists"):
+            write_certificates(votes, tmp_path)
+        assert file.read_text() == "precious"
+        write_certificates(votes, tmp_path, overwrite=True)
+        assert json.loads(file.read_text())["input"]["index"] == 60
+
+    def test_an_unfinished_run_and_one_without_a_shape(self, votes: Path, tmp_path: Path) -> None:
+        manifest = RunManifest.from_json(json.loads((votes / "manifest.json").read_text()))
+        with RunStore.create(tmp_path / "empty", manifest), pytest.raises(RunError, match="no finished input"):
+            write_certificates(tmp_path / "empty", tmp_path / "out")
+        with RunStore.open(votes) as store:
+            (point, *_) = store.points()
+        shapeless = RunManifest.from_json({**manifest.to_json(), "data": {}})
+        with pytest.raises(CorruptRunError, match="shape"):
+            document_of(point, shapeless)
