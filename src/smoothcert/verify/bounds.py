@@ -36,6 +36,8 @@ Values = Mapping[str, Fraction]
 LOOSE = Fraction(1, 10**6)
 """A bound that could be closer by more than this share of its scale is not the bound it claims to be."""
 
+_LOOSE_NORM = Fraction(1, 10**4)
+"""The same for norms of gradients, which are given room for the units that noise is added up in."""
 _NOTHING = Fraction(1, 10**12)
 """A probability that nobody minds being given away."""
 _CORNERS = 8
@@ -48,12 +50,13 @@ _FARTHEST_REACH = 40
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that may prove something: the samples of the estimation, the class they speak of, and when they were looked
-    at. looks: hits and trials, growing. order: in which scores are bet on."""
+    at. looks: hits and trials, growing. order: in which scores are bet on. on_grid: whether the noise is."""
 
     samples: Samples
     label: int
     looks: tuple[tuple[int, int], ...]
     order: Order
+    on_grid: bool = False
 
 
 @dataclass(slots=True)
@@ -268,37 +271,44 @@ def _gradients_of(evidence: Evidence) -> Gradients:
     return evidence.samples.gradients
 
 
+def _halves(evidence: Evidence, label: int, *, rare: bool, alpha: Fraction) -> arb:
+    gradients, on_grid = _gradients_of(evidence), evidence.on_grid
+    return halves_norm(evidence.samples, gradients, label, rare=rare, alpha=alpha, on_grid=on_grid)
+
+
 def _norm(name: str, stored: Fraction, needed: arb, sigma: float, what: str) -> list[str]:
     """An upper bound on the norm of a gradient: needed is that bound times σ, rounded up."""
     scaled = stored * Fraction(sigma)
     with ctx.workprec(PRECISIONS[1]):
         if not needed <= ball(scaled):
             return [f"{name} {float(stored)!r} is not proved by {what}, which allow {float(needed.mid()) / sigma!r}"]
-        if ball(scaled) > needed * ball(1 + LOOSE):
+        if ball(scaled) > needed * ball(1 + _LOOSE_NORM):
             return [f"{name} {float(stored)!r} is looser than {what} allow"]
     return []
 
 
 def _gradient_halves(values: Values, evidence: Evidence, alpha: Fraction) -> Checked:
-    needed = halves_norm(evidence.samples, _gradients_of(evidence), evidence.label, rare=False, alpha=alpha)
+    needed = _halves(evidence, evidence.label, rare=False, alpha=alpha)
     stored = values["gradient-norm"]
     return Checked(_norm("gradient-norm", stored, needed, evidence.samples.sigma, "the sums of noise"))
 
 
 def _gradient_pairs(values: Values, evidence: Evidence, alpha: Fraction) -> Checked:
-    needed = pair_products_norm(evidence.samples, _gradients_of(evidence), evidence.label, alpha=alpha)
+    needed = pair_products_norm(
+        evidence.samples, _gradients_of(evidence), evidence.label, alpha=alpha, on_grid=evidence.on_grid
+    )
     stored = values["gradient-norm"]
     return Checked(_norm("gradient-norm", stored, needed, evidence.samples.sigma, "the products of pairs"))
 
 
 def _gradients_of_every_class(values: Values, evidence: Evidence, alpha: Fraction) -> Checked:
-    samples, label, gradients = evidence.samples, evidence.label, _gradients_of(evidence)
+    samples, label = evidence.samples, evidence.label
     votes = (*samples.votes, samples.invalid)
     share = alpha / (2 * len(votes))
     sigma = Fraction(samples.sigma)
     mine = {"p-a": values["p-a"], "gradient-norm": values["gradient-norm"]}
     checked = Checked(_votes_lower("p-a", votes[label], samples.draws, mine["p-a"], share))
-    needed = halves_norm(samples, gradients, label, rare=False, alpha=share)
+    needed = _halves(evidence, label, rare=False, alpha=share)
     checked.discrepancies += _norm("gradient-norm", mine["gradient-norm"], needed, samples.sigma, "the sums of noise")
     stored = values["other-p"], values["other-gradient-norm"]
     proved_of_one = False
@@ -306,7 +316,7 @@ def _gradients_of_every_class(values: Values, evidence: Evidence, alpha: Fractio
         if c == label:
             continue
         most = upper_limit(votes[c], samples.draws, share)
-        norm = exactly(halves_norm(samples, gradients, c, rare=True, alpha=share).upper()) / sigma
+        norm = exactly(_halves(evidence, c, rare=True, alpha=share).upper()) / sigma
         checked.alternatives.append({**mine, "other-p": most, "other-gradient-norm": norm})
         proved_of_one |= _just_above(stored[0], most) and _just_above(stored[1], norm)
     if not proved_of_one:
@@ -317,7 +327,7 @@ def _gradients_of_every_class(values: Values, evidence: Evidence, alpha: Fractio
 
 
 def _just_above(value: Fraction, limit: Fraction) -> bool:
-    return limit <= value <= limit * (1 + LOOSE)
+    return limit <= value <= limit * (1 + _LOOSE_NORM)
 
 
 def _score_top(values: Values, evidence: Evidence, alpha: Fraction) -> Checked:

@@ -13,32 +13,45 @@ from smoothcert.verify.arithmetic import PRECISIONS, ball, lower_tail, point_of_
 from smoothcert.verify.samples import Gradients, IntArray, Samples, UnreadableError
 
 UNIT = Fraction(1, 2**20)
-"""Noise is added up in multiples of this."""
+"""Noise is added up in multiples of this, a coordinate rounded by half of it …"""
+_TABLE_ROOM = UNIT / 1000
+"""… and, where it is looked up in a table of means over the cells of a grid, off by less than this before that."""
+_MOST_COORDINATES = 10**6
+"""So that errors of the table move μ by less than UNIT, and ‖μ‖² ≤ φ(0)² by less than UNIT."""
 
 _RATES = tuple(0.3 + 0.05 * step for step in range(15))
 
 
-def pair_products_norm(samples: Samples, gradients: Gradients, label: int, *, alpha: Fraction) -> arb:
+def pair_products_norm(
+    samples: Samples, gradients: Gradients, label: int, *, alpha: Fraction, on_grid: bool = False
+) -> arb:
     """From V = z·z' 1[both votes are the label], E V = ‖μ‖² (Levine et al. 2021, Theorem 2)."""
     pairs = samples.draws // 2
     dimension = gradients.sums.shape[2]
+    if on_grid and dimension > _MOST_COORDINATES:
+        raise UnreadableError(f"products of noise on a grid were not proved for {dimension} coordinates")
     with ctx.workprec(PRECISIONS[1]):
         log_term = -ball(alpha).log()
         margin = 4 * (dimension * log_term / pairs).sqrt()
         if not 2 * log_term <= dimension * pairs:
             margin = margin.max(4 * arb(2).sqrt() * log_term / pairs)
         # The products were rounded to multiples of the unit.
-        mean = ball(gradients.products[_own(gradients, label)] * UNIT / pairs + UNIT)
+        mean = ball(gradients.products[_own(gradients, label)] * UNIT / pairs + (2 * UNIT if on_grid else UNIT))
         return (mean + margin).nonnegative_part().sqrt()
 
 
-def halves_norm(samples: Samples, gradients: Gradients, label: int, *, rare: bool, alpha: Fraction) -> arb:
+def halves_norm(
+    samples: Samples, gradients: Gradients, label: int, *, rare: bool, alpha: Fraction, on_grid: bool = False
+) -> arb:
     """From the sums of z over two independent halves. rare: whether the class is the rare side, or all that is not it.
 
     For X = s z with E X = ±μ and |s| ≤ 1, any unit vector u that does not depend on the samples, and any λ > 0, the
     mean of k copies of X·u is below μ·u - τ, τ = (D(λ) + ln(1/η)/k)/λ, with probability at most η, if D(λ) is at least
     E[e^{-y} - 1 + y], y = λ X·u. Once with u along the mean Ȳ of the second half, once along μ: ‖μ‖² - τ‖μ‖ ≤ X̄·Ȳ +
     τ‖Ȳ‖. Two choices of s, half of α each: ±½ by the side; or 1 on the rare side, whose probability is at most q.
+
+    The functions whose means are bounded are convex in z. So E[z | cell] in place of z, where the noise is on a grid
+    whose cells no vote cuts, makes them no larger.
     """
     half = samples.draws // 2
     votes = (*samples.votes, samples.invalid)[label]
@@ -47,7 +60,7 @@ def halves_norm(samples: Samples, gradients: Gradients, label: int, *, rare: boo
     outside = _exact_total(gradients.sums) - inside
     few, many = (inside, outside) if rare else (outside, inside)
     with ctx.workprec(PRECISIONS[0]):
-        rounding = ball(UNIT / 2) * arb(inside.shape[1]).sqrt()
+        rounding = ball(UNIT / 2 + (_TABLE_ROOM if on_grid else 0)) * arb(inside.shape[1]).sqrt()
         scale = UNIT / half
         by_signs = _two_halves(few - many, scale / 2, _signs_margin(half, alpha / 4) + rounding)
         by_rare = _two_halves(few, scale, _rare_margin(half, q, alpha / 5) + rounding)

@@ -262,7 +262,11 @@ class _Check:
             for part in parts:
                 hits, trials = hits + part.votes[chosen], trials + part.draws
                 looks.append((hits, trials))
-            evidence = None if total is None else Evidence(total, chosen, tuple(looks), order)
+            evidence = (
+                None
+                if total is None
+                else Evidence(total, chosen, tuple(looks), order, on_grid=smoothing.grid is not None)
+            )
             self._verdict(verdict, evidence, chosen, run, smoothing, kept)
 
     def _selected(self, stages: Mapping[str, list[Samples]], run: _Run) -> int | None:

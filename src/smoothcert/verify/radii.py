@@ -6,7 +6,6 @@ In all of them the class is safe at smaller distances too, so that one distance 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ _GRID = 96
 _GOLDEN_STEPS = 44
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 _SLAB_STEPS = 100
-_CELLS = (16, 128)
+_HALVINGS = 8
 _LARGEST_DIMENSION = 10**8
 
 
@@ -453,33 +452,32 @@ def _two_bounds(miss: Fraction, other: Fraction, radius: Fraction, setting: Sett
     For a fixed region P₁ has, in s = log σ₁, the second derivative E[1_A((V-N)² - 2V)], V = |y-x₁|²/σ₁², which is at
     least -(2N+1). So does the largest of such functions: each ξ lies below its chord plus (2N+1)(s-s₁)(s₂-s)/2.
     """
-    low, high = setting.envelope.ends(setting.sigma, radius)
     if other <= 0:
         return False
-    return any(_below_one(miss, other, radius, setting, low, high, cells) for cells in _CELLS)
+
+    @functools.cache
+    def total(level: Fraction) -> arb | None:
+        return _sum_of_chances(miss, other, radius, setting, level)
+
+    ends = setting.envelope.ends(setting.sigma, radius)
+    bend = 2 * (2 * setting.dimension + 1)
+    return _below_one(total, *ends, bend=bend, halvings=_HALVINGS)
 
 
 def _below_one(
-    miss: Fraction, other: Fraction, radius: Fraction, setting: Setting, low: Fraction, high: Fraction, cells: int
+    total: Callable[[Fraction], arb | None], low: Fraction, high: Fraction, *, bend: int, halvings: int
 ) -> bool:
-    growth = (high / low) ** (1 / cells) if low < high else 1.0
-    levels = [low, *(Fraction(float(low) * float(growth) ** i) for i in range(1, cells)), high]
-    if any(left > right for left, right in itertools.pairwise(levels)):
+    """Whether the sum stays below 1 between two levels, which are cut in half until that can be seen."""
+    left, right = total(low), total(high)
+    if left is None or right is None or not (left <= arb(1) and right <= arb(1)):
         return False
-    sums: list[arb] = []
-    # From the upper end, which fails first.
-    for level in reversed(levels):
-        total = _sum_of_chances(miss, other, radius, setting, level)
-        if total is None or not total <= arb(1):
-            return False
-        sums.insert(0, total)
-    bend = 2 * (2 * setting.dimension + 1)
-    for left, right, a, b in zip(levels, levels[1:], sums, sums[1:], strict=False):
-        width = (ball(right) / ball(left)).log()
-        # The chord is at most its larger end.
-        if not _peak(a, b, bend * width * width) <= arb(1):
-            return False
-    return True
+    width = (ball(high) / ball(low)).log()
+    if _peak(left, right, bend * width * width) <= arb(1):
+        return True
+    middle = Fraction(math.sqrt(float(low) * float(high)))
+    if not (halvings and low < middle < high):
+        return False
+    return all(_below_one(total, *part, bend=bend, halvings=halvings - 1) for part in ((low, middle), (middle, high)))
 
 
 def _peak(left: arb, right: arb, bend: arb) -> arb:
