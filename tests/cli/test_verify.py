@@ -44,7 +44,7 @@ class TestProved:
         result = call(folder / "votes")
         assert result.exit_code == 0
         assert "4 inputs, 4 bounds and 4 radii checked: all is proved" in result.stdout
-        assert "wrong with probability at most 0.004" in result.stdout
+        assert "at most 0.004 are wrong on average" in result.stdout
 
     def test_certificates(self, folder: Path) -> None:
         one = folder / "certificates" / "certificate-000060.json"

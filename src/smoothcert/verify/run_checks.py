@@ -53,7 +53,11 @@ class Examined:
 
 @dataclass(slots=True)
 class Report:
-    """What was looked at, and what was found. remarks: how many inputs each is about, 0 for the whole."""
+    """What was looked at, and what was found.
+
+    alpha: the sum of what all statements may cost; so many of them are wrong on average, at most. remarks: how many
+    inputs each is about, 0 for the whole.
+    """
 
     name: str
     inputs: int = 0
