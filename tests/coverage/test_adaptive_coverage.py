@@ -36,8 +36,8 @@ from smoothcert.statistics import (
     time_uniform_upper,
 )
 
-REPETITIONS = 400
-N = 500
+REPETITIONS = 300
+N = 300
 
 
 @dataclass
@@ -134,7 +134,7 @@ def narrowed(name: str, p: float, *, width: float, alpha: float) -> Case:
     )  # fmt: skip
 
 
-HORIZON = 1000
+HORIZON = 500
 TIMES = np.arange(1, HORIZON + 1)
 
 
@@ -184,7 +184,7 @@ SEVERAL = (0.2, 0.4, 0.6)
 CASES = [
     *(decided("gaussian", SEVERAL, at, alpha=0.2) for at in range(3)),
     decided("gaussian", (0.01,), 0, alpha=0.05),
-    decided("gaussian", (0.9,), 0, alpha=0.3),
+    decided("gaussian", (0.8,), 0, alpha=0.3),
     decided("envelope", (0.2, 0.4), 1, alpha=0.2),
     decided("uniform-l1", (0.1, 0.3), 0, alpha=0.2),
     *(refuted(radius, alpha=0.2) for radius in (0.01, 0.4)),
@@ -241,7 +241,7 @@ def radii_tested_from_the_largest() -> Seen:
 def wealth_that_starts_again() -> Seen:
     """The game begins anew, with new capital, after every twenty-five samples."""
     p, bar = 0.8413, log_threshold(0.05)
-    hits = np.diff(paths(p)[:, 24::25], axis=1, prepend=0)
+    hits = np.diff(paths(p)[:1500, 24::25], axis=1, prepend=0)
     return Seen.of((log_wealth_above(hits, 25, p0=p) >= bar).any(axis=1))
 
 

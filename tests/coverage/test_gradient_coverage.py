@@ -28,7 +28,7 @@ from smoothcert.statistics.gradient import (
 )
 from smoothcert.tallies import GRADIENT_UNIT
 
-TRIALS = 500
+TRIALS = 400
 ALPHAS = [0.05, 0.2]
 SIGMA = 0.5
 STREAM = StreamId(1, 0, Stage.ESTIMATION)

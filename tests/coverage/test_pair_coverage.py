@@ -231,7 +231,7 @@ WORST = Line.of(
 )
 
 
-def certified(world: Line, *, pairs: int, alpha: float, repetitions: int = 5000) -> Case:
+def certified(world: Line, *, pairs: int, alpha: float, repetitions: int = 3000) -> Case:
     """The three forms, and Cohen's radius from the same pairs, which may use one vote of each only."""
     names = (*FORMS, "gaussian", "gaussian-two-class")
 
@@ -274,8 +274,8 @@ CASES = [
     *(certified(world, pairs=150, alpha=alpha) for world in (ONE_SIDE, BETWEEN, WORST) for alpha in (0.01, 0.2)),
     certified(EVEN_SLAB, pairs=150, alpha=0.05),
     certified(ONE_SIDE, pairs=9, alpha=0.2),
-    certified(CLASSES, pairs=150, alpha=0.2, repetitions=2000),
-    certified(NO_ANSWER, pairs=150, alpha=0.2, repetitions=2000),
+    certified(CLASSES, pairs=150, alpha=0.2, repetitions=1000),
+    certified(NO_ANSWER, pairs=150, alpha=0.2, repetitions=1000),
     *(separate(world, pairs=200, alpha=alpha) for world in (ONE_SIDE, WORST) for alpha in (0.01, 0.2)),
     *(best_of(world, alpha=0.1) for world in (ONE_SIDE, WORST, EVEN_SLAB)),
 ]

@@ -101,7 +101,7 @@ def proved(world: ScoreLine, *, alpha: float) -> Case:
     """Through the histogram, with the order that is drawn for each stream, at the price the certificates pay."""
 
     def run() -> Statements:
-        found = draw_scores(world, n=N, repetitions=500)
+        found = draw_scores(world, n=N, repetitions=400)
         truth = world.quantities(0)
         statements = {}
         for proof in BETS + BERNSTEIN:
@@ -113,7 +113,7 @@ def proved(world: ScoreLine, *, alpha: float) -> Case:
 
 
 def certified(
-    world: ScoreLine, names: tuple[str, ...], *, alpha: float, envelope: Envelope | None = None, repetitions: int = 400
+    world: ScoreLine, names: tuple[str, ...], *, alpha: float, envelope: Envelope | None = None, repetitions: int = 300
 ) -> Case:
     """Where σ varies the worlds are half-spaces: their radius does not depend on it."""
 

@@ -32,12 +32,13 @@ from smoothcert.runs.results import NO_CLASS, Results, outcome_code
 from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bound
 
 RADIUS = 0.5
-REPETITIONS = 20_000
 
 
-def claims(m: int, good: int, alpha: float, *, runs: int = 1, seed: int = 0) -> tuple[IntArray, IntArray]:
+def claims(
+    m: int, good: int, alpha: float, *, runs: int = 1, repetitions: int = 20_000, seed: int = 0
+) -> tuple[IntArray, IntArray]:
     """How many inputs are claimed to be robust, in runs of many repetitions, and how often each outcome was drawn."""
-    wrong = np.random.default_rng([seed, m, good]).binomial(m - good, alpha, size=(REPETITIONS, runs))
+    wrong = np.random.default_rng([seed, m, good]).binomial(m - good, alpha, size=(repetitions, runs))
     return np.unique(good + wrong, axis=0, return_counts=True)
 
 
@@ -84,7 +85,7 @@ def best_run(m: int, good: int, *, alpha: float, rho: float) -> Case:
     """The best of three runs over the same inputs, the bounds shared among them."""
 
     def run() -> Seen:
-        outcomes, times = claims(m, good, alpha, runs=3)
+        outcomes, times = claims(m, good, alpha, runs=3, repetitions=4000)
         bounds = [
             float(
                 envelope_lower_bound(
@@ -113,7 +114,7 @@ class Claimed:
         return abs(self.places[index]) if label == side else 0.0
 
 
-INPUTS = 400
+INPUTS = 300
 
 
 @functools.cache

@@ -365,7 +365,7 @@ def best_of_four_levels() -> Seen:
 
 def unpaid_best_of() -> Seen:
     """The better of two certificates at α each: all of their bounds must hold, and they fail in different ways."""
-    found = draw_votes(FAR_RUNNER_UP, n=1000, n0=1000, repetitions=15_000, seed=14)
+    found = draw_votes(FAR_RUNNER_UP, n=1000, n0=1000, repetitions=12_000, seed=14)
     whole = wrong_bounds(FAR_RUNNER_UP, found, (Proof.TOP,), alpha=0.1)
     halves = wrong_bounds(FAR_RUNNER_UP, found, (Proof.TOP, Proof.RUNNER_UP), alpha=0.05)
     return found.seen(whole[Proof.TOP] | halves[Proof.TOP] | halves[Proof.RUNNER_UP])
