@@ -117,6 +117,11 @@ class TestFound:
         assert result.exit_code == 1
         assert "not the one of the run" in result.stdout
 
+    def test_nothing_is_replayed_that_is_not_consistent(self, damaged: Path) -> None:
+        result = call(damaged, "--replay", MODEL, 1)
+        assert result.exit_code == 1
+        assert "no samples were drawn again" in result.stdout
+
     def test_an_unfinished_run(self, folder: Path, tmp_path: Path) -> None:
         run = copy_of(folder / "votes", tmp_path)
         for table in ("seals", "tallies", "verdicts", "points"):
@@ -141,7 +146,7 @@ class TestMistakes:
         with pytest.raises(RunError, match="neither a run"):
             call(tmp_path)
 
-    def test_options_that_need_another(self, folder: Path) -> None:
+    def test_options_that_need_another(self, folder: Path, tmp_path: Path) -> None:
         for options in (("--replay-indices", "0"), ("--data", "digits")):
             with pytest.raises(InputError, match="--replay MODEL K"):
                 call(folder / "votes", *options)
@@ -149,6 +154,13 @@ class TestMistakes:
             call(folder / "votes", "--replay", MODEL, 0, "--replay-indices", "a")
         with pytest.raises(InputError, match="one run"):
             call(folder / "votes", folder / "memory", "--replay", MODEL, 1)
+        both = tmp_path / "both"
+        for run in ("votes", "memory"):
+            invoke(app, "export", folder / run, "--format", "certificate", "-o", both, "--force")
+        for file in (folder / "certificates").iterdir():
+            (both / f"other {file.name}").write_bytes(file.read_bytes())
+        with pytest.raises(InputError, match="several runs"):
+            call(both, "--replay", MODEL, 8)
         with pytest.raises(InputError, match="leave it out"):
             call(folder / "votes", "--memory", folder / "memory.sqlite")
 

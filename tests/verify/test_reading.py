@@ -80,6 +80,16 @@ def test_a_field_is_missing(document: dict[str, Any], tmp_path: Path, name: str)
     assert found_in(redigested({key: value for key, value in document.items() if key != name}), tmp_path)
 
 
+@pytest.mark.parametrize("at", [(), ("input",), ("smoothing",), ("verdicts", 0), ("tallies", 1)])
+def test_a_field_that_nobody_would_check(document: dict[str, Any], tmp_path: Path, at: tuple[str | int, ...]) -> None:
+    told = json.loads(json.dumps(document))
+    holder = told
+    for key in at:
+        holder = holder[key]
+    holder["true_radius"] = 5.0
+    assert any("true_radius" in line for line in found_in(redigested(told), tmp_path))
+
+
 FORGED: list[tuple[tuple[str | int, ...], Any]] = [
     (("statement",), "All is well."),
     (("input", "index"), 7),

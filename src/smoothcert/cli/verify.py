@@ -143,10 +143,15 @@ def _replayed(
     if len(examined) != 1:
         raise InputError("--replay draws the samples of one run again: give one run or one directory of certificates")
     (inputs,), (report,) = examined, reports
+    if report.discrepancies:
+        report.remark("no samples were drawn again, because what is stored is not consistent")
+        return 0
     wanted = None if indices is None else _parse_indices(indices)
     chosen = chosen_inputs(inputs, count=count, indices=wanted)
     if not chosen:
         return 0
+    if any(one.document["run"] != chosen[0].document["run"] for one in chosen):
+        raise InputError("these certificates come from several runs: give those of one run to --replay")
     replay = Replay.of_run(chosen[0].document["run"], model=model, data=data, data_root=data_root)
     report.discrepancies += replay.discrepancies
     with inputs_progress("replaying", unit="samples") as progress:

@@ -49,6 +49,15 @@ _REQUIRED_TABLES = ("points", "verdicts", "tallies")
 _ORDER = {"points": "idx", "verdicts": "place", "tallies": "stage, start", "promises": "idx"}
 """In which order the rows of an input are sealed."""
 
+_FIELDS = {
+    "input": {"index", "label"},
+    "smoothing": {"noise", "sigma", "dimension", "num_classes", "grid", "envelope", "remembered"},
+    "verdicts": {"certificate", "prediction", "radius", "norm", "outcome", "reason", "bounds"},
+    "tallies": {"stage", "kind", "start", "stop", "sigma", "num_classes", "counts", "sums"},
+    "promise": set(_COLUMNS["promises"][1:]),
+}
+_OTHER_FIELDS = {"format", "version", "statement", "run", "run_digest", "digest"}
+
 Document = dict[str, Any]
 
 
@@ -144,6 +153,20 @@ def read_certificate(path: Path) -> Document:
     if type(version) is not int or version != VERSION:
         raise MalformedError(f"its version is {str(version)[:40]}; this smoothcert verifies version {VERSION}")
     return document
+
+
+def check_fields(document: Mapping[str, Any]) -> list[str]:
+    """Fields that no certificate has, and that nobody would check."""
+    problems = []
+    parts: list[tuple[str, set[str], Any]] = [("it", _FIELDS.keys() | _OTHER_FIELDS, document)]
+    for name, fields in _FIELDS.items():
+        value = document.get(name)
+        parts += [(name, fields, part) for part in (value if isinstance(value, list) else [value])]
+    for name, fields, part in parts:
+        unknown = sorted(set(part) - fields) if isinstance(part, dict) else []
+        if unknown:
+            problems.append(f"{name} has the field {unknown[0][:40]!r}, which no certificate has")
+    return problems
 
 
 def check_digests(document: Mapping[str, Any]) -> list[str]:

@@ -113,7 +113,11 @@ class Replay:
         """Draw and count again for each of these inputs; what differs goes into the report."""
         if self.discrepancies:
             return
-        documents = [one.again() for one in inputs]
+        try:
+            documents = [one.again() for one in inputs]
+        except MalformedError as error:
+            report.discrepancies.append(f"an input cannot be read again: {error}")
+            return
         total = sum(_samples(document) for document in documents)
         done = 0
 

@@ -23,6 +23,7 @@ from smoothcert.verify.reading import (
     canonical_digest,
     certificate_files,
     check_digests,
+    check_fields,
     document_from_rows,
     next_seal,
     read_certificate,
@@ -220,6 +221,7 @@ class _Chain:
         self._report = report
         self._seals: dict[Any, tuple[Any, Any]] = {}
         self._order: list[Any] = []
+        self._expected = seals is not None
         if seals is None:
             report.remark(NO_SEALS)
             return
@@ -236,15 +238,14 @@ class _Chain:
 
     def order(self, indices: Sequence[Any]) -> list[Any]:
         """The inputs that are there; complains about seals and inputs that have no counterpart."""
-        if self._order or self._seals:
-            there = set(indices)
-            self._report.discrepancies += [
-                f"input {shown(index)} is sealed, but it is not there" for index in self._order if index not in there
-            ]
+        there = set(indices)
+        self._report.discrepancies += [
+            f"input {shown(index)} is sealed, but it is not there" for index in self._order if index not in there
+        ]
         return list(indices)
 
     def check(self, stored: StoredInput) -> None:
-        if NO_SEALS in self._report.remarks:
+        if not self._expected:
             return
         if stored.index not in self._seals:
             self._report.discrepancies.append(f"input {shown(stored.index)}: it is not sealed")
@@ -289,7 +290,7 @@ def verify_certificates(
         except MalformedError as error:
             report.discrepancies.append(f"{file.name}: {error}")
         else:
-            problems = check_digests(document) + check_manifest(as_object(document.get("run")))
+            problems = check_digests(document) + check_fields(document) + check_manifest(as_object(document.get("run")))
             problems += _examine(document, check, report)
             named = (str(document.get("run_digest")), shown(as_object(document.get("input")).get("index")))
             if named in seen:
