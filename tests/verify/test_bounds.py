@@ -25,7 +25,7 @@ from smoothcert.verify.bounds import (
 )
 from smoothcert.verify.gradients import halves_norm, pair_products_norm
 from smoothcert.verify.samples import SCORE_CELLS, Gradients, Pairs, Samples, Scores
-from smoothcert.verify.scores import Order, cell_ends, lower_by_betting
+from smoothcert.verify.scores import Order, cell_ends, lower_by_betting, upper_by_betting
 
 ALPHA = Fraction(1, 1000)
 ORDER = Order(seed=3, index=0)
@@ -142,26 +142,28 @@ def scored(own: dict[int, int], other: dict[int, int], *, invalid: int = 0) -> S
     return Samples("ESTIMATION", "scores", 0.25, ((0, n + invalid),), (n, 0), invalid, scores=scores)
 
 
-def test_scores_that_are_all_one_are_votes_that_were_bet_on() -> None:
-    """All n scores 1: the game against m multiplies by 1 + min(λ_t, ¾/m)(1-m), played here in exact numbers."""
-    n, m = 200, Fraction(19, 20)
-    capital, variance, mean = Fraction(1), Fraction(1, 4), Fraction(1, 2)
-    total, squares = Fraction(1, 2), Fraction(1, 4)
+def capital_of_ones(n: int, m: Fraction) -> Fraction:
+    """What betting against the mean m makes of 1 on n scores of 1: Π (1 + min(λ_t, ¾/m)(1-m)), in exact numbers."""
+    capital, total, squares = Fraction(1), Fraction(1, 2), Fraction(1, 4)
     for t in range(1, n + 1):
-        stake = Fraction(math.sqrt(2 * math.log(1000) / (n * float(variance))))
+        stake = Fraction(math.sqrt(2 * math.log(1000) / (n * float(squares / t))))
         capital *= 1 + min(stake, Fraction(3, 4) / m) * (1 - m)
         total += 1
-        mean = total / (t + 1)
-        squares += (1 - mean) ** 2
-        variance = squares / (t + 1)
+        squares += (1 - total / (t + 1)) ** 2
+    return capital
+
+
+def test_a_game_that_was_played_in_exact_numbers() -> None:
+    n, low, high = 40, Fraction(1, 100), Fraction(99, 100)
+    for _ in range(45):
+        middle = (low + high) / 2
+        low, high = (middle, high) if capital_of_ones(n, middle) >= 1000 else (low, middle)
     samples = scored({SCORE_CELLS - 1: n}, {0: n})
-    for share, wins in ((1 - 1e-9, True), (1 + 1e-9, False)):
-        alpha = 1 / (capital * Fraction(share))
-        # The stakes depend on α: only as a price of winning it is varied.
-        assert (capital >= 1 / alpha) is wins
-    assert lower_by_betting(samples, m - Fraction(1, 10**11), alpha=ALPHA, order=ORDER) is (capital >= 1000)
-    assert lower_by_betting(samples, Fraction(9, 10), alpha=ALPHA, order=ORDER)
-    assert not lower_by_betting(samples, Fraction(999, 1000), alpha=ALPHA, order=ORDER)
+    # A lower bound on the mean is stored a slack of 1e-12 below it.
+    assert lower_by_betting(samples, low - Fraction(2, 10**12), alpha=ALPHA, order=ORDER)
+    assert not lower_by_betting(samples, high, alpha=ALPHA, order=ORDER)
+    assert upper_by_betting(samples, 1 - low + Fraction(1, 10**12), alpha=ALPHA, order=ORDER)
+    assert not upper_by_betting(samples, 1 - high - Fraction(1, 10**12), alpha=ALPHA, order=ORDER)
 
 
 def test_invalid_answers_count_against_the_class() -> None:
@@ -218,12 +220,22 @@ def test_products_of_pairs_in_closed_form() -> None:
 
 
 def test_means_of_halves_shrink_to_the_truth() -> None:
-    """With the mean ½ in both halves, ‖μ‖ is bounded by ½ and what 100 times the samples make 10 times smaller."""
+    """A half-space has ‖μ‖ = φ(0). What is added to it becomes 10 times smaller with 100 times the samples."""
+    truth = 1 / math.sqrt(2 * math.pi)
     gaps = []
     for n in (10_000, 1_000_000):
-        samples, counted = gradients(n, first=n // 4 * 2**20, second=n // 4 * 2**20, product=0)
-        gaps.append(float(halves_norm(samples, counted, 0, rare=False, alpha=ALPHA).mid()) - 0.5)
-    # Nothing votes against the class, so that not even this much can be: the rare side bounds it by almost 0.
-    assert gaps[0] < 0
+        side = round(truth * n / 2 * 2**20)
+        sums = np.array([[[side], [-side]]] * 2, dtype=np.int64)
+        counted = Gradients((0, 1, 1), sums, (0, 0))
+        samples = Samples("ESTIMATION", "gradients", 1.0, ((0, n),), (n // 2, n - n // 2), 0, gradients=counted)
+        gaps.append(float(halves_norm(samples, counted, 0, rare=False, alpha=ALPHA).mid()) - truth)
+    assert 0.02 < gaps[0] < 0.1
+    assert gaps[0] / gaps[1] == pytest.approx(10.0, rel=0.02)
+
+
+def test_a_class_that_nothing_speaks_against_has_hardly_a_gradient() -> None:
     samples, counted = gradients(10_000, first=0, second=0, product=0)
-    assert 0 < float(halves_norm(samples, counted, 0, rare=False, alpha=ALPHA).mid()) < 0.02
+    plain = halves_norm(samples, counted, 0, rare=False, alpha=ALPHA)
+    assert 0 < float(plain.mid()) < 0.02
+    # Noise from tables is given more room.
+    assert halves_norm(samples, counted, 0, rare=False, alpha=ALPHA, on_grid=True) > plain

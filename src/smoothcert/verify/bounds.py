@@ -134,7 +134,7 @@ def _rejects(hits: int, trials: int, p: Fraction, alpha: Fraction) -> bool:
 def _log_wealth(hits: int, trials: int, p: Fraction) -> arb:
     """log of ∫ (q/p)^h ((1-q)/(1-p))^(t-h) over the Beta(½,½) law restricted to q > p and normalised."""
     if p >= 1:
-        return arb("-inf")
+        return arb.neg_inf()
     half = Fraction(1, 2)
     a, b = hits + half, trials - hits + half
     log_beta = ball(a).lgamma() + ball(b).lgamma() - ball(a + b).lgamma() - arb.pi().log()

@@ -373,7 +373,7 @@ def _renyi(values: Values, radius: Fraction, setting: Setting) -> bool:
             return here
         mixed = (1 - order) * ball(level**2) + order * ball(sigma**2)
         if not mixed > 0:
-            return arb("-inf")
+            return arb.neg_inf()
         apart = (mixed.log() / 2 - (1 - order) * ball(level).log() - order * ball(sigma).log()) / (1 - order)
         there = threshold - order * ball(radius**2) / (2 * mixed) - setting.dimension * apart
         return here.min(there)

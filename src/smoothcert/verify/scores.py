@@ -131,7 +131,7 @@ def upper_by_bernstein(samples: Samples, value: Fraction, *, alpha: Fraction) ->
 def _bernstein(values: FloatArray, hits: IntArray, alpha: Fraction) -> arb:
     n = int(hits.sum())
     if n < 2:
-        return arb("-inf")
+        return arb.neg_inf()
     several = [(arb(x), int(count)) for x, count in zip(values.tolist(), hits.tolist(), strict=True) if count]
     total, squares = arb(0), arb(0)
     for x, count in several:
