@@ -86,6 +86,19 @@ def test_a_biased_generator_is_caught(  # type: ignore[no-untyped-def]
         check_noise(noise, sigma=sigma, levels=levels)
 
 
+def three_valued(draws: np.ndarray) -> np.ndarray:
+    """0 and ±√3 standard deviations, with the first five moments of a normal variable."""
+    far = np.abs(draws) > 0.96742 * draws.std()
+    return np.where(far, np.sign(draws) * np.sqrt(3.0) * draws.std(), 0.0)
+
+
+@pytest.mark.parametrize("levels", [None, 256])
+def test_the_whole_distribution_is_looked_at(levels: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoil(monkeypatch, three_valued)
+    with pytest.raises(NoiseError, match="the distribution of 200704 fresh draws"):
+        check_noise(Noise.GAUSSIAN, sigma=0.5, levels=levels)
+
+
 def cut_tails(law: GridLaw) -> GridLaw:
     """The tables of noise that ends at 5.7 standard deviations."""
     end = int(5.7 * law.sigma * (law.levels - 1))

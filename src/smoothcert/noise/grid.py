@@ -20,8 +20,8 @@ from smoothcert.records import InputArray, Noise, Stage, StreamId
 Levels = NDArray[np.int32]
 """Whole numbers k that stand for k/(L-1)."""
 
-_BLOCKS_TOGETHER = 256
-"""Blocks of ChaCha20 that the compiled generator makes together, at least: 16 KB of random bits."""
+_BLOCKS_TOGETHER = 512
+"""Blocks of ChaCha20 that the compiled generator makes together, at least: 32 KB of random bits."""
 _LANES = 8
 _NUMPY_CHUNK = 1 << 18
 """Values made at once without numba, so that its temporaries stay small."""
@@ -33,7 +33,7 @@ def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: 
     out = np.empty((count, size), dtype=np.int32)
     compiled = _generators(law)
     if compiled is not None:
-        compiled[1](out, *_tables(law), _named(stream), np.uint64(start), *_room(law, size=size))
+        compiled[1](out, *_tables(law), _named(stream), np.uint64(start), *_room(law, count=count, size=size))
         return out
     for rows in _chunks(count, size):
         out[rows] = _plain_draws(law, stream, start=start + rows.start, count=rows.stop - rows.start, size=size)
@@ -50,7 +50,7 @@ def add_grid_noise(out: InputArray, k: Levels, law: GridLaw, stream: StreamId, *
     compiled = _generators(law)
     if compiled is not None:
         steps = np.float32(law.levels - 1)
-        compiled[0](out, k, steps, *_tables(law), _named(stream), np.uint64(start), *_room(law, size=size))
+        compiled[0](out, k, steps, *_tables(law), _named(stream), np.uint64(start), *_room(law, count=count, size=size))
         return
     for rows in _chunks(count, size):
         j = _plain_draws(law, stream, start=start + rows.start, count=rows.stop - rows.start, size=size)
@@ -122,8 +122,9 @@ def _compiled(*, wide: bool) -> Any:
     start, k = np.uint64(2**33 - 5), np.arange(size, dtype=np.int32)
     expected = _plain_draws(law, stream, start=int(start), count=40, size=size)
     draws, noisy = np.empty_like(expected), np.empty(expected.shape, dtype=np.float32)
-    GRID_DRAWS(draws, *_tables(law), _named(stream), start, *_room(law, size=size))
-    ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *_tables(law), _named(stream), start, *_room(law, size=size))
+    shared = (*_tables(law), _named(stream), start, *_room(law, count=len(expected), size=size))
+    GRID_DRAWS(draws, *shared)
+    ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *shared)
     if not (np.array_equal(draws, expected) and np.array_equal(noisy, from_grid(k + expected, law.levels))):
         warnings.warn(
             "the compiled generator of noise on a grid is not exact on this machine; plain numpy is used", stacklevel=2
@@ -146,10 +147,10 @@ def _named(stream: StreamId) -> tuple[Any, ...]:
     return tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
 
 
-def _room(law: GridLaw, *, size: int) -> tuple[Any, ...]:
+def _room(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
     """Row and block of the blocks that a compiled generator makes together, and what it works in."""
     blocks = -(-size // c.DRAWS_PER_BLOCK)
-    rows = max(1, _BLOCKS_TOGETHER // blocks)
+    rows = max(1, min(count, _BLOCKS_TOGETHER // blocks))
     draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
     words, further = _whole_lanes(rows * blocks), _whole_lanes(draws.size // c.FURTHER_PER_BLOCK)
     row, block = np.divmod(np.arange(words, dtype=np.uint32), np.uint32(blocks))
