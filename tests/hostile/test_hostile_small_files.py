@@ -1,4 +1,4 @@
-"""Rules for sigma, unfinished trainings, recipes and claims that somebody has made up: a sentence, never a traceback."""
+"""Rules for sigma, unfinished trainings, recipes and claims somebody made up: a sentence, never a traceback."""
 
 from __future__ import annotations
 
