@@ -58,7 +58,7 @@ def test_a_level_that_the_grid_cannot_carry_names_its_input():
     def rule(x):
         return 1e-5 if x.sum() > 0.7 else 0.25
 
-    with pytest.raises(InputError, match="input 1 cannot be smoothed.*almost always 0"):
+    with pytest.raises(InputError, match=r"input 1 cannot be smoothed.*almost always 0"):
         smoothed(sigma=rule).predict(X, n=200)
 
 
