@@ -117,6 +117,19 @@ class TestFound:
         assert result.exit_code == 1
         assert "not the one of the run" in result.stdout
 
+    def test_a_replay_that_draws_nothing(self, folder: Path, tmp_path: Path) -> None:
+        """Certificates of inputs that a memory answered: there is nothing to draw, and that is no success."""
+        certificates = tmp_path / "certificates"
+        invoke(app, "export", folder / "predict-memory", "--format", "certificate", "-o", certificates)
+        for file in certificates.iterdir():
+            if json.loads(file.read_text())["tallies"]:
+                file.unlink()
+        assert any(certificates.iterdir())
+        assert call(certificates).exit_code == 0
+        result = call(certificates, "--replay", MODEL, 1)
+        assert result.exit_code == 1
+        assert "nothing was drawn again" in result.stdout
+
     def test_nothing_is_replayed_that_is_not_consistent(self, damaged: Path) -> None:
         result = call(damaged, "--replay", MODEL, 1)
         assert result.exit_code == 1

@@ -138,7 +138,7 @@ def _replayed(
     reports: list[Report],
 ) -> int:
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.verify.replay import Replay, chosen_inputs
+    from smoothcert.verify.replay import NOTHING_DRAWN, Replay, chosen_inputs
 
     if len(examined) != 1:
         raise InputError("--replay draws the samples of one run again: give one run or one directory of certificates")
@@ -149,6 +149,7 @@ def _replayed(
     wanted = None if indices is None else _parse_indices(indices)
     chosen = chosen_inputs(inputs, count=count, indices=wanted)
     if not chosen:
+        report.discrepancies.append(NOTHING_DRAWN)
         return 0
     if any(one.document["run"] != chosen[0].document["run"] for one in chosen):
         raise InputError("these certificates come from several runs: give those of one run to --replay")
