@@ -215,8 +215,9 @@ def test_an_input_without_an_answer() -> None:
     document["tallies"][0]["counts"] = {"votes": {}, "invalid": 50}
     assert any("settle on none" in sentence for sentence in check_document(document))
     verdict = document["verdicts"][0]
-    verdict.update(outcome="failed", radius=0.0, prediction=None, bounds=None, reason="no finite answer")
-    document["statement"] = "no finite answer"
+    reason = "the model gave no finite answer for 50 of 50 selection samples"
+    verdict.update(outcome="failed", radius=0.0, prediction=None, bounds=None, reason=reason)
+    document["statement"] = reason
     assert check_document(document) == []
 
 
