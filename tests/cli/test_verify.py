@@ -51,7 +51,7 @@ class TestProved:
         result = call(folder / "certificates", one)
         assert result.exit_code == 0
         assert "certificates: 4 inputs" in result.stdout
-        assert "certificate-000060.json: 1 inputs" in result.stdout
+        assert "certificate-000060.json: 1 input" in result.stdout
 
     def test_json(self, folder: Path) -> None:
         document = json.loads(call(folder / "votes", "--json").stdout)
@@ -72,7 +72,7 @@ class TestProved:
     def test_a_replay(self, folder: Path) -> None:
         result = call(folder / "votes", "--replay", MODEL, 1)
         assert result.exit_code == 0
-        assert "the samples of 1 inputs were drawn again" in result.stdout
+        assert "the samples of 1 input were drawn again" in result.stdout
         chosen = call(folder / "certificates", "--replay", MODEL, 0, "--replay-indices", "0,120", "--data", "digits")
         assert chosen.exit_code == 0
         assert "the samples of 2 inputs were drawn again" in chosen.stdout
@@ -88,7 +88,7 @@ class TestFound:
         assert result.exit_code == 1
         lines = result.stdout.splitlines()
         assert lines[0].startswith("input 0: its seal is broken")
-        assert lines[1].endswith("1 discrepancies")
+        assert lines[1].endswith("1 discrepancy")
         document = json.loads(call(damaged, "--json").stdout)
         assert document["consistent"] is False
 

@@ -28,6 +28,7 @@ from smoothcert.verify.noise_again import FloatNoise, GridNoise, NoisyCopies, St
 from smoothcert.verify.reading import MalformedError
 from smoothcert.verify.run_checks import Examined, Report
 from smoothcert.verify.sentences import MALFORMED, as_object, shown, told
+from smoothcert.verify.sigma_rules import StoredRule, read_rule
 
 _STAGES = {"SELECTION": 0, "ESTIMATION": 1, "PREDICTION": 2}
 _SHARED_INDEX = 2**32 - 1
@@ -37,6 +38,8 @@ _MOST_SUMS = 1 << 28
 """Bytes of unpacked sums: more than any tally has."""
 _VALUES_AT_ONCE = 1 << 17
 """Numbers of noise made at once, so that they stay in the cache of a core."""
+_SIGMA_ERROR = 1e-9
+"""Relative, of σ by a rule: both are right to 1e-11."""
 _THINNING = (1 << 8) | 3
 """Where in the counter of the generator `recertify` draws which votes of a segment are kept."""
 _LAST_DIGITS = 4
@@ -51,6 +54,7 @@ Segment = tuple[int, int, tuple[int, ...]]
 NOTHING_DRAWN = (
     "nothing was drawn again: none of these inputs was sampled. What a memory answered is checked by --memory"
 )
+NO_RULE = "the rule for sigma is not there as a file of the run, so its level was taken from the tallies"
 NOTHING_PROVED = "nothing was drawn again that proves what is stated about the inputs chosen for the replay"
 
 
@@ -80,11 +84,24 @@ class Replay:
     run_of: Mapping[str, Any]
     classifier: Any
     dataset: Any
+    rule: StoredRule | None = None
+    batch: int | None = None
     discrepancies: list[str] = field(default_factory=list)
 
     @classmethod
-    def of_run(cls, run: Mapping[str, Any], *, model: str, data: str | None, data_root: Path | None) -> Replay:
-        """data, data_root: where the data lies now; by default where the run found it."""
+    def of_run(
+        cls,
+        run: Mapping[str, Any],
+        *,
+        model: str,
+        data: str | None,
+        data_root: Path | None,
+        rule: Path | None = None,
+        batch: int | None = None,
+    ) -> Replay:
+        """data, data_root: where the data lies now; by default where the run found it. rule: the file of the rule for
+        σ, which `verify_run` has found to be the one of the run. batch: of how many rows the model is
+        asked at once, in place of the recorded number."""
         job = _job(run)
         try:
             dataset = load_dataset(
@@ -108,14 +125,18 @@ class Replay:
             raise
         except MALFORMED as error:
             raise InputError(f"the manifest does not say how model and data were loaded: {told(error)}") from error
-        replay = cls(run, classifier, dataset)
-        for what, stated, found in (
-            ("model", run["model"].get("digest"), classifier.digest),
-            ("data", run["data"].get("digest"), dataset.digest),
+        replay = cls(run, classifier, dataset, None if rule is None else read_rule(rule), batch)
+        for what, name, found in (
+            ("model", "digest", classifier.digest),
+            ("model", "num_classes", classifier.num_classes),
+            ("data", "digest", dataset.digest),
+            ("data", "input_shape", list(dataset.input_shape)),
+            ("data", "levels", dataset.levels),
+            ("data", "size", len(dataset)),
         ):
-            if stated != found:
+            if run[what].get(name) != found:
                 replay.discrepancies.append(
-                    f"the {what} given for the replay is not the one of the run: its digest is {shown(found)}"
+                    f"the {what} given for the replay is not the one of the run: its {name} is {shown(found)}"
                 )
         return replay
 
@@ -137,6 +158,8 @@ class Replay:
             if progress is not None:
                 progress(done, total)
 
+        if self.rule is None and "sigma_rule" in self.run_of["parameters"]:
+            report.remark(NO_RULE, inputs=len(documents))
         self.classifier.prepare_thread()
         try:
             for document in documents:
@@ -178,6 +201,7 @@ class Replay:
         known = int(self.dataset.labels[index])
         if (label if label is not None else -1) != max(known, -1):
             yield f"its label is {shown(label)}; the data has {known}"
+        yield from self._another_sigma(document)
         noisy = self._noisy(document)
         for stage, tallies in _by_stage(document["tallies"]).items():
             drawn = self._to_draw(stage, tallies)
@@ -206,6 +230,19 @@ class Replay:
             votes = _sparse(np.array(next(iter(cut))[0][2][:-1]))
             yield f"the votes that recertify kept of ESTIMATION count {shown(votes)}, and other ones are stored"
 
+    def _another_sigma(self, document: Mapping[str, Any]) -> Iterator[str]:
+        """σ of the input by the rule of the run, where its file is there."""
+        if self.rule is None:
+            return
+        stored = document["smoothing"]["sigma"]
+        found = self.rule.sigma(self.input_of(document["input"]["index"]))
+        if not abs(found - stored) <= _SIGMA_ERROR * stored:
+            yield f"its sigma is {found!r} by the rule, and {stored!r} is stored"
+
+    def input_of(self, index: int) -> NDArray[np.float32]:
+        """An input of the data, flat."""
+        return np.ascontiguousarray(self.dataset.inputs([index]), dtype=np.float32).reshape(-1)
+
     def _noisy(self, document: Mapping[str, Any]) -> NoisyCopies:
         smoothing = document["smoothing"]
         x = np.ascontiguousarray(self.dataset.inputs([document["input"]["index"]]), dtype=np.float32)
@@ -224,7 +261,7 @@ class Replay:
         classes = self.run_of["model"]["num_classes"]
         counts = [_Count(tally, classes) for tally in tallies]
         kind = tallies[0]["kind"]
-        batch = self.run_of["parameters"]["batch"]
+        batch = max(self.run_of["parameters"]["batch"], self.batch or 0)
         draws = {"pairs": max(1, batch // 2), "gradients": max(2, batch // 2 * 2)}.get(kind, batch)
         at, last = tallies[0]["start"], tallies[-1]["stop"]
         while at < last:
@@ -249,12 +286,16 @@ class Replay:
         """VOTES and GRADIENTS: votes. PAIRS: votes at x+ε and at x-ε. SCORES: votes and scores."""
         if kind == "pairs":
             made = [self._chunks(noisy.pairs, stream, at, count, side) for side in range(2)]
-            votes = self._tail.classify(self._shaped(np.concatenate(made)))
+            votes = self._asked(self._shaped(np.concatenate(made)))[0]
             return [votes[:count], votes[count:]]
-        batch = self._shaped(self._chunks(noisy.copies, stream, at, count, None))
-        if kind == "scores":
-            return list(self._tail.votes_and_scores(batch))
-        return [self._tail.classify(batch)]
+        return self._asked(self._shaped(self._chunks(noisy.copies, stream, at, count, None)), scores=kind == "scores")
+
+    def _asked(self, rows: NDArray[np.float32], *, scores: bool = False) -> list[NDArray[Any]]:
+        """The votes of these rows, and their scores where they are wanted; all at once, or as many as was asked for."""
+        step = len(rows) if self.batch is None else self.batch
+        ask = self._tail.votes_and_scores if scores else lambda some: (self._tail.classify(some),)
+        answers = [ask(np.ascontiguousarray(rows[at : at + step])) for at in range(0, len(rows), step)]
+        return [np.concatenate(part) for part in zip(*answers, strict=True)]
 
     @property
     def _tail(self) -> Any:
