@@ -29,7 +29,7 @@ from smoothcert.verify.noise_again import (
     unit_noise,
 )
 from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.replay import Replay, chosen_inputs
+from smoothcert.verify.replay import NO_RULE, Replay, chosen_inputs
 from smoothcert.verify.run_checks import Report, verify_run
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
@@ -95,10 +95,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("replayed")
 
 
-def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120)) -> Report:
+def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120), batch: int | None = None) -> Report:
     report, examined = verify_run(run, check_document_with_remarks)
     chosen = chosen_inputs(examined, count=0, indices=indices)
-    replay = Replay.of_run(chosen[0].document["run"], model=model, data=None, data_root=None)
+    rule = run / "sigma.safetensors"
+    replay = Replay.of_run(
+        chosen[0].document["run"],
+        model=model,
+        data=None,
+        data_root=None,
+        rule=rule if rule.exists() else None,
+        batch=batch,
+    )
     report.discrepancies += replay.discrepancies
     replay.run(chosen, report)
     return report
@@ -122,6 +130,37 @@ def test_float_noise_of_a_seed_of_128_bits(tmp_path: Path) -> None:
     invoke(app, "certify", *given, "--n0", 20, "--n", 200, "--sigma", 0.25, "--noise", "float", "--out", out)
     assert json.loads((out / "manifest.json").read_text())["extra"]["job"]["seed"] is None
     assert replayed(out, indices=(0, 60)).discrepancies == []
+
+
+class TestBatches:
+    @pytest.mark.parametrize("kind", ["votes", "dipole", "second-order", "soft"])
+    @pytest.mark.parametrize("batch", [1, 3, 1000])
+    def test_of_another_size(self, folder: Path, kind: str, batch: int) -> None:
+        run = folder / kind / kind
+        run = run if run.exists() else make_run(kind, folder / kind)
+        assert replayed(run, batch=batch).discrepancies == []
+
+    def test_a_model_that_looks_across_the_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The mean of a batch tells the input apart from all its neighbours; a row alone does not."""
+        (tmp_path / "across_rows.py").write_text(
+            "import numpy as np\n"
+            "from smoothcert.data import load_dataset\n"
+            "KNOWN = load_dataset('digits').inputs([0]).reshape(-1)\n"
+            "def classify(batch):\n"
+            "    mean = batch.reshape(len(batch), -1).mean(axis=0, dtype=np.float64)\n"
+            "    answers = np.zeros((len(batch), 10), dtype=np.float32)\n"
+            "    answers[:, 1 if np.abs(mean - KNOWN).mean() < 0.1 else 0] = 1\n"
+            "    return answers\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        model = ("--model", "across_rows:classify", "--num-classes", 10, "--data", "digits", "--max", 1, "--seed", 3)
+        settings = ("--n0", 64, "--n", 192, "--batch", 64, "--workers", 1, "--sigma", 0.25)
+        invoke(app, "certify", *model, *settings, "--out", tmp_path / "run")
+        recorded = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,))
+        assert recorded.discrepancies == []
+        assert recorded.radii == 1
+        row_by_row = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,), batch=1)
+        assert any("drawn again" in line for line in row_by_row.discrepancies)
 
 
 class TestRecertified:
@@ -204,6 +243,33 @@ class TestMadeUp:
         altered(run / "results.sqlite", "UPDATE points SET label = 9 - label WHERE idx = 0")
         resealed(run)
         assert any("its label is" in line for line in replayed(run).discrepancies)
+
+    def test_another_sigma(self, folder: Path, tmp_path: Path) -> None:
+        """A level by a rule, in all its places: only the rule itself tells."""
+        made = folder / "envelope" / "envelope"
+        run = copy_of(made if made.exists() else make_run("envelope", folder / "envelope"), tmp_path)
+        for table in ("points", "tallies"):
+            altered(run / "results.sqlite", f"UPDATE {table} SET sigma = sigma * 1.000001 WHERE idx = 0")
+        resealed(run)
+        assert any("its sigma is" in line and "by the rule" in line for line in replayed(run).discrepancies)
+        (run / "sigma.safetensors").unlink()
+        assert NO_RULE in replayed(run).remarks
+
+    @pytest.mark.parametrize(
+        ("section", "name", "value"),
+        [
+            ("data", "input_shape", [1]),
+            ("data", "input_shape", [64]),
+            ("data", "levels", 256),
+            ("data", "size", 444),
+            ("model", "num_classes", 11),
+        ],
+    )
+    def test_other_facts_of_model_and_data(self, run: Path, section: str, name: str, value: object) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest[section][name] = value
+        replay = Replay.of_run(manifest, model=MODEL, data=None, data_root=None)
+        assert any(f"its {name} is" in line for line in replay.discrepancies)
 
     def test_another_model(self, run: Path) -> None:
         report = replayed(run, model="sample_models:digits_by_brightness")
