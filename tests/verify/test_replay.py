@@ -73,6 +73,17 @@ class TestNoise:
         if noise is Noise.GAUSSIAN:
             assert np.abs(cell_means(sigma=sigma, levels=levels) - law.means).max() < 1e-9
 
+    @pytest.mark.parametrize(
+        ("noise", "sigma", "levels"),
+        [("gaussian", 4000.0, 256), ("gaussian", 0.2, 2**23), ("uniform", 2.0, 2**23), ("gaussian", 1e300, 2)],
+    )
+    def test_tables_without_end_are_refused(self, noise: str, sigma: float, levels: int) -> None:
+        """A million thresholds take a minute; 10^300 of them do not end."""
+        with pytest.raises(ValueError, match=r"more than 2\^23 steps"):
+            thresholds(noise, sigma=sigma, levels=levels)
+        with pytest.raises(InputError, match="steps"):
+            grid_law(Noise(noise), sigma=min(sigma, 1e6), levels=levels if sigma < 1e6 else 256)
+
     def test_an_input_off_the_grid_is_refused(self) -> None:
         x = np.array([0.5, 1.0], dtype=np.float32)
         with pytest.raises(ValueError, match="grid"):

@@ -23,7 +23,9 @@ _SETTLEMENTS = ("WHOLE", "CUT", "OVERRULED", "INHERITED")
 _TASKS = ("certify", "predict", "recertify")
 _NORMS = {"gaussian": "l2", "uniform": "l1"}
 _MOST_DIMENSIONS = 10**9
-_LARGEST_GRID = 2**24
+_LARGEST_GRID = 2**23 + 1
+_FARTHEST = {"gaussian": Fraction(2**23) * 4 / 37, "uniform": Fraction(2**23)}
+"""The largest σ on a grid, in steps of it: no noise is ever more than 2^23 steps, which is 9.25 σ of a Gaussian."""
 _NEARLY_ALL = 1 - Fraction(1, 10**9)
 """Of α that must be spent: less would be another split than the one that was asked for."""
 _SMALLEST_ALPHA = Fraction(1, 10**100)
@@ -546,6 +548,9 @@ def _read_smoothing(given: Any) -> _Smoothing:
     sigma = None if entry.get("sigma") is None else number(entry, "sigma")
     if sigma is not None and not 1e-100 <= sigma <= 1e100:
         raise UnreadableError(f"the noise level {sigma!r} cannot be")
+    grid = None if entry.get("grid") is None else whole(entry, "grid", least=2, most=_LARGEST_GRID)
+    if grid is not None and sigma is not None and Fraction(sigma) * (grid - 1) > _FARTHEST[noise]:
+        raise UnreadableError(f"the noise level {sigma!r} on a grid of {grid} levels is more than float32 can hold")
     remembered = entry.get("remembered")
     if type(remembered) is not bool:
         raise UnreadableError("smoothing does not say whether there is a memory")
@@ -554,7 +559,7 @@ def _read_smoothing(given: Any) -> _Smoothing:
         sigma=sigma,
         dimension=whole(entry, "dimension", least=1, most=_MOST_DIMENSIONS),
         num_classes=whole(entry, "num_classes", least=2, most=10**6),
-        grid=None if entry.get("grid") is None else whole(entry, "grid", least=2, most=_LARGEST_GRID),
+        grid=grid,
         envelope=read_envelope(entry.get("envelope"), remembered=remembered),
         remembered=remembered,
     )
