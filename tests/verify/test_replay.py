@@ -29,8 +29,8 @@ from smoothcert.verify.noise_again import (
     unit_noise,
 )
 from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.replay import NO_RULE, Replay, chosen_inputs
-from smoothcert.verify.run_checks import Report, verify_run
+from smoothcert.verify.replay import NO_RULE, NOTHING_PROVED, Replay, chosen_inputs
+from smoothcert.verify.run_checks import Examined, Report, verify_run
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 SEED, BIG_SEED, START = 2**63 + 12345, 2**127 + 5, 2**32 - 7
@@ -254,6 +254,17 @@ class TestMadeUp:
         altered(run / "results.sqlite", "UPDATE points SET label = 9 - label WHERE idx = 0")
         resealed(run)
         assert any("its label is" in line for line in replayed(run).discrepancies)
+
+    def test_only_selection_votes_are_left(self, run: Path) -> None:
+        """What they choose is drawn again, but what they would prove is nothing."""
+        _, examined = verify_run(run, check_document_with_remarks)
+        (one,) = chosen_inputs(examined, count=0, indices=[0])
+        whole = one.again()
+        selection = [tally for tally in whole["tallies"] if tally["stage"] == "SELECTION"]
+        report = Report("run")
+        replay = Replay.of_run(whole["run"], model=MODEL, data=None, data_root=None)
+        replay.run([Examined(one.document, lambda: whole | {"tallies": selection})], report)
+        assert report.discrepancies == [NOTHING_PROVED]
 
     def test_another_sigma(self, folder: Path, tmp_path: Path) -> None:
         """A level by a rule, in all its places: only the rule itself tells."""

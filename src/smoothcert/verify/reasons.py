@@ -54,8 +54,10 @@ def of_abstention(samples: Samples, label: int, *, soft: bool) -> tuple[str, ...
         near = (mean * (1 - _MEAN_ERROR), mean * (1 + _MEAN_ERROR))
         about = f"over {samples.draws} samples for class {label} proves nothing"
         return tuple(f"a mean score of {value:.4g} {about}" for value in near)
-    where = " at x+ε" if samples.kind == "pairs" else ""
-    return (f"{samples.votes[label]} of {samples.draws} votes{where} for class {label} prove nothing",)
+    # Of pairs the votes at x+ε are meant; older runs did not say so.
+    wordings = ("", " at x+ε") if samples.kind == "pairs" else ("",)
+    votes = f"{samples.votes[label]} of {samples.draws} votes"
+    return tuple(f"{votes}{where} for class {label} prove nothing" for where in wordings)
 
 
 def of_undecided(samples: Samples | None, label: int, *, radii: Sequence[Fraction], n: int) -> tuple[str, ...]:
