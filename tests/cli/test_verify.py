@@ -142,6 +142,7 @@ class TestFound:
         result = call(folder / "votes", "--replay", "sample_models:digits_by_brightness", 1)
         assert result.exit_code == 1
         assert "not the one of the run" in result.stdout
+        assert "the samples of 0 inputs were drawn again" in result.stdout
 
     def test_a_replay_that_draws_nothing(self, folder: Path, tmp_path: Path) -> None:
         """Certificates of inputs that a memory answered: there is nothing to draw, and that is no success."""

@@ -191,7 +191,7 @@ def _prepared(
 def _replayed(chosen: list[Examined], replay: Replay | None, reports: list[Report]) -> int:
     from smoothcert.cli.counting import inputs_progress
 
-    if replay is None:
+    if replay is None or replay.discrepancies:
         return 0
     with inputs_progress("replaying", unit="samples") as progress:
         replay.run(chosen, reports[0], progress=progress)

@@ -100,8 +100,9 @@ class Replay:
         batch: int | None = None,
     ) -> Replay:
         """data, data_root: where the data lies now; by default where the run found it. rule: the file of the rule for
-        σ, which `verify_run` has found to be the one of the run. batch: of how many rows the model is
-        asked at once, in place of the recorded number."""
+        σ, which `verify_run` has found to be the one of the run. batch: about how many rows the model is asked at once,
+        in place of the recorded number.
+        """
         job = _job(run)
         try:
             dataset = load_dataset(
