@@ -11,7 +11,7 @@ from typing import Any
 from smoothcert.verify import catalogue, reasons
 from smoothcert.verify.arithmetic import MOST_TRIALS
 from smoothcert.verify.bounds import LOOSE, Checked, Evidence, check_proof, noise_price, sign_test_holds
-from smoothcert.verify.radii import Envelope, Setting, certifies, read_envelope
+from smoothcert.verify.radii import Envelope, Setting, certifies, moved, read_envelope
 from smoothcert.verify.samples import Samples, UnreadableError, mapping, merged, number, read_samples, text, whole
 from smoothcert.verify.scores import Order
 from smoothcert.verify.statements import statement_of
@@ -554,13 +554,15 @@ def _read_smoothing(given: Any) -> _Smoothing:
     remembered = entry.get("remembered")
     if type(remembered) is not bool:
         raise UnreadableError("smoothing does not say whether there is a memory")
+    dimension = whole(entry, "dimension", least=1, most=_MOST_DIMENSIONS)
+    envelope = read_envelope(entry.get("envelope"), remembered=remembered)
     return _Smoothing(
         noise=noise,
         sigma=sigma,
-        dimension=whole(entry, "dimension", least=1, most=_MOST_DIMENSIONS),
+        dimension=dimension,
         num_classes=whole(entry, "num_classes", least=2, most=10**6),
         grid=grid,
-        envelope=read_envelope(entry.get("envelope"), remembered=remembered),
+        envelope=envelope if grid is None else moved(envelope, dimension=dimension),
         remembered=remembered,
     )
 
