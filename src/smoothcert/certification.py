@@ -48,8 +48,8 @@ from smoothcert.statistics import (
     check_alpha,
     first_samples,
     mean_score,
-    noise_price,
     plurality,
+    price_of,
     prove,
     sign_test_p_value,
     significant_plurality,
@@ -171,9 +171,7 @@ def _judge(
     tallies: Sequence[AnyTally], labels: Sequence[int], choice: Portfolio, *, alpha: float, smoothing: Smoothing
 ) -> list[list[Verdict]]:
     """For each tally the verdicts of certificates that are bounded together, the largest radius first."""
-    # A draw that is used twice, at x+ε and x-ε, is one draw.
-    drawn = [tally.independent_votes().n for tally in tallies]
-    prices = [noise_price(smoothing, draws=n, sigma=tally.sigma) for tally, n in zip(tallies, drawn, strict=True)]
+    prices = [price_of(tally, smoothing) for tally in tallies]
     verdicts: dict[int, list[Verdict]] = {}
     for price in set(prices):
         rows = [row for row, paid in enumerate(prices) if paid == price]

@@ -45,7 +45,7 @@ from smoothcert.records import (
 from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.statistics import alpha_after_noise, noise_price, plurality
+from smoothcert.statistics import alpha_after_noise, noise_price, plurality, price_of
 from smoothcert.tallies import SCORE_CELLS
 
 
@@ -261,7 +261,7 @@ class SmoothedClassifier:
 
     def noise_price(self, inputs: InputArray, tally: AnyTally) -> float:
         """What a tally of these inputs takes off alpha, because the tables of the noise are finite."""
-        return noise_price(self._bare_smoothing(inputs), draws=tally.independent_votes().n, sigma=tally.sigma)
+        return price_of(tally, self._bare_smoothing(inputs))
 
     def _bare_smoothing(self, inputs: InputArray) -> Smoothing:
         return Smoothing(dimension=int(np.prod(inputs.shape[1:])), noise=self.noise, grid=self.grid)

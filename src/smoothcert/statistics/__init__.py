@@ -21,7 +21,7 @@ from smoothcert.statistics.means import (
     hoeffding_lower,
     hoeffding_upper,
 )
-from smoothcert.statistics.noise_price import alpha_after_noise, noise_price
+from smoothcert.statistics.noise_price import alpha_after_noise, noise_price, price_of
 from smoothcert.statistics.proofs import Proven, prove
 from smoothcert.statistics.scores import mean_score
 from smoothcert.statistics.thinning import first_samples
@@ -51,6 +51,7 @@ __all__ = [
     "one_sided_lower",
     "pair_product_margin",
     "plurality",
+    "price_of",
     "prove",
     "sign_test_p_value",
     "significant_plurality",

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 
 from smoothcert.errors import InputError
 from smoothcert.numerics.grid import law_error
-from smoothcert.records import Smoothing
+from smoothcert.records import AnyTally, Smoothing
 
 _MOST_OF_ALPHA = Fraction(1, 2)
+
+
+def price_of(tally: AnyTally, smoothing: Smoothing) -> float:
+    """`noise_price` of what was counted. A draw that was used twice, at x+ε and x-ε, is one draw."""
+    return noise_price(smoothing, draws=sum(stop - start for start, stop in tally.ranges), sigma=tally.sigma)
 
 
 def noise_price(smoothing: Smoothing, *, draws: int, sigma: float) -> float:
@@ -24,7 +30,12 @@ def noise_price(smoothing: Smoothing, *, draws: int, sigma: float) -> float:
         return 0.0
     if smoothing.dimension is None:
         raise InputError("noise on a grid has a price that depends on the dimension, and the dimension is not known")
-    error = draws * law_error(levels=smoothing.grid, sigma=sigma, dimension=smoothing.dimension)
+    return _price(smoothing.grid, smoothing.dimension, draws, sigma)
+
+
+@functools.lru_cache(maxsize=1024)  # with one sigma it is the same for all inputs of a run
+def _price(levels: int, dimension: int, draws: int, sigma: float) -> float:
+    error = draws * law_error(levels=levels, sigma=sigma, dimension=dimension)
     return float(2.0 ** math.ceil(math.log2(error * (1.0 + 1e-9))))
 
 

@@ -43,7 +43,7 @@ _SIGMA_ERROR = 1e-9
 _THINNING = (1 << 8) | 3
 """Where in the counter of the generator `recertify` draws which votes of a segment are kept."""
 _LAST_DIGITS = 4
-"""By so many units the products of grid noise may differ: its means are known to 1e-9, and here in all digits."""
+"""By so many units the products of grid noise may differ: its means are known to thirteen digits, and here in all."""
 
 Counts = dict[str, Any]
 Progress = Callable[[int, int], None]
