@@ -456,10 +456,14 @@ run_rows(Reproduction(plan, Path(sys.argv[2])), plan.chosen(["constant"]), threa
 
 
 def ended(process: int) -> bool:
-    """Gone, or dead and not yet buried by whoever inherited it."""
+    """Gone, or dead and not yet buried by whoever inherited it.
+
+    The first thread of a process is dead before its others are, and files, with their locks, stay open until the last.
+    """
     try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+        dead = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return dead and len(list(Path(f"/proc/{process}/task").iterdir())) == 1
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
