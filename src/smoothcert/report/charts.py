@@ -302,17 +302,24 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
         for one in radii
         if one.label in shown
     ]
-    y = {"field": "order", "type": "ordinal", "title": None, "axis": {"labelExpr": "classes[datum.value]"}}
-    x = {"type": "quantitative", "title": "certified radius (0 where the answer is wrong or missing)"}
-    offset = {"yOffset": {"field": "run", "type": "nominal"}} if len(sources) > 1 else {}
+    y = {
+        "field": "order",
+        "type": "ordinal",
+        "title": None,
+        "axis": {"labelExpr": "classes[datum.value]", "grid": False},
+        "scale": {"domain": list(range(len(shown)))},
+    }
+    x = {"type": "quantitative", "title": "certified radius"}
+    runs = {"domain": list(range(len(sources)))}
+    offset = {"yOffset": {"field": "run", "type": "nominal", "scale": runs}} if len(sources) > 1 else {}
     colour = {"color": _run_colour(len(sources))}
     tooltip = {"expr": "{box: datum}"}
-    bar = max(4, min(14, 40 // max(len(sources), 1)))
+    bar = 14 if len(sources) == 1 else 9
     return _spec(
         params=[{"name": "classes", "value": [names.class_name(label) for label in shown]}],
         data={"values": rows},
         transform=[{"filter": "indexof(hidden, datum.run) < 0"}],
-        height={"step": max(9, 22 // max(len(sources), 1)), **({"for": "offset"} if len(sources) > 1 else {})},
+        height=len(shown) * max(24, 12 * len(sources) + 6) + 10,
         layer=[
             {
                 "mark": {"type": "rule", "strokeWidth": 1.5, "tooltip": tooltip},
@@ -441,7 +448,7 @@ def _run_dash(runs: int) -> Spec:
     }
 
 
-def _spec(*, height: int | Spec, params: Sequence[Spec] = (), **parts: Any) -> Spec:
+def _spec(*, height: int, params: Sequence[Spec] = (), **parts: Any) -> Spec:
     axis = {
         "labelColor": _FAINT,
         "titleColor": _TEXT,
@@ -455,6 +462,8 @@ def _spec(*, height: int | Spec, params: Sequence[Spec] = (), **parts: Any) -> S
         "labelLimit": 140,
         "gridOpacity": 1,
     }
+    # As many labels as there is room for, from a telephone to a wide screen.
+    along = {"tickCount": {"expr": "max(3, floor(width / 80))"}, "labelOverlap": True, "labelFlush": False}
     return {
         "width": "container",
         "height": height,
@@ -462,7 +471,7 @@ def _spec(*, height: int | Spec, params: Sequence[Spec] = (), **parts: Any) -> S
         "autosize": {"type": "fit-x", "contains": "padding"},
         "padding": 4,
         "params": [{"name": "hidden", "value": []}, *params],
-        "config": {"aria": False, "font": "system-ui, sans-serif", "axis": axis, "view": {"stroke": None}},
+        "config": {"aria": False, "font": "system-ui, sans-serif", "axis": axis, "axisX": along, "view": {"stroke": None}},
         **parts,
     }
 

@@ -378,6 +378,8 @@ def _pair(a: int, b: int, comparison: Comparison, name: str) -> Pair:
         f"for {summary.a_larger + summary.only_a:,}, B for {summary.b_larger + summary.only_b:,}, both the same for "
         f"{summary.equal:,}."
     )
+    if summary.conflicting:
+        sentence += f" For {summary.conflicting:,} they certify different classes."
     captions = ("Where the inputs went", "Mean radii", "Radius in A divided by radius in B")
     tables = tuple(
         _shown(f"{name}-{k}", caption, table)

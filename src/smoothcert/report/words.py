@@ -5,14 +5,13 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import betaincinv
 
 from smoothcert.analysis.metrics import certified_counts, same_inputs
 from smoothcert.analysis.summary import Radii
-from smoothcert.errors import RunError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import Noise, Norm, Outcome, TallyKind
 from smoothcert.report.sources import Source
@@ -34,11 +33,12 @@ class Weight(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A sentence with its weight; `title` is what it is about."""
+    """A sentence with its weight. title: what it is about; runs: whom, where the sentence does not say it itself."""
 
     weight: Weight
     title: str
     text: str
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _how(sources: Sequence[Source]) -> str:
     )
     names = _certificates(sources)
     if names and names != "gaussian":
-        told += f" Radii are computed by: {names}."
+        told += f" The radii follow from the vote by the theorems called {names}."
     return told if "decide" not in parameters else told + " Only some radii were asked about."
 
 
@@ -183,9 +183,18 @@ def _guarantee(sources: Sequence[Source]) -> str:
     return (
         f"Guarantee: the size of a change is its {size}. The statement about one input is wrong with probability at "
         f"most {wrong}, by bad luck in the noise that was drawn; it needs no assumption about the model or the "
-        "attacker. It is about the smoothed classifier (the vote), not about the bare model, and about staying the "
-        "same, not about being right."
+        f"attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about the bare model, and "
+        "about staying the same, not about being right."
     )
+
+
+def _one_pixel(sources: Sequence[Source]) -> str:
+    """Something to compare a radius with, where inputs are pictures."""
+    pictures = all(
+        s.inputs.dataset is not None and s.inputs.dataset.input_range == (0.0, 1.0) and len(s.input_shape) > 1
+        for s in sources
+    )
+    return "For scale: turning one pixel from black to white is a change of size 1. " if pictures else ""
 
 
 def remarks(sources: Sequence[Source], notes: Sequence[str]) -> list[Remark]:
@@ -195,7 +204,15 @@ def remarks(sources: Sequence[Source], notes: Sequence[str]) -> list[Remark]:
     found += _about_all(sources)
     found += [Remark(Weight.SERIOUS, "contradiction", note) for note in notes if note.startswith("CONTRADICTION")]
     order = list(Weight)
-    return sorted(dict.fromkeys(found), key=lambda remark: order.index(remark.weight))
+    return sorted(_merged(found), key=lambda remark: order.index(remark.weight))
+
+
+def _merged(found: Sequence[Remark]) -> list[Remark]:
+    """The same sentence about several runs is said once."""
+    runs: dict[Remark, list[str]] = {}
+    for remark in found:
+        runs.setdefault(replace(remark, runs=()), []).extend(remark.runs)
+    return [replace(remark, runs=tuple(dict.fromkeys(names))) for remark, names in runs.items()]
 
 
 def _by_place(sources: Sequence[Source]) -> list[Source]:
@@ -207,16 +224,17 @@ def _about_place(source: Source) -> list[Remark]:
     place, parameters = source.name.partition("@")[0], source.parameters
     found = []
     if source.manifest is None:
-        text = f"{place} is a log: its radii cannot be checked, because the votes behind them are not in it."
-        return [Remark(Weight.CAUTION, "log", text)]
+        text = "a log: its radii cannot be checked, because the votes behind them are not in it."
+        return [Remark(Weight.CAUTION, "log", text, (place,))]
     if source.grid is None:
         found.append(
             Remark(
                 Weight.SERIOUS,
                 "float noise",
-                f"{place}: the noise was added in floating point, which is not sound: the theorems speak of real "
-                "numbers, and a model made to look at the last bits of its input could void these certificates. For "
-                "ordinary models no such effect is known. 8-bit inputs get exact noise.",
+                "the noise was added in floating point, which is not sound: the theorems speak of real numbers, and a "
+                "model made to look at the last bits of its input could void these certificates. For ordinary models "
+                "no such effect is known. 8-bit inputs get exact noise.",
+                (place,),
             )
         )
     if parameters.get("independent_noise") is False:
@@ -224,8 +242,9 @@ def _about_place(source: Source) -> list[Remark]:
             Remark(
                 Weight.CAUTION,
                 "shared noise",
-                f"{place}: all inputs shared their noise. Each certificate holds as stated, but many may be wrong "
-                "together, so nothing is said about the whole test set with high probability.",
+                "all inputs shared their noise. Each certificate holds as stated, but many may be wrong together, so "
+                "nothing is said about the whole test set with high probability.",
+                (place,),
             )
         )
     if "sigma_rule" in parameters and parameters.get("envelope") is None:
@@ -235,8 +254,9 @@ def _about_place(source: Source) -> list[Remark]:
             Remark(
                 Weight.CAUTION,
                 "several certificates",
-                f"{place} carries several certificates from the same samples. Each holds with its own error "
-                "probability; taking the larger radius of them after looking is not paid for (--best-of pays for it).",
+                "several certificates were computed from the same samples. Each holds with its own error probability; "
+                "taking the larger radius of them after looking is not paid for (--best-of pays for it).",
+                (place,),
             )
         )
     job = source.manifest.extra.get("job")
@@ -245,8 +265,9 @@ def _about_place(source: Source) -> list[Remark]:
             Remark(
                 Weight.NOTE,
                 "chosen seed",
-                f"{place}: the seed of the noise was chosen, not drawn when the run began. The guarantee supposes that "
-                "whoever chose it did not try several, nor built the model to it.",
+                "the seed of the noise was chosen, not drawn when the run began. The guarantee supposes that whoever "
+                "chose it did not try several, nor built the model to it.",
+                (place,),
             )
         )
     return found
@@ -257,14 +278,16 @@ def _heuristic_sigma(place: str, *, remembered: bool) -> Remark:
         return Remark(
             Weight.CAUTION,
             "heuristic σ",
-            f"{place}: σ was picked for each input without a bound on how it varies. The radii hold only because a "
-            "memory keeps the regions promised, for as long as it lives and is consulted.",
+            "σ was picked for each input without a bound on how it varies. The radii hold only because a memory keeps "
+            "the regions promised, for as long as it lives and is consulted.",
+            (place,),
         )
     return Remark(
         Weight.SERIOUS,
         "heuristic σ",
-        f"{place}: σ was picked for each input, and nothing bounds how it varies around an input: the classifier that "
-        "is certified is another one at every input.",
+        "σ was picked for each input, and nothing bounds how it varies around an input: the classifier that is "
+        "certified is another one at every input.",
+        (place,),
     )
 
 
@@ -275,16 +298,17 @@ def _about_results(source: Source) -> list[Remark]:
         found.append(Remark(Weight.CAUTION, "unfinished", results.unfinished))
     failed = int(results.is_outcome(Outcome.FAILED).sum())
     if failed:
-        text = f"{results.name}: {counted(failed, 'input')} failed: nothing valid can be said about them."
-        found.append(Remark(Weight.CAUTION, "failures", text))
+        text = f"{counted(failed, 'input')} failed: nothing valid can be said about them."
+        found.append(Remark(Weight.CAUTION, "failures", text, (results.name,)))
     if (ceiling := at_ceiling(source)) is not None and ceiling:
         found.append(
             Remark(
                 Weight.NOTE,
                 "waterfall",
-                f"{results.name}: {counted(ceiling, 'input')} of {len(results):,} won every single vote. Their radius "
-                "is the largest that so many votes can prove, so the curve falls steeply there; more samples would "
-                "move that cliff to the right.",
+                f"{counted(ceiling, 'input')} of {len(results):,} won every single vote. Their radius is the largest "
+                "that so many votes can prove, so the curve falls steeply there; more samples would move that cliff "
+                "to the right.",
+                (results.name,),
             )
         )
     told = (note for note in (results.winners, results.unusual_norm, *results.remarks) if note is not None)
@@ -325,8 +349,3 @@ def at_ceiling(source: Source) -> int | None:
     all_but_one = float(betaincinv(votes - 1, 2, results.alpha)) if votes > 1 else 0.0
     threshold = 0.5 * (math.exp(math.log(results.alpha) / votes) + all_but_one)
     return int((results.p_a >= threshold).sum())
-
-
-def bound_refused(source: Source, error: RunError | Exception) -> Remark:
-    """Why a run has no high-probability figures."""
-    return Remark(Weight.NOTE, "no bound", f"{source.name} has no high-probability curve: {error}.")

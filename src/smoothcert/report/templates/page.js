@@ -89,7 +89,14 @@
     for (const entry of entries) if (entry.isIntersecting) embed(entry.target);
   }, { rootMargin: "600px" });
   all(".chart").forEach((place) => watcher.observe(place));
-  addEventListener("beforeprint", () => all(".chart").filter(visible).forEach(embed));
+  // Paper has no folds: what must be read with the figures is printed, too.
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    all(".chart").filter(visible).forEach(embed);
+    unfolded = all("details.notes:not([open])");
+    unfolded.forEach((fold) => { fold.open = true; });
+  });
+  addEventListener("afterprint", () => unfolded.forEach((fold) => { fold.open = false; }));
   const drawAll = () => Promise.all(all(".chart").filter(visible).map(embed));
   addEventListener("load", () => (window.requestIdleCallback || setTimeout)(drawAll));
 
