@@ -15,7 +15,8 @@ from smoothcert.errors import InputError
 def report(
     runs: RunsArgument,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", show_default=False, help="The page to write (default: report.html).")
+        Path | None,
+        typer.Option("--output", "-o", show_default=False, help="The page to write (default: report.html)."),
     ] = None,
     radii: Annotated[
         str | None,
@@ -30,11 +31,10 @@ def report(
     rho: RhoOption = 0.001,
     alpha: AlphaOption = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the page on this machine, and follow runs in progress; Ctrl-C ends it.")
+        bool,
+        typer.Option("--watch", help="Serve the page on this machine, and follow runs in progress; Ctrl-C ends it."),
     ] = False,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Of --watch; 0 takes one that is free.")
-    ] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --watch; 0 takes one that is free.")] = 0,
 ) -> None:
     """Write one self-contained HTML page: curves, tables, classes, comparisons and a gallery of inputs.
 

@@ -27,8 +27,9 @@ from smoothcert.report.words import NORMS
 
 Spec = dict[str, Any]
 
-COLOURS, DASHES = 7, ([], [6, 3], [2, 2], [8, 3, 2, 3])
+COLOURS = 7
 """How many run colours the page's style sheet has; beyond them a colour comes again with the next dash."""
+DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2], [8, 3, 2, 3])
 _MOST_STEPS = 500
 _PROBES = 120
 _P_A_BINS = 40
@@ -104,7 +105,8 @@ def _thinned(x: FloatArray) -> FloatArray:
         return x
     by_rank = np.linspace(0, x.size - 1, _MOST_STEPS // 2).astype(np.int64)
     by_radius = np.searchsorted(x, np.linspace(0.0, x[-1], _MOST_STEPS // 2))
-    return x[np.unique(np.concatenate([by_rank, np.minimum(by_radius, x.size - 1)]))]
+    chosen = np.unique(np.concatenate([by_rank, np.minimum(by_radius, x.size - 1)]))
+    return np.asarray(x[chosen], dtype=np.float64)
 
 
 def accuracy_chart(sources: Sequence[Source], found: Curves) -> Spec:
@@ -387,7 +389,13 @@ def _dots(comparison: Comparison, names: Source, x: Spec, y: Spec) -> Spec:
     }
     return {
         "data": {"values": rows},
-        "mark": {"type": "point", "filled": True, "size": 34, "opacity": 0.7, "tooltip": {"expr": "{text: datum.text}"}},
+        "mark": {
+            "type": "point",
+            "filled": True,
+            "size": 34,
+            "opacity": 0.7,
+            "tooltip": {"expr": "{text: datum.text}"},
+        },
         "encoding": {"x": x, "y": y, "color": colour},
     }
 
@@ -471,7 +479,13 @@ def _spec(*, height: int, params: Sequence[Spec] = (), **parts: Any) -> Spec:
         "autosize": {"type": "fit-x", "contains": "padding"},
         "padding": 4,
         "params": [{"name": "hidden", "value": []}, *params],
-        "config": {"aria": False, "font": "system-ui, sans-serif", "axis": axis, "axisX": along, "view": {"stroke": None}},
+        "config": {
+            "aria": False,
+            "font": "system-ui, sans-serif",
+            "axis": axis,
+            "axisX": along,
+            "view": {"stroke": None},
+        },
         **parts,
     }
 
@@ -479,5 +493,3 @@ def _spec(*, height: int, params: Sequence[Spec] = (), **parts: Any) -> Spec:
 def _short(value: float) -> float:
     """Seven digits, enough for any screen; what is printed is printed from the full number."""
     return float(f"{value:.7g}")
-
-

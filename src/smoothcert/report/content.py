@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, p
 from smoothcert.errors import InputError, RunError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.report import charts, words
+from smoothcert.report.charts import Spec
 from smoothcert.report.gallery import Gallery, gallery
 from smoothcert.report.plane import Plane, plane
 from smoothcert.report.sources import Source, load_sources
@@ -43,7 +44,7 @@ class Request:
     gallery: int = 24
     data: str | None = None
     title: str | None = None
-    bound: BoundChoice = BoundChoice()
+    bound: BoundChoice = field(default_factory=BoundChoice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,8 @@ class Content:
     bounded: ShownTable | None
     bound: BoundChoice
     refused: tuple[str, ...]
-    charts: dict[str, charts.Spec]
-    probes: tuple[charts.Spec, ...]
+    charts: dict[str, Spec]
+    probes: tuple[Spec, ...]
     classes: tuple[ClassesAt, ...]
     class_radii: ShownTable | None
     costs: ShownTable
@@ -142,7 +143,9 @@ def content(request: Request) -> Content:
         title=request.title or _title(sources),
         headline=words.headline(sources, radii),
         remarks=tuple(remarks),
-        runs=tuple(_run(k, source, summary) for k, (source, summary) in enumerate(zip(sources, summaries, strict=True))),
+        runs=tuple(
+            _run(k, source, summary) for k, (source, summary) in enumerate(zip(sources, summaries, strict=True))
+        ),
         norm=" and ".join(dict.fromkeys(words.NORMS[run.norm] for run in results)),
         approximate=_shown(
             "certified",
@@ -168,7 +171,9 @@ def content(request: Request) -> Content:
 
 def _title(sources: Sequence[Source]) -> str:
     names = [source.name for source in sources]
-    data = {str(s.manifest.extra.get("data")) for s in sources if s.manifest is not None and s.manifest.extra.get("data")}
+    data = {
+        str(s.manifest.extra.get("data")) for s in sources if s.manifest is not None and s.manifest.extra.get("data")
+    }
     about = data.pop() if len(data) == 1 else ""
     return f"{about}: {', '.join(names)}" if about and len(names) <= 3 else about or ", ".join(names[:3])
 
@@ -276,14 +281,16 @@ def _classes(sources: Sequence[Source], radii: dict[str, float]) -> tuple[Classe
     able = [source.results for source in sources if source.results.labelled.all()]
     if not able or len({int(label) for run in able for label in np.unique(run.label)}) < 2:
         return ()
-    found = []
+    found: list[ClassesAt] = []
     for text, radius in radii.items():
         if any(run.says_nothing_of(radius) or (radius > 0 and not run.has_radius) for run in able):
             continue
         table = class_table(able, radius=radius)
         named = tuple((_class_title(sources[0], row[0]), *row[1:]) for row in table.rows)
         caption = f"Share of the inputs of each class that are certified at radius {text}."
-        found.append(ClassesAt(text, _shown(f"classes-{len(found)}", caption, Table(table.columns, named, table.notes))))
+        found.append(
+            ClassesAt(text, _shown(f"classes-{len(found)}", caption, Table(table.columns, named, table.notes)))
+        )
     return tuple(found)
 
 
@@ -350,10 +357,10 @@ def _galleries(sources: Sequence[Source], most: int) -> tuple[Gallery, ...]:
     return tuple(gallery(k, source, most=most) for k, source in enumerate(sources[:_MOST_GALLERIES]))
 
 
-def _pairs(sources: Sequence[Source]) -> tuple[list[Pair], dict[str, charts.Spec], int]:
+def _pairs(sources: Sequence[Source]) -> tuple[list[Pair], dict[str, Spec], int]:
     """Every two runs that can be compared, up to some number of them; the later run is A, the earlier B."""
     pairs: list[Pair] = []
-    specs: dict[str, charts.Spec] = {}
+    specs: dict[str, Spec] = {}
     left_out = 0
     for b, a in combinations(range(len(sources)), 2):
         try:

@@ -68,7 +68,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """run: the number of the run. largest: the radius at the right end of the scale, as text. why_no_pictures: if so."""
+    """run: its number. largest: the radius at the right end of the scale. thinned: every how many-th pixel is shown."""
 
     run: int
     cards: tuple[Card, ...]
@@ -210,7 +210,11 @@ def _pictures(source: Source, indices: Sequence[int]) -> tuple[dict[int, tuple[s
     found = {}
     for index, values in zip(indices, inputs, strict=True):
         sigma = float(source.results.sigma[at[index]])
-        noisy = values if math.isnan(sigma) else noisy_copy(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
+        noisy = (
+            values
+            if math.isnan(sigma)
+            else noisy_copy(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
+        )
         found[index] = (
             _data_uri(as_pixels(values, dataset.input_range)[::every, ::every]),
             _data_uri(as_pixels(noisy, dataset.input_range)[::every, ::every]),
@@ -249,5 +253,3 @@ def noisy_copy(values: InputArray, index: int, *, sigma: float, noise: Noise, gr
 
 def _data_uri(pixels: NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode()
-
-

@@ -39,7 +39,7 @@ def _bundle() -> str:
     except ImportError as error:
         raise MissingExtraError(_PACKAGE, "report", "the report") from error
     # It ends up in a <script>, which the text "</script" would end; in JavaScript "<\/" is the same.
-    return str(vl_convert.javascript_bundle()).replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
 def _kept_at(version: str) -> Path:

@@ -41,13 +41,17 @@ def render_page(shown: Content, *, follow: str | None = None) -> bytes:
         "copies": {table.name: table.copies for table in _tables(shown)},
         "follow": follow,
     }
-    page = _environment().get_template("page.html").render(
-        shown=shown,
-        data=_markup(script_json(data)),
-        library=_markup(library),
-        script=_markup(script),
-        style=_markup(style),
-        policy=_policy(scripts=(library, script), style=style, served=follow is not None),
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            shown=shown,
+            data=_markup(script_json(data)),
+            library=_markup(library),
+            script=_markup(script),
+            style=_markup(style),
+            policy=_policy(scripts=(library, script), style=style, served=follow is not None),
+        )
     )
     return page.encode()
 
@@ -56,12 +60,16 @@ def render_waiting(reason: str, *, follow: str) -> bytes:
     """A page that says that there is nothing to show yet, and follows the run like any other."""
     script, style = _read("page.js"), _read("page.css")
     data = {"charts": {}, "probes": [], "runs": [], "copies": {}, "follow": follow}
-    page = _environment().get_template("waiting.html").render(
-        reason=reason,
-        data=_markup(script_json(data)),
-        script=_markup(script),
-        style=_markup(style),
-        policy=_policy(scripts=(script,), style=style, served=True),
+    page = (
+        _environment()
+        .get_template("waiting.html")
+        .render(
+            reason=reason,
+            data=_markup(script_json(data)),
+            script=_markup(script),
+            style=_markup(style),
+            policy=_policy(scripts=(script,), style=style, served=True),
+        )
     )
     return page.encode()
 
@@ -128,4 +136,3 @@ def _environment() -> Environment:
 def _full(value: Any) -> str:
     """A number in full precision, as JSON has it."""
     return repr(value) if isinstance(value, float) else str(value)
-

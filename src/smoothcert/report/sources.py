@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-
 from smoothcert.data import load_dataset, parse_input_range, parse_shape
 from smoothcert.data.base import Dataset
 from smoothcert.errors import RunError, SmoothcertError
@@ -92,9 +91,7 @@ def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Sour
     return sources
 
 
-def _facts(
-    place: Path, data: str | None
-) -> tuple[RunManifest | None, frozenset[TallyKind], int | None, Inputs]:
+def _facts(place: Path, data: str | None) -> tuple[RunManifest | None, frozenset[TallyKind], int | None, Inputs]:
     if not place.is_dir():
         inputs = Inputs(None, "a log does not say which inputs it is about; give --data")
         return None, frozenset(), None, inputs if data is None else _load_inputs({"data": data}, digest=None)
@@ -135,5 +132,3 @@ def _load_inputs(job: Mapping[str, Any], *, digest: str | None) -> Inputs:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
-
-

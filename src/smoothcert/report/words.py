@@ -137,10 +137,12 @@ def _how(sources: Sequence[Source]) -> str:
         return "The figures are read from a log, which says neither how it was made nor what it rests on."
     noise = "uniform" if source.noise is Noise.UNIFORM else "Gaussian"
     levels = _levels(sources)
-    times = f"up to {n:,} times" if source.results.most_samples is not None else f"{n:,} times"
+    times = f"{n:,} times" if type(n) is int else "many times"
+    if source.results.most_samples is not None:
+        times = f"up to {times}"
     told = (
-        f"How: each input was shown to the model {times}, each time with fresh {noise} noise of {levels} added, and the "
-        "answers were counted. The answer given is the one that wins this vote; the more one-sided the vote, the "
+        f"How: each input was shown to the model {times}, each time with fresh {noise} noise of {levels} added, and "
+        "the answers were counted. The answer given is the one that wins this vote; the more one-sided the vote, the "
         "further the input can be moved before another answer could win."
     )
     names = _certificates(sources)
