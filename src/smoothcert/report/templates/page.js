@@ -58,7 +58,7 @@
     const name = place.dataset.chart;
     if (views.has(name) || !data.charts[name]) return;
     views.set(name, null);
-    const { view } = await vegaEmbed(place, data.charts[name], {
+    const { view } = await vegaEmbed(place.firstElementChild, data.charts[name], {
       mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false, tooltip,
     });
     views.set(name, view);
@@ -198,19 +198,17 @@
   });
   if (one("#gallery-sort")) arrange();
 
-  const themes = { auto: "as the system has them", light: "light", dark: "dark" };
+  const themes = ["auto", "light", "dark"];
   const theme = one("#theme");
   const wear = (name) => {
     document.documentElement.dataset.theme = name;
-    theme.querySelector("span").textContent = name;
-    theme.setAttribute("aria-label", `Colours: ${themes[name]}`);
+    one("#theme-name").textContent = name;
   };
   if (theme) {
     const kept = (() => { try { return localStorage.getItem("smoothcert-theme"); } catch { return null; } })();
-    wear(kept in themes ? kept : "auto");
+    wear(themes.includes(kept) ? kept : "auto");
     theme.addEventListener("click", () => {
-      const names = Object.keys(themes);
-      const next = names[(names.indexOf(document.documentElement.dataset.theme) + 1) % names.length];
+      const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
       wear(next);
       try { localStorage.setItem("smoothcert-theme", next); } catch { /* a file may have no storage */ }
     });
