@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 _PROGRAM = Path("/usr/bin/chromium")
 _FLAGS = (
@@ -27,7 +27,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_SECONDS_TO_DRAW = 30
+_SECONDS_TO_WAIT = 20
 _ALL_DRAWN = "[...document.querySelectorAll('.chart')].filter(c => !c.closest('[hidden]')).every(c => c.dataset.drawn)"
 
 
@@ -71,16 +71,25 @@ class Visit:
 
     def wait_until_drawn(self) -> None:
         # Playwright's own waiting evaluates text in the page, which its policy forbids.
-        deadline = time.monotonic() + _SECONDS_TO_DRAW
-        while not self.page.evaluate(_ALL_DRAWN):
+        deadline = time.monotonic() + _SECONDS_TO_WAIT
+        while not self._is_true(_ALL_DRAWN):
             assert time.monotonic() < deadline, f"the charts were not drawn; {self.complaints}"
             time.sleep(0.05)
 
     def eventually(self, expression: str) -> None:
-        deadline = time.monotonic() + _SECONDS_TO_DRAW
-        while not self.page.evaluate(expression):
+        """Wait until this is true of the page, which may load itself anew meanwhile."""
+        deadline = time.monotonic() + _SECONDS_TO_WAIT
+        while not self._is_true(expression):
             assert time.monotonic() < deadline, f"never true: {expression}; {self.complaints}"
             time.sleep(0.05)
+
+    def _is_true(self, expression: str) -> bool:
+        try:
+            return bool(self.page.evaluate(expression))
+        except Error as error:
+            if "context was destroyed" not in str(error):
+                raise
+            return False
 
 
 @contextlib.contextmanager

@@ -231,7 +231,15 @@ def _stairs(run: int, edges: FloatArray, shares: FloatArray) -> list[Spec]:
 
 def _histogram(rows: list[Spec], runs: int, *, title: str, domain: list[float]) -> Spec:
     x = {"field": "x", "type": "quantitative", "title": title, "scale": {"domain": domain, "nice": False}}
-    y = {"field": "share", "type": "quantitative", "title": "share of inputs", "axis": {"format": "%"}}
+    # Fixed, so that a chart does not jump when a run is switched off.
+    tallest = max(row["share"] for row in rows)
+    y = {
+        "field": "share",
+        "type": "quantitative",
+        "title": "share of inputs",
+        "axis": {"format": "%"},
+        "scale": {"domain": [0, tallest * 1.05]},
+    }
     mark = {"interpolate": "step-after", "tooltip": None}
     return _spec(
         data={"values": rows},
@@ -311,7 +319,9 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
         "axis": {"labelExpr": "classes[datum.value]", "grid": False},
         "scale": {"domain": list(range(len(shown)))},
     }
-    x = {"type": "quantitative", "title": "certified radius"}
+    largest = max(row["q4"] for row in rows)
+    scale = {"domain": [0, largest * 1.03 or 1.0], "nice": False}
+    x = {"type": "quantitative", "title": "certified radius", "scale": scale}
     runs = {"domain": list(range(len(sources)))}
     offset = {"yOffset": {"field": "run", "type": "nominal", "scale": runs}} if len(sources) > 1 else {}
     colour = {"color": _run_colour(len(sources))}

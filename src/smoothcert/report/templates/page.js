@@ -77,7 +77,7 @@
     });
     place.addEventListener("pointermove", (event) => {
       if (row === null) return;
-      const lines = probed(row).map((entry) => `${entry.value}${data.runs.length > 1 ? `  ${entry.name}` : ""}`);
+      const lines = probed(row).map((entry) => `${entry.value}${data.runs.length > 1 ? ` ${entry.name}` : ""}`);
       showTip(event, [`radius ${data.probes[row].text}${shown.bound ? ", at least" : ""}`, ...lines].join("\n"));
     });
     place.addEventListener("pointerleave", hideTip);
