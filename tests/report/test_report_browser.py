@@ -132,7 +132,9 @@ def test_the_slider_reads_the_curves_by_keyboard(visit: Visit, runs: tuple[Path,
 
 
 def test_the_radius_axis_is_zoomed(visit: Visit) -> None:
-    last = "[...document.querySelectorAll('[data-chart=accuracy] .role-axis-label text')].map(t => t.textContent).sort()"
+    last = (
+        "[...document.querySelectorAll('[data-chart=accuracy] .role-axis-label text')].map(t => t.textContent).sort()"
+    )
     before = visit.page.evaluate(last)
     visit.page.get_by_role("button", name="Zoom in").click()
     visit.eventually(f"JSON.stringify({last}) !== {json.dumps(json.dumps(before, separators=(',', ':')))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
@@ -68,12 +69,9 @@ def serve(request: Request, *, port: int, announce: Callable[[str], None]) -> No
         server = server_for(request, port=port)
     except OSError as error:
         raise RunError(f"port {port} of {HOST} cannot be used: {error.strerror or error}") from error
-    with server:
+    with server, contextlib.suppress(KeyboardInterrupt):
         announce(f"http://{HOST}:{server.server_port}/")
-        try:
-            server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            return
+        server.serve_forever(poll_interval=0.2)
 
 
 def server_for(request: Request, *, port: int) -> ThreadingHTTPServer:
