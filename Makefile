@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-network lint types imports check bench clean
+.PHONY: demo test test-network lint types imports check bench fuzz clean
 
 demo: $(INSTALLED)
 	$(BIN)/smoothcert demo --out demo
@@ -40,6 +40,15 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "$$(grep '^torch==' constraints.txt)"
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(INSTALLED)
+
+# A minute for every reader of foreign bytes; see fuzz/README.md.
+SECONDS ?= 60
+TARGETS ?= log manifest tallies npy npz csv idx labels archive weights rule recipe portfolio
+fuzz: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[fuzz]'
+	for target in $(TARGETS); do \
+		$(BIN)/python fuzz/harness.py $$target -max_total_time=$(SECONDS) -rss_limit_mb=2048 -timeout=10 || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -5,8 +5,9 @@
 `bare` is the same back end, the same number of single-threaded workers, on inputs made beforehand, at its own best
 batch size. `usual loop` is what most code does: repeat the input, torch.randn_like, add, argmax, count in numpy,
 batch 1000, torch's own threads. The three are measured in turn, several times over, and the medians compared, so that
-a noisy machine hits all of them alike. Everything is also sampled with noise that 32 inputs share, and an MLP with the
-noise drawn in its first layer.
+a noisy machine hits all of them alike. Everything is also sampled with exact noise on a grid (256 levels; 4081 for the
+7x7 net, whose inputs are block means), with noise that 32 inputs share, and an MLP with the noise drawn in its first
+layer. Where nothing else is said the noise is float32.
 """
 
 from __future__ import annotations
@@ -22,26 +23,37 @@ from torch import nn
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.backends import forward_rate
 from smoothcert.models.base import BaseClassifier
+from smoothcert.noise import from_grid
 from smoothcert.records import Stage, StreamId
 from smoothcert.sampling import Request, Sampler, measure_batch
 from timing import ROUNDS, SHAPES, best_batch, median_in_turn, network
 
 
 def sampling_rate(
-    classifier: BaseClassifier, *, batch: int, seconds: float, workers: int | None = None, sharing: int = 1
+    classifier: BaseClassifier,
+    *,
+    batch: int,
+    seconds: float,
+    workers: int | None = None,
+    sharing: int = 1,
+    grid: int | None = None,
 ) -> float:
-    """Samples per second of certification's sampling: noise, model, counting. sharing: inputs with the same noise."""
+    """Samples per second of certification's sampling: noise, model, counting. sharing: inputs with the same noise.
+    grid: levels, for exact noise.
+    """
     sampler = Sampler(classifier, batch=batch, workers=workers)
     shape = classifier.input_shape
     assert shape is not None
     inputs = np.random.default_rng(0).random((sharing, *shape), dtype=np.float32)
+    if grid is not None:
+        inputs = from_grid(np.rint(inputs * (grid - 1)).astype(np.int32), grid)
 
     def draw(count: int) -> float:
         began = time.perf_counter()
         sampler.tally(
             inputs,
             [
-                Request(row, StreamId(0, row, Stage.ESTIMATION), 0.25, 0, count, shared=sharing > 1)
+                Request(row, StreamId(0, row, Stage.ESTIMATION), 0.25, 0, count, shared=sharing > 1, grid=grid)
                 for row in range(sharing)
             ],
         )
@@ -78,15 +90,28 @@ def ratios(arch: str, *, seconds: float, backend: str = "fastest") -> dict[str, 
     for place in NOISE_AT if arch == "mlp" else NOISE_AT[:1]:
         classifier = as_classifier(module, input_shape=shape, device="cpu", backend=backend, noise_at=place)
         measures |= _sampling_measures(classifier, shape, name=_NAMES[place], seconds=share)
+        if place == NOISE_AT[0]:
+            measures["exact noise"] = _exact_noise(classifier, shape, levels=_LEVELS.get(arch, 256), seconds=share)
     rates = median_in_turn(measures)
     return {
         "sampling / bare forward": rates["sampling"] / rates["bare forward"],
+        "exact noise / float noise": rates["exact noise"] / rates["sampling"],
         **{
             f"{name} / usual loop": rate / rates["usual loop"]
             for name, rate in rates.items()
             if name.startswith("sampling")
         },
     }
+
+
+_LEVELS = {"small_net": 4081}
+
+
+def _exact_noise(
+    classifier: BaseClassifier, shape: tuple[int, ...], *, levels: int, seconds: float
+) -> Callable[[], float]:
+    batch = measure_batch(classifier, shape, samples=10**9, grid=levels)
+    return lambda: sampling_rate(classifier, batch=batch, seconds=seconds, grid=levels)
 
 
 _NAMES = {"input": "sampling", "first-layer": "sampling in the first layer"}

@@ -165,7 +165,9 @@ def _judge(
     tallies: Sequence[AnyTally], labels: Sequence[int], choice: Portfolio, *, alpha: float, smoothing: Smoothing
 ) -> list[list[Verdict]]:
     """For each tally the verdicts of certificates that are bounded together, the largest radius first."""
-    prices = [noise_price(smoothing, draws=tally.n, sigma=tally.sigma) for tally in tallies]
+    # A draw that is used twice, at x+ε and x-ε, is one draw.
+    drawn = [tally.independent_votes().n for tally in tallies]
+    prices = [noise_price(smoothing, draws=n, sigma=tally.sigma) for tally, n in zip(tallies, drawn, strict=True)]
     verdicts: dict[int, list[Verdict]] = {}
     for price in set(prices):
         rows = [row for row, paid in enumerate(prices) if paid == price]

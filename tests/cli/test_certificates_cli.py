@@ -245,7 +245,7 @@ def test_the_best_of_several_is_one_row(runs: Path) -> None:
     with RunStore.open(runs / "best") as store:
         for point in store.points():
             assert point.bounds is not None
-            assert len(point.bounds.spent) == 2
+            assert len(point.bounds.spent) == 3  # two proofs, and the tables of the noise
             assert point.bounds.alpha <= 0.001
 
 

@@ -69,7 +69,7 @@ def test_noise_in_the_first_layer_is_recorded_and_resumed(tmp_path: Path, networ
     job = dataclasses.replace(JOB, model=str(network), num_classes=None, shared_noise=False, noise_at="first-layer")
     whole = finished(job, tmp_path / "whole")
     manifest = read_manifest(tmp_path / "whole")
-    assert manifest.parameters["noise"] == "gaussian float32, in the first layer"
+    assert manifest.parameters["noise"] == "gaussian float32, in the first layer, not sound in floating point"
     assert "noise in the first layer" in manifest.model["backend"]
     with pytest.raises(InterruptedRunError):
         finished(job, tmp_path / "stopped", stop_after=1)

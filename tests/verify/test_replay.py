@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli_runner import invoke
+from smoothcert.cli.main import app
 from smoothcert.errors import InputError, ModelError
 from smoothcert.noise import unit_noise as noise_of_a_run
 from smoothcert.noise.grid_law import grid_law
@@ -48,9 +50,10 @@ class TestNoise:
 
     @pytest.mark.parametrize("noise", list(Noise))
     @pytest.mark.parametrize("size", [1, 5, 64, 129])
-    def test_float_noise_bit_for_bit(self, noise: Noise, size: int) -> None:
-        made = noise_of_a_run(noise, StreamId(SEED, 77, Stage.ESTIMATION), start=START, count=40, size=size)
-        again = unit_noise(noise.value, Stream(SEED, 77, 1), start=START, count=40, size=size)
+    @pytest.mark.parametrize("seed", [SEED, 2**64, BIG_SEED])
+    def test_float_noise_bit_for_bit(self, noise: Noise, size: int, seed: int) -> None:
+        made = noise_of_a_run(noise, StreamId(seed, 77, Stage.ESTIMATION), start=START, count=40, size=size)
+        again = unit_noise(noise.value, Stream(seed, 77, 1), start=START, count=40, size=size)
         assert made.tobytes() == again.tobytes()
 
     @pytest.mark.parametrize("noise", list(Noise))
@@ -112,6 +115,15 @@ def test_a_fresh_run_comes_out_again(kind: str, folder: Path) -> None:
     report = replayed(make_run(kind, folder / kind))
     assert report.discrepancies == []
     assert any("thinned" in remark for remark in report.remarks) == (kind == "recertified")
+
+
+def test_float_noise_of_a_seed_of_128_bits(tmp_path: Path) -> None:
+    """As where no --seed is given: the seed is drawn by the operating system."""
+    out = tmp_path / "run"
+    given = ("--model", MODEL, "--data", "digits", "--batch", 64, "--workers", 1, "--skip", 60, "--max", 2)
+    invoke(app, "certify", *given, "--n0", 20, "--n", 200, "--sigma", 0.25, "--noise", "float", "--out", out)
+    assert json.loads((out / "manifest.json").read_text())["extra"]["job"]["seed"] is None
+    assert replayed(out, indices=(0, 60)).discrepancies == []
 
 
 class TestMadeUp:

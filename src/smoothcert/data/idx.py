@@ -47,4 +47,7 @@ def decode_idx(content: bytes | bytearray, *, name: str) -> NDArray[np.uint8]:
     shape = struct.unpack_from(f">{dimensions}I", content, 4)
     if len(content) != idx_size(shape):
         raise DataError(f"{name} has {len(content)} bytes, but shape {shape} needs {idx_size(shape)}")
-    return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    try:
+        return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except ValueError as error:  # of nothing, but with more or longer sides than an array can have
+        raise DataError(f"{name} has a shape {shape} that no array can have: {error}") from error

@@ -143,8 +143,8 @@ class Job:
         for name, value in at_least_one.items():
             if value is not None and value < 1:
                 raise InputError(f"--{name} {value} must be at least 1")
-        if self.seed is not None and not 0 <= self.seed < 2**64:
-            raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
+        if self.seed is not None and not 0 <= self.seed < 2**128:
+            raise InputError(f"--seed {self.seed} is outside 0 … 2^128-1")
         if self.question is not None:
             check_can_ask(self.question, self.portfolio, n=self.n, alpha=self.alpha, n0=self.n0)
         elif self.task == "certify":

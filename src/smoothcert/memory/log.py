@@ -162,9 +162,10 @@ def decode(row: Row, *, dimension: int) -> Claim:
             claimed_at=datetime.fromisoformat(row.claimed_at),
             entry=row.entry,
         )
+        possible = 0 <= claim.radius < np.inf and 0 <= claim.asked_radius < np.inf and claim.label >= 0
     except (KeyError, TypeError, ValueError) as error:
         raise RegionMemoryError(f"claim {row.position} of the memory is damaged: {error!r}") from error
-    if not (0 <= claim.radius < np.inf and 0 <= claim.asked_radius < np.inf and claim.label >= 0):
+    if not possible:
         raise RegionMemoryError(
             f"claim {row.position} of the memory is damaged: class {claim.label}, radius {claim.radius}, asked radius "
             f"{claim.asked_radius}"

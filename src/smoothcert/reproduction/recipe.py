@@ -116,7 +116,7 @@ def parse_recipe(name: str, text: str) -> Recipe:
     """The recipe in a TOML text; RecipeError with the place of what is wrong."""
     try:
         document = tomllib.loads(text, parse_float=Decimal)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RecipeError(f"the recipe {name} is not TOML: {error}") from error
     return _Reader(name).recipe(document)
 
@@ -131,9 +131,12 @@ class _Reader:
         self._known("the recipe", document, _RECIPE_KEYS)
         quick = dict(self._mapping("quick", document))
         only = quick.pop("only", [])
+        if not (isinstance(only, list) and all(isinstance(pattern, str) for pattern in only)):
+            raise self._error(f"`only` of quick must be a list of patterns, not {only!r}")
         steps = {key: self._step(key, found) for key, found in self._mapping("steps", document).items()}
         settings = self._variables("settings", self._mapping("settings", document), steps)
-        rows = tuple(row for table in document.get("tables", []) for row in self._table(table, steps))
+        tables = self._list(document, "tables")
+        rows = tuple(row for table in tables for row in self._table(table, steps))
         if not rows:
             raise self._error("it has no rows")
         return Recipe(
@@ -159,14 +162,21 @@ class _Reader:
             raise self._error(f"{where} needs `command` and `makes`, or `reads` alone")
         return StepRecipe(name=name, command=self._text("command", found), makes=self._text("makes", found))
 
+    def _list(self, found: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+        """Tables of TOML under a name; none where it is missing."""
+        items = found.get(key, [])
+        if not (isinstance(items, list) and all(isinstance(item, dict) for item in items)):
+            raise self._error(f"`{key}` must be a list of tables, [[{key}]], not {items!r}")
+        return items
+
     def _table(self, table: Mapping[str, Any], steps: Mapping[str, StepRecipe]) -> list[RowRecipe]:
         shared = {key: value for key, value in table.items() if key not in _TABLE_KEYS}
-        return [self._row({**shared, **row}, table.get("title", ""), steps) for row in table.get("rows", [])]
+        return [self._row({**shared, **row}, table.get("title", ""), steps) for row in self._list(table, "rows")]
 
     def _row(self, row: Mapping[str, Any], table: str, steps: Mapping[str, StepRecipe]) -> RowRecipe:
         of, against = row.get("of", "result"), row.get("against")
         for step in (of, against):
-            if step is not None and step not in steps:
+            if step is not None and not (isinstance(step, str) and step in steps):
                 raise self._error(f"a row is about the step {step!r}; there are {', '.join(steps)}")
         published = [number for key in row if key in MEASURES for number in self._numbers(key, row)]
         if not published:

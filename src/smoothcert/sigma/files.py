@@ -100,7 +100,8 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             text = (stream.metadata() or {}).get(_METADATA_KEY)
             document = None if text is None else json.loads(text)
             tensors = {} if text is None else {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
+    # A document without end is a RecursionError; a type that numpy does not know a TypeError or an AttributeError.
+    except (safetensors.SafetensorError, ValueError, OSError, RecursionError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{path} is not a readable safetensors file: {error}; it may be cut short or damaged"
         ) from error

@@ -97,7 +97,7 @@ def load_state(path: Path) -> TrainingState:
             levels=tensors.get("levels"),
             **{group: _below(f"{group}/", tensors) for group in _GROUPS},
         )
-    except (ModelError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (ModelError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptRunError(
             f"the unfinished training {path} cannot be read ({error}); delete it to start again"
         ) from error

@@ -2,7 +2,8 @@
 
 Sample number `counter` of a stream is a pure function of (seed, input index, stage, counter).
 
-Noise in floating point: Philox4x32-10 with the seed as its key. Its four counter words are the block, the low half of
+Noise in floating point: Philox4x32-10 with the seed as its key; of a seed of more than 64 bits, the first 8 bytes of
+the SHA-256 of its 16 bytes, little-endian. Its four counter words are the block, the low half of
 the sample counter, the index, and the stage in 8 bits beside the high 24 bits of the sample counter. An input of d
 numbers takes b = ⌈d/4⌉ blocks; number e is value ⌊e/b⌋ of block e mod b. Gaussian: words 0 and 1 make values 0 and 1 by
 Box and Muller, words 2 and 3 the others, in float32 with the polynomials of Cephes. Uniform: the upper 24 bits of a
@@ -78,6 +79,8 @@ def _position(stream: Stream, counters: _U8, blocks: _U8) -> tuple[_U8, _U8, _U8
 def philox(words: tuple[_U8, _U8, _U8, _U8], seed: int) -> list[_U8]:
     """Ten rounds of Philox4x32 (Salmon et al. 2011); words of 32 bits in uint64."""
     a, b, c, d = words
+    if seed >= 1 << 64:
+        seed = int.from_bytes(hashlib.sha256(seed.to_bytes(16, "little")).digest()[:8], "little")
     key, other = seed & 0xFFFFFFFF, seed >> 32
     for step in range(10):
         left, right = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
