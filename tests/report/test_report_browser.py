@@ -323,7 +323,9 @@ def test_a_run_in_progress_is_followed(browser: Browser, tmp_path: Path) -> None
 
 @pytest.mark.network
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, scheme: Any) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, scheme: Any, alone: bool) -> None:
+    address = _page_of_the_plane(tmp_path) if alone else page_of_two
     if shutil.which("npm") is None:
         pytest.skip("npm, which fetches the accessibility checker, is not on this machine")
     done = subprocess.run(["npm", "pack", "--silent", "axe-core@4"], cwd=tmp_path, capture_output=True, text=True)
@@ -333,10 +335,16 @@ def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, s
         assert member is not None
         axe = member.read().decode()
     # The page's own policy lets no script in; this one must come in to look around.
-    with visiting(browser, page_of_two, bypass_csp=True, color_scheme=scheme) as visit:
+    with visiting(browser, address, bypass_csp=True, color_scheme=scheme) as visit:
         visit.page.add_script_tag(content=axe)
         visit.page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
         found = visit.page.evaluate("axe.run(document)")
         told = [f"{problem['id']}: {problem['nodes'][0]['html'][:200]}" for problem in found["violations"]]
         assert told == []
         assert len(found["passes"]) > 30
+
+
+def _page_of_the_plane(folder: Path) -> str:
+    run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None, noise="gaussian float32")
+    write_report(Request(runs=(run,)), folder / "report.html")
+    return (folder / "report.html").as_uri()

@@ -231,6 +231,25 @@ def test_a_remark_about_several_runs_is_made_once(tmp_path: Path) -> None:
     assert remark.runs == ("a", "b")
 
 
+def test_a_manifest_with_odd_values_has_a_page(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    odd = shutil.copytree(runs[0], tmp_path / "odd@run")
+    manifest = json.loads((odd / "manifest.json").read_text())
+    manifest["parameters"] |= {"noise": 5, "split": ["x"], "grid": "many", "sigma": 1, "memory": []}
+    del manifest["parameters"]["n"]
+    manifest["data"] = {"input_shape": "x", "digest": 3}
+    manifest["extra"] = {"data": {"a": 1}, "model": ["<b>"], "job": {"data": 7, "split": {}, "num_classes": "ten"}}
+    (odd / "manifest.json").write_text(json.dumps(manifest))
+    assert b"many times" in render_page(content(Request(runs=(odd,))))
+    manifest["extra"]["job"] = {"data": "digits", "split": "../..", "input_range": "a,b", "data_root": "\u0000"}
+    (odd / "manifest.json").write_text(json.dumps(manifest))
+    assert "could not be loaded" in str(content(Request(runs=(odd,))).galleries[0].why_no_pictures)
+
+
+def test_different_data_is_said(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    other = made_run(tmp_path / "cone", load_dataset("cone"), source="cone", inputs=60)
+    assert "different data" in {remark.title for remark in content(Request(runs=(runs[0], other))).remarks}
+
+
 def test_a_contradiction_is_serious(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = shutil.copytree(runs[0], tmp_path / "other")
     with sqlite3.connect(other / "results.sqlite") as connection:

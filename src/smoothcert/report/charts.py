@@ -319,7 +319,7 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
         "axis": {"labelExpr": "classes[datum.value]", "grid": False},
         "scale": {"domain": list(range(len(shown)))},
     }
-    largest = max(row["q4"] for row in rows)
+    largest = max(one.quantiles[-1] for one in radii)
     scale = {"domain": [0, largest * 1.03 or 1.0], "nice": False}
     x = {"type": "quantitative", "title": "certified radius", "scale": scale}
     runs = {"domain": list(range(len(sources)))}

@@ -19,7 +19,7 @@ from smoothcert.report.sources import Source
 from smoothcert.runs.certificate_documents import document_of
 from smoothcert.runs.results import OUTCOMES, Results
 
-_LARGEST_SIDE = 64
+_LARGEST_SIDE = 56
 _MOST_CERTIFICATE_BYTES = 60_000
 _MOST_VOTES_SHOWN = 3
 _DRAW = 0x5EED

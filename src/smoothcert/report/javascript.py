@@ -38,8 +38,9 @@ def _bundle() -> str:
         import vl_convert
     except ImportError as error:
         raise MissingExtraError(_PACKAGE, "report", "the report") from error
+    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
     # It ends up in a <script>, which the text "</script" would end; in JavaScript "<\/" is the same.
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace("</script", r"<\/script").replace("<!--", r"<\!--")
+    return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 
 
 def _kept_at(version: str) -> Path:

@@ -11,7 +11,7 @@ from smoothcert.data import load_dataset, parse_input_range, parse_shape
 from smoothcert.data.base import Dataset
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, Noise, RunManifest, TallyKind
-from smoothcert.runs.load import load_each
+from smoothcert.runs.load import carried_certificates, load_each
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 
@@ -45,6 +45,16 @@ class Source:
     @property
     def name(self) -> str:
         return self.results.name
+
+    @property
+    def run_name(self) -> str:
+        """The name without the certificate, where the run carries several."""
+        return self.name.rpartition("@")[0] if len(self.certificates) > 1 and "@" in self.name else self.name
+
+    @property
+    def certificates(self) -> list[str | None]:
+        """Those that are shown apart."""
+        return carried_certificates(str(self.parameters.get("certificate", "")))
 
     @property
     def parameters(self) -> Mapping[str, Any]:

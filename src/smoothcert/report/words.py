@@ -223,7 +223,7 @@ def _by_place(sources: Sequence[Source]) -> list[Source]:
 
 
 def _about_place(source: Source) -> list[Remark]:
-    place, parameters = source.name.partition("@")[0], source.parameters
+    place, parameters = source.run_name, source.parameters
     found = []
     if source.manifest is None:
         text = "a log: its radii cannot be checked, because the votes behind them are not in it."
@@ -251,7 +251,7 @@ def _about_place(source: Source) -> list[Remark]:
         )
     if "sigma_rule" in parameters and parameters.get("envelope") is None:
         found.append(_heuristic_sigma(place, remembered="memory" in parameters))
-    if "," in str(parameters.get("certificate", "")) and not str(parameters["certificate"]).startswith("best-of("):
+    if len(source.certificates) > 1:
         found.append(
             Remark(
                 Weight.CAUTION,
@@ -324,6 +324,9 @@ def _about_all(sources: Sequence[Source]) -> list[Remark]:
     if not same_inputs([source.results for source in sources]):
         text = "The runs cover different inputs, so their figures cannot be compared directly."
         found.append(Remark(Weight.CAUTION, "different inputs", text))
+    if len({data for source in sources if (data := source.results.settings.get("data")) is not None}) > 1:
+        text = "The runs are about different data: neither inputs nor classes with the same number are the same."
+        found.append(Remark(Weight.CAUTION, "different data", text))
     if len({source.results.norm for source in sources}) > 1:
         text = "The runs measure changes in different norms: their radii cannot be compared."
         found.append(Remark(Weight.SERIOUS, "different norms", text))
