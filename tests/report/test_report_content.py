@@ -245,6 +245,26 @@ def test_a_manifest_with_odd_values_has_a_page(runs: tuple[Path, Path], tmp_path
     assert "could not be loaded" in str(content(Request(runs=(odd,))).galleries[0].why_no_pictures)
 
 
+def test_many_runs_fit_on_a_page(tmp_path: Path) -> None:
+    digits = load_dataset("digits")
+    many = [made_run(tmp_path / f"r{k}", digits, source="digits", inputs=15, seed=k) for k in range(9)]
+    shown = content(Request(runs=tuple(many)))
+    assert len({(run.number % charts.COLOURS, run.dash) for run in shown.runs}) == 9
+    assert "classes" not in shown.charts
+    assert len(shown.galleries) == 4
+    assert len(shown.pairs) == 6
+    assert shown.pairs_left_out == 30
+    assert len(render_page(shown)) < 5_000_000
+
+
+def test_the_guarantee_says_what_it_supposes(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "supposes" not in content(Request(runs=(runs[0],))).headline.guarantee
+    digits = load_dataset("digits")
+    run = made_run(tmp_path / "run", digits, source="digits", inputs=15, grid=None, memory="0" * 64)
+    assert "floating point" in content(Request(runs=(run,))).headline.guarantee
+    assert "memory" in content(Request(runs=(run,))).headline.guarantee
+
+
 def test_different_data_is_said(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = made_run(tmp_path / "cone", load_dataset("cone"), source="cone", inputs=60)
     assert "different data" in {remark.title for remark in content(Request(runs=(runs[0], other))).remarks}

@@ -35,6 +35,8 @@ _PROBES = 120
 _P_A_BINS = 40
 _SIGMA_BINS = 30
 MOST_CLASSES = 30
+_MOST_BOXES = 6
+"""Runs beside each other in a class; more are a table only."""
 _MOST_DOTS = 1500
 _CELLS = 50
 _TEXT, _FAINT, _GRID = "var(--text)", "var(--faint)", "var(--rule)"
@@ -298,7 +300,7 @@ def class_radii(sources: Sequence[Source]) -> list[ClassRadii]:
 def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec | None:
     """Radii by class: line from 10 to 90 %, box from 25 to 75 %, tick at the median."""
     shown = _hardest(radii)
-    if len(shown) < 2:
+    if len(shown) < 2 or len(sources) > _MOST_BOXES:
         return None
     names = sources[0].inputs
     rows = [

@@ -216,7 +216,7 @@ def _bounded(
         f"Lower bound on the true certified accuracy of these inputs, wrong with probability at most {choice.rho:g} at "
         f"each radius ({choice.method.value})."
     )
-    caption = f"At least this share is truly robust, with probability {1 - choice.rho:g} at each radius."
+    caption = f"At least this share is truly robust, except with probability {choice.rho:g} at each radius."
     return _shown("bounded", caption, Table(tuple(columns), rows, (note,)))
 
 

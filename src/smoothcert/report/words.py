@@ -184,10 +184,20 @@ def _guarantee(sources: Sequence[Source]) -> str:
     wrong = " or ".join(f"{alpha:g}" for alpha in alphas)
     return (
         f"Guarantee: the size of a change is its {size}. The statement about one input is wrong with probability at "
-        f"most {wrong}, by bad luck in the noise that was drawn; it needs no assumption about the model or the "
-        f"attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about the bare model, and "
+        f"most {wrong}, by bad luck in the noise that was drawn{_but_for(sources)}; it needs no other assumption about "
+        f"the model or the attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about the bare model, and "
         "about staying the same, not about being right."
     )
+
+
+def _but_for(sources: Sequence[Source]) -> str:
+    """What the guarantee supposes besides luck; the warnings say more."""
+    supposed = []
+    if any(s.manifest is not None and s.grid is None for s in sources):
+        supposed.append("that noise added in floating point is as good as ideal noise")
+    if any("memory" in s.parameters for s in sources):
+        supposed.append("that the memory of promised regions is kept and consulted")
+    return f", and supposes {' and '.join(supposed)} (see the warnings)" if supposed else ""
 
 
 def _one_pixel(sources: Sequence[Source]) -> str:

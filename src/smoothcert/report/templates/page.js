@@ -221,6 +221,6 @@
         if (answer.ok && (await answer.text()) !== data.follow) location.reload();
       } catch { /* the server has ended; the page stays as it is */ }
     };
-    setInterval(ask, 2000);
+    setInterval(ask, 3000);
   }
 })();
