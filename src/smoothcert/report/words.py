@@ -185,8 +185,8 @@ def _guarantee(sources: Sequence[Source]) -> str:
     return (
         f"Guarantee: the size of a change is its {size}. The statement about one input is wrong with probability at "
         f"most {wrong}, by bad luck in the noise that was drawn{_but_for(sources)}; it needs no other assumption about "
-        f"the model or the attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about the bare model, and "
-        "about staying the same, not about being right."
+        f"the model or the attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about "
+        "the bare model, and about staying the same, not about being right."
     )
 
 
