@@ -17,6 +17,7 @@ from smoothcert.analysis.comparison import (
     summarise_comparison,
 )
 from smoothcert.analysis.options import BoundChoice, TableFormat
+from smoothcert.analysis.reporting import table_notes
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise
 from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, printed_cells, render, summary_table
 from smoothcert.errors import InputError, RunError
@@ -150,7 +151,7 @@ def content(request: Request) -> Content:
         approximate=_shown(
             "certified",
             "Certified accuracy: the share of inputs answered correctly with a radius of at least r.",
-            summary_table(summaries, notes=_notes(sources)),
+            summary_table(summaries, notes=table_notes(results, radii=radii, bound=None)),
         ),
         bounded=_bounded(sources, radii, found.refused, request.bound),
         bound=request.bound,
@@ -176,10 +177,6 @@ def _title(sources: Sequence[Source]) -> str:
     }
     about = data.pop() if len(data) == 1 else ""
     return f"{about}: {', '.join(names)}" if about and len(names) <= 3 else about or ", ".join(names[:3])
-
-
-def _notes(sources: Sequence[Source]) -> list[str]:
-    return list(dict.fromkeys(note for source in sources for note in source.results.notes))
 
 
 def _shown(name: str, caption: str, table: Table) -> ShownTable:
@@ -329,9 +326,9 @@ def _costs(sources: Sequence[Source]) -> ShownTable:
         rows.append(
             (
                 source.name,
-                inputs,
-                samples,
-                None if samples is None else round(samples / inputs),
+                f"{inputs:,}",
+                None if samples is None else f"{samples:,}",
+                None if samples is None else f"{samples / inputs:,.0f}",
                 None if total is None else f"{total:,.1f}",
                 None if total is None else f"{total / inputs:,.3f}",
                 None if total is None or samples is None or total <= 0 else f"{samples / total:,.0f}",
