@@ -257,6 +257,20 @@ def test_many_runs_fit_on_a_page(tmp_path: Path) -> None:
     assert len(render_page(shown)) < 5_000_000
 
 
+def test_of_very_many_classes_the_weakest_are_shown(tmp_path: Path) -> None:
+    lines = ["idx\tlabel\tpredict\tradius\tcorrect\ttime"]
+    lines += [f"{k}\t{k}\t{k if k % 10 else k + 1}\t0.5\t{int(k % 10 > 0)}\t1.0" for k in range(200)]
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines) + "\n")
+    shown = content(Request(runs=(log,), radii="0"))
+    *rows, spread = shown.classes[0].table.rows
+    assert len(rows) == charts.MOST_CLASSES
+    assert {row[0][0] for row in rows} >= {str(k) for k in range(0, 200, 10)}
+    (document,) = json.loads(invoke(app, "table", log, "--radii", "0", "--classes", "--json").stdout)
+    assert spread[1][1] == document["class_spread"]
+    assert "30 of 200 classes" in render_page(shown).decode()
+
+
 def test_the_guarantee_says_what_it_supposes(runs: tuple[Path, Path], tmp_path: Path) -> None:
     assert "supposes" not in content(Request(runs=(runs[0],))).headline.guarantee
     digits = load_dataset("digits")
@@ -286,6 +300,15 @@ def test_data_that_is_not_what_was_certified_is_not_shown(runs: tuple[Path, Path
     assert all(card.picture is None for card in gallery.cards)
     (absent,) = content(Request(runs=(runs[0],), data=str(tmp_path / "absent.npz"))).galleries
     assert "could not be loaded" in str(absent.why_no_pictures)
+
+
+def test_a_log_is_shown_with_data_only_if_the_labels_agree(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    log = tmp_path / "log.tsv"
+    invoke(app, "export", runs[0], "-o", log)
+    (same,) = content(Request(runs=(log,), data="digits")).galleries
+    assert same.cards[0].picture is not None
+    (other,) = content(Request(runs=(log,), data="cone")).galleries
+    assert "other labels" in str(other.why_no_pictures)
 
 
 def test_the_gallery_is_a_choice_of_every_kind(runs: tuple[Path, Path]) -> None:

@@ -37,6 +37,8 @@ _SIGMA_BINS = 30
 MOST_CLASSES = 30
 _MOST_BOXES = 6
 """Runs beside each other in a class; more are a table only."""
+_LEAST_IN_A_BOX = 4
+"""Inputs of a class below which its quartiles say nothing."""
 _MOST_DOTS = 1500
 _CELLS = 50
 _TEXT, _FAINT, _GRID = "var(--text)", "var(--faint)", "var(--rule)"
@@ -299,8 +301,9 @@ def class_radii(sources: Sequence[Source]) -> list[ClassRadii]:
 
 def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec | None:
     """Radii by class: line from 10 to 90 %, box from 25 to 75 %, tick at the median."""
-    shown = _hardest(radii)
-    if len(shown) < 2 or len(sources) > _MOST_BOXES:
+    shown = hardest(radii)
+    typical = float(np.median([one.inputs for one in radii])) if radii else 0.0
+    if len(shown) < 2 or len(sources) > _MOST_BOXES or typical < _LEAST_IN_A_BOX:
         return None
     names = sources[0].inputs
     rows = [
@@ -351,7 +354,7 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
     )
 
 
-def _hardest(radii: Sequence[ClassRadii]) -> list[int]:
+def hardest(radii: Sequence[ClassRadii]) -> list[int]:
     """The labels in order; where there are too many to draw, those with the smallest median radius."""
     labels = sorted({one.label for one in radii})
     if len(labels) <= MOST_CLASSES:

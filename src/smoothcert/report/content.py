@@ -282,13 +282,28 @@ def _classes(sources: Sequence[Source], radii: dict[str, float]) -> tuple[Classe
     for text, radius in radii.items():
         if any(run.says_nothing_of(radius) or (radius > 0 and not run.has_radius) for run in able):
             continue
-        table = class_table(able, radius=radius)
+        table = _weakest_classes(class_table(able, radius=radius))
         named = tuple((_class_title(sources[0], row[0]), *row[1:]) for row in table.rows)
         caption = f"Share of the inputs of each class that are certified at radius {text}."
         found.append(
             ClassesAt(text, _shown(f"classes-{len(found)}", caption, Table(table.columns, named, table.notes)))
         )
     return tuple(found)
+
+
+def _weakest_classes(table: Table) -> Table:
+    """The table by class, cut down to the classes with the lowest mean over runs where there are very many."""
+    *classes, spread = table.rows
+    if len(classes) <= charts.MOST_CLASSES:
+        return table
+
+    def mean(row: tuple[Cell, ...]) -> float:
+        known = [cell for cell in row[1:] if isinstance(cell, float)]
+        return sum(known) / len(known) if known else 0.0
+
+    kept = sorted(sorted(classes, key=mean)[: charts.MOST_CLASSES], key=classes.index)
+    note = f"The {len(kept)} of {len(classes)} classes with the lowest accuracy; the spread is over all of them."
+    return Table(table.columns, (*kept, spread), (*table.notes, note))
 
 
 def _class_title(source: Source, label: Cell) -> Cell:
@@ -302,6 +317,7 @@ def _class_title(source: Source, label: Cell) -> Cell:
 def _class_radii(sources: Sequence[Source], radii: Sequence[charts.ClassRadii]) -> ShownTable | None:
     if not radii:
         return None
+    shown = set(charts.hardest(radii))
     columns = (
         Column("run", "run", Kind.NAME),
         Column("class", "class", Kind.NAME),
@@ -311,6 +327,7 @@ def _class_radii(sources: Sequence[Source], radii: Sequence[charts.ClassRadii]) 
     rows = tuple(
         (sources[one.run].name, _class_title(sources[one.run], str(one.label)), one.inputs, *one.quantiles)
         for one in radii
+        if one.label in shown
     )
     caption = "Certified radii by class: so many percent of the inputs have at most this radius; 0 where not right."
     return _shown("class-radii", caption, Table(columns, rows))

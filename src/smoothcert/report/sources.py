@@ -95,10 +95,22 @@ def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Sour
         if place not in facts:
             facts[place] = _facts(place, data)
         manifest, kinds, samples, inputs = facts[place]
-        if inputs.dataset is not None and int(results.index.max()) >= len(inputs.dataset):
-            inputs = Inputs(None, f"{inputs.dataset.name} has only {len(inputs.dataset)} inputs")
-        sources.append(Source(place, results, manifest, kinds, samples, inputs))
+        sources.append(Source(place, results, manifest, kinds, samples, _fitting(inputs, results)))
     return sources
+
+
+def _fitting(inputs: Inputs, results: Results) -> Inputs:
+    """The inputs, if they can be those of the results: a log has no digest, but it has indices and labels."""
+    if inputs.dataset is None:
+        return inputs
+    name, size = inputs.dataset.name, len(inputs.dataset)
+    if int(results.index.max()) >= size:
+        return Inputs(None, f"{name} has only {size} inputs")
+    labels, known = inputs.dataset.labels[results.index], results.labelled
+    other = int(((labels != results.label) & known & (labels >= 0)).sum())
+    if other:
+        return Inputs(None, f"{name} has other labels for {other} of {len(results)} inputs")
+    return inputs
 
 
 def _facts(place: Path, data: str | None) -> tuple[RunManifest | None, frozenset[TallyKind], int | None, Inputs]:
