@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -117,6 +118,27 @@ def test_hovering_reads_the_curves(visit: Visit, runs: tuple[Path, Path]) -> Non
     assert lines == [f"{probes[radius]['a0']} first", f"{probes[radius]['a1']} second"]
     visit.page.mouse.move(5, 5)
     visit.eventually("document.getElementById('tip').hidden")
+
+
+@pytest.mark.parametrize(
+    ("chart", "pattern"),
+    [
+        ("classes", r"(first|second): \d, \d+ inputs\nmedian \d\.\d{3}\n.*"),
+        ("p_a", r"(first|second): \d+\.\d % of inputs in 0\.\d+ … \d(\.\d+)?"),
+        ("pair-0", r"input \d+, \d: A \d\.\d{3}, B \d\.\d{3}"),
+    ],
+)
+def test_marks_say_what_they_are(visit: Visit, chart: str, pattern: str) -> None:
+    kind = "symbol" if chart == "pair-0" else "rect"
+    marks = visit.page.locator(f"[data-chart={chart}] .mark-{kind} path")
+    mark = marks.nth(marks.count() - 1)
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box is not None
+    visit.page.mouse.move(box["x"] + box["width"] / 2 - 1, box["y"] + box["height"] / 2)
+    visit.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    visit.eventually("!document.getElementById('tip').hidden")
+    assert re.fullmatch(pattern, visit.page.locator("#tip").inner_text(), re.DOTALL)
 
 
 def test_the_slider_reads_the_curves_by_keyboard(visit: Visit, runs: tuple[Path, Path]) -> None:
