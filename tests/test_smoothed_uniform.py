@@ -93,7 +93,8 @@ class TestHalfSpace:
         seen: list[np.ndarray] = []
 
         def watched(batch: np.ndarray) -> np.ndarray:
-            seen.append(batch.copy())
+            if len(batch) > 1:  # now and then a row is asked again alone
+                seen.append(batch.copy())
             return right_half(batch)
 
         smoothed = smooth(watched, input_shape=(5,))

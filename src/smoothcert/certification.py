@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,9 @@ SIGMA_SLACK = 2.0**-22
 A rule is right to 1e-11; noise in float32 has its level to about 3e-8. The room costs about √N times as much of a
 standard deviation: 5e-6 σ in MNIST's dimension, 7e-5 σ in ImageNet's.
 """
+
+FLOAT32_ROUNDING = 2.0**-25
+"""What rounding to float32 moves a number of [0, 1] by at most."""
 
 _USEFUL_N = 100_000
 _SEARCH_LIMIT = 10**6
@@ -139,7 +143,9 @@ def smoothing_of(
             "sound (--memory FILE, or memory= in Python). Without a radius it can be used: `smoothcert predict`"
         )
     if not isinstance(envelope, ConstantSigma):
-        envelope = Widened(envelope, slack=SIGMA_SLACK)
+        # On a grid the certificate is about k/(grid-1), and σ is that of the nearest float32 values.
+        shift = 0.0 if grid is None else FLOAT32_ROUNDING * math.sqrt(dimension)
+        envelope = Widened(envelope, slack=SIGMA_SLACK, shift=shift)
     return Smoothing(
         envelope=envelope,
         dimension=dimension,

@@ -122,23 +122,29 @@ class MonotoneEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Widened:
-    """An envelope with room for the error with which σ is computed and carried by the noise, relative to σ."""
+    """An envelope with room for the error with which σ is computed and carried by the noise, relative to σ.
+
+    shift: how far the point at which σ was computed may be from the one that the certificate is about.
+    """
 
     inner: Envelope
     slack: float
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.slack < 1.0:
             raise InputError(f"slack {self.slack} must lie in [0, 1): a relative error of sigma")
+        if not 0.0 <= self.shift < np.inf:
+            raise InputError(f"shift {self.shift} must be a distance")
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
-        return self.inner.low(sigma, distance) * (1.0 - self.slack)
+        return self.inner.low(sigma, distance + self.shift) * (1.0 - self.slack)
 
     def high(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
-        return self.inner.high(sigma, distance) * (1.0 + self.slack)
+        return self.inner.high(sigma, distance + self.shift) * (1.0 + self.slack)
 
     def to_json(self) -> Mapping[str, Any]:
-        return {"kind": "widened", "slack": self.slack, "inner": dict(self.inner.to_json())}
+        return {"kind": "widened", "slack": self.slack, "shift": self.shift, "inner": dict(self.inner.to_json())}
 
 
 def envelope_from_json(document: Mapping[str, Any]) -> Envelope:
@@ -151,7 +157,7 @@ def envelope_from_json(document: Mapping[str, Any]) -> Envelope:
         case {"kind": "lipschitz", "constant": constant, "floor": floor}:
             return LipschitzSigma(constant=float(constant), floor=float(floor))
         case {"kind": "widened", "slack": slack, "inner": inner}:
-            return Widened(envelope_from_json(inner), slack=float(slack))
+            return Widened(envelope_from_json(inner), slack=float(slack), shift=float(document.get("shift", 0.0)))
     raise InputError(f"{document!r} is not the description of an envelope")
 
 

@@ -29,7 +29,7 @@ from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import scoring
-from smoothcert.noise import as_noise, check_sigma, to_grid
+from smoothcert.noise import as_noise, check_sigma, check_suits_grid, to_grid
 from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
     AnyTally,
@@ -45,7 +45,7 @@ from smoothcert.records import (
 from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.statistics import noise_price, plurality
+from smoothcert.statistics import alpha_after_noise, noise_price, plurality
 from smoothcert.tallies import SCORE_CELLS
 
 
@@ -70,6 +70,9 @@ class MeasuringFactory(Protocol):
         grid: int | None,
     ) -> int: ...
 
+
+Check = Callable[[Sequence[CertifiedPoint]], None]
+"""Raises for points that must not be used."""
 
 _MOST_PAIRS_OF_SUMS = 8_000_000
 """Pairs of sums, or of counts of scores, that a worker holds at once: 128 MB."""
@@ -209,6 +212,7 @@ class SmoothedClassifier:
         """
         check_can_predict(n=n, alpha=alpha)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n)
+        self._check_price(self._bare_smoothing(inputs), n=n, alpha=alpha)
         every = self._shards(range(len(inputs)), n)
         shards = [rows for rows in every if not all(indices[row] in done for row in rows)]
         if shards and self.memory is None:
@@ -249,15 +253,23 @@ class SmoothedClassifier:
                     alpha=alpha,
                     seconds=seconds,
                     norm=NORM_OF_NOISE[self.noise],
-                    price=self._noise_price(inputs, tallies[0]),
+                    price=self.noise_price(inputs, tallies[0]),
                 )
                 for row, tallies in votes.items()
             }
             began = time.perf_counter()
 
-    def _noise_price(self, inputs: InputArray, tally: AnyTally) -> float:
-        smoothing = Smoothing(dimension=int(np.prod(inputs.shape[1:])), noise=self.noise, grid=self.grid)
-        return noise_price(smoothing, draws=tally.n, sigma=tally.sigma)
+    def noise_price(self, inputs: InputArray, tally: AnyTally) -> float:
+        """What a tally of these inputs takes off alpha, because the tables of the noise are finite."""
+        return noise_price(self._bare_smoothing(inputs), draws=tally.independent_votes().n, sigma=tally.sigma)
+
+    def _bare_smoothing(self, inputs: InputArray) -> Smoothing:
+        return Smoothing(dimension=int(np.prod(inputs.shape[1:])), noise=self.noise, grid=self.grid)
+
+    def _check_price(self, smoothing: Smoothing, *, n: int, alpha: float) -> None:
+        """Refuse an alpha that the noise would eat, before anything is sampled."""
+        if isinstance(self.rule, ConstantRule):
+            alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
 
     def _promised(
         self, inputs: InputArray, rows: Sequence[int], indices: Sequence[int], known: Sequence[int | None]
@@ -324,9 +336,12 @@ class SmoothedClassifier:
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         done: Set[int] = frozenset(),
+        check: Check | None = None,
         progress: Progress | None = None,
     ) -> Iterator[list[CertifiedPoint]]:
         """`certify`, handing over the results shard by shard; a shard whose inputs are all in `done` is passed over.
+
+        check: raises for points that must not be used, before anything is claimed for them from a memory.
 
         Selection is cheap and done for a larger group at once. It is repeated when a group is resumed, so that every
         batch holds the same samples as in an uninterrupted run.
@@ -336,13 +351,15 @@ class SmoothedClassifier:
             check_can_ask(question, portfolio, n=n, alpha=alpha, n0=n0)
             inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
             inquiry = self.inquiry(question, portfolio, n=n, alpha=alpha, size=int(np.prod(inputs.shape[1:])))
-            yield from self._answers(inputs, indices, known, inquiry, n0=n0, done=done, progress=progress)
+            for rows, points in self._answers(inputs, indices, known, inquiry, n0=n0, done=done, progress=progress):
+                yield from self._kept(points, inputs, rows, done, check)
             return
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
         check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
         size = int(np.prod(inputs.shape[1:]))
         smoothing = self.smoothing(portfolio, size=size)
+        self._check_price(smoothing, n=n, alpha=alpha)
         _ = self.memory  # a place that cannot be used says so before anything is sampled
         most = self.inputs_at_once(portfolio, n=n, size=size)
         for group in self._shards(range(len(inputs)), n0):
@@ -369,10 +386,7 @@ class SmoothedClassifier:
                     for row in rows
                 ]
                 points = certify_votes(votes, portfolio, alpha=alpha, smoothing=smoothing)
-                if self.memory is None:
-                    yield points
-                else:
-                    yield from self._remembered(points, inputs, rows, done)
+                yield from self._kept(points, inputs, rows, done, check)
 
     def inquiry(self, question: Question, portfolio: Portfolio, *, n: int, alpha: float, size: int) -> Inquiry:
         """A question with all that its answers depend on; an InputError where nobody could get one but no."""
@@ -384,6 +398,7 @@ class SmoothedClassifier:
             alpha=alpha,
         )
         if isinstance(self.rule, ConstantRule):
+            inquiry.spent(self.rule.sigma)  # an alpha that the noise would eat is refused here
             check_can_decide(inquiry, sigma=self.rule.sigma)
         return inquiry
 
@@ -397,8 +412,8 @@ class SmoothedClassifier:
         n0: int,
         done: Set[int],
         progress: Progress | None,
-    ) -> Iterator[list[CertifiedPoint]]:
-        """Shards of inputs that were sampled until their question was answered."""
+    ) -> Iterator[tuple[Sequence[int], list[CertifiedPoint]]]:
+        """Shards of inputs that were sampled until their question was answered: rows, and what was found."""
         _ = self.memory  # a place that cannot be used says so before anything is sampled
         for at in range(0, len(inputs), INPUTS_AT_ONCE):
             rows = range(at, min(at + INPUTS_AT_ONCE, len(inputs)))
@@ -420,22 +435,28 @@ class SmoothedClassifier:
                 )
                 for row in rows
             ]
-            points = answer_votes(votes, inquiry)
-            if self.memory is None:
-                yield points
-            else:
-                yield from self._remembered(points, inputs, rows, done)
+            yield rows, answer_votes(votes, inquiry)
 
-    def _remembered(
-        self, points: Sequence[CertifiedPoint], inputs: InputArray, rows: Sequence[int], done: Set[int]
+    def _kept(
+        self,
+        points: list[CertifiedPoint],
+        inputs: InputArray,
+        rows: Sequence[int],
+        done: Set[int],
+        check: Check | None,
     ) -> Iterator[list[CertifiedPoint]]:
-        """The points after their regions were claimed, in the order of the inputs, whatever the number of workers.
+        """The points of a shard; with a memory, after their regions were claimed, in the order of the inputs, whatever
+        the number of workers.
 
-        One by one, so that each is stored before the next one claims: what a point found in the memory is then never
-        asked again. What is done already is left alone.
+        Claims are made one by one, so that each is stored before the next one: what a point found in the memory is then
+        never asked again. What is done already is left alone.
         """
+        if check is not None:
+            check(points)
         memory = self.memory
-        assert memory is not None
+        if memory is None:
+            yield points
+            return
         for row, point in zip(rows, points, strict=True):
             if point.index not in done:
                 yield [remembered(point, inputs[row], memory)]
@@ -535,6 +556,8 @@ class SmoothedClassifier:
         for row, level in found.items():
             try:
                 check_sigma(level)
+                if self.grid is not None:
+                    check_suits_grid(self.noise, sigma=level, levels=self.grid)
             except InputError as error:
                 raise InputError(f"input {indices[row]} cannot be smoothed: {error}") from error
         self._check_constant(set(found.values()))

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import Result
 
 from cli_runner import invoke, smoothcert
+from memory_models import plane_points
 from smoothcert.cli import verify as verb
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError, RunError
@@ -51,7 +52,7 @@ class TestProved:
         result = call(folder / "certificates", one)
         assert result.exit_code == 0
         assert "certificates: 4 inputs" in result.stdout
-        assert "certificate-000060.json: 1 inputs" in result.stdout
+        assert "certificate-000060.json: 1 input" in result.stdout
 
     def test_json(self, folder: Path) -> None:
         document = json.loads(call(folder / "votes", "--json").stdout)
@@ -69,10 +70,35 @@ class TestProved:
         found = json.loads(call(*runs, "--memory", folder / "memory.sqlite", "--json").stdout)
         assert found["memories"][0]["claims"] == 4
 
+    def test_radii_that_rest_on_a_memory(self, folder: Path, tmp_path: Path) -> None:
+        """A claim was overruled: the votes prove another class, and the radius is what the memory says it is."""
+        plane_points(tmp_path / "points.npz")
+        model = "memory_models:ball_and_doubt"
+        data = ("--model", model, "--num-classes", 2, "--data", tmp_path / "points.npz", "--input-range", "any")
+        rule = ("--sigma-rule", "optimised", "--sigma", 0.25, "--sigma-range", "0.05,4")
+        small = ("--search", "grid:points=7,noises=16,check=16", "--n0", 20, "--n", 200, "--seed", 1, "--batch", 64)
+        memory, run = ("--memory", tmp_path / "memory.sqlite"), tmp_path / "run"
+        invoke(app, "certify", *data, *rule, *small, *memory, "--out", run)
+        alone = call(run)
+        assert alone.exit_code == 0
+        found = json.loads(call(run, "--json").stdout)["places"][0]
+        resting = found["radii_by_memory"]
+        assert resting > 1
+        assert f"{resting} radii rest on a memory that was not looked at" in alone.stdout
+        assert f" and {found['radii']} radii checked" in alone.stdout
+        looked_up = call(run, *memory)
+        assert looked_up.exit_code == 0
+        assert "not looked at" not in looked_up.stdout
+        assert "it was not measured where in its region it lies" in looked_up.stdout
+        measured = call(run, *memory, "--replay", model, 1)
+        assert measured.exit_code == 0
+        assert "it was not measured" not in measured.stdout
+
     def test_a_replay(self, folder: Path) -> None:
         result = call(folder / "votes", "--replay", MODEL, 1)
         assert result.exit_code == 0
-        assert "the samples of 1 inputs were drawn again" in result.stdout
+        assert "the samples of 1 input were drawn again" in result.stdout
+        assert call(folder / "votes", "--replay", MODEL, 1, "--replay-batch", 1).exit_code == 0
         chosen = call(folder / "certificates", "--replay", MODEL, 0, "--replay-indices", "0,120", "--data", "digits")
         assert chosen.exit_code == 0
         assert "the samples of 2 inputs were drawn again" in chosen.stdout
@@ -88,7 +114,7 @@ class TestFound:
         assert result.exit_code == 1
         lines = result.stdout.splitlines()
         assert lines[0].startswith("input 0: its seal is broken")
-        assert lines[1].endswith("1 discrepancies")
+        assert lines[1].endswith("1 discrepancy")
         document = json.loads(call(damaged, "--json").stdout)
         assert document["consistent"] is False
 
@@ -116,6 +142,20 @@ class TestFound:
         result = call(folder / "votes", "--replay", "sample_models:digits_by_brightness", 1)
         assert result.exit_code == 1
         assert "not the one of the run" in result.stdout
+        assert "the samples of 0 inputs were drawn again" in result.stdout
+
+    def test_a_replay_that_draws_nothing(self, folder: Path, tmp_path: Path) -> None:
+        """Certificates of inputs that a memory answered: there is nothing to draw, and that is no success."""
+        certificates = tmp_path / "certificates"
+        invoke(app, "export", folder / "predict-memory", "--format", "certificate", "-o", certificates)
+        for file in certificates.iterdir():
+            if json.loads(file.read_text())["tallies"]:
+                file.unlink()
+        assert any(certificates.iterdir())
+        assert call(certificates).exit_code == 0
+        result = call(certificates, "--replay", MODEL, 1)
+        assert result.exit_code == 1
+        assert "nothing was drawn again" in result.stdout
 
     def test_nothing_is_replayed_that_is_not_consistent(self, damaged: Path) -> None:
         result = call(damaged, "--replay", MODEL, 1)
@@ -147,7 +187,7 @@ class TestMistakes:
             call(tmp_path)
 
     def test_options_that_need_another(self, folder: Path, tmp_path: Path) -> None:
-        for options in (("--replay-indices", "0"), ("--data", "digits")):
+        for options in (("--replay-indices", "0"), ("--replay-batch", 1), ("--data", "digits")):
             with pytest.raises(InputError, match="--replay MODEL K"):
                 call(folder / "votes", *options)
         with pytest.raises(InputError, match="cannot be read"):

@@ -20,7 +20,7 @@ from smoothcert.runs.store import RESULTS, RunStore
 DIGEST = "ab" * 32
 MANIFEST = RunManifest(
     task="certify",
-    parameters={"alpha": 0.001, "n": 10, "certificate": "gaussian", "inputs": 5},
+    parameters={"alpha": 0.001, "n": 10, "certificate": "gaussian", "inputs": 5, "grid": 256},
     model={"num_classes": 4},
     data={},
     seed=1,
@@ -167,3 +167,11 @@ def test_a_promise_checks_itself() -> None:
             dataclasses.replace(good, **wrong)
     with pytest.raises(InputError):
         dataclasses.replace(promise(Settlement.INHERITED, position=1), asked_label=2)
+
+
+def test_float_noise_is_said_under_every_table_of_radii(tmp_path: Path) -> None:
+    parameters = {key: value for key, value in MANIFEST.parameters.items() if key != "grid"}
+    with RunStore.create(tmp_path / "run", dataclasses.replace(MANIFEST, parameters=parameters)) as store:
+        store.add([dataclasses.replace(point, promise=None) for point in POINTS])
+    (note,) = load_results(tmp_path / "run").notes
+    assert "not sound in floating point" in note

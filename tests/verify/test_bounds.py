@@ -239,3 +239,19 @@ def test_a_class_that_nothing_speaks_against_has_hardly_a_gradient() -> None:
     assert 0 < float(plain.mid()) < 0.02
     # Noise from tables is given more room.
     assert halves_norm(samples, counted, 0, rare=False, alpha=ALPHA, on_grid=True) > plain
+
+
+def test_products_of_float_noise_leave_one_unit_of_room_or_two() -> None:
+    """So many pairs that a unit is more than what a bound may be looser by."""
+    samples, counted = gradients(4 * 10**8, first=0, second=0, product=0)
+    bound = [pair_products_norm(samples, counted, 0, alpha=ALPHA, units=units) for units in (1, 2, 4)]
+    one, two, four = (Fraction(float(value.upper())) * (1 + Fraction(1, 10**12)) for value in bound)
+    assert two > one * (1 + Fraction(1, 10**4))
+
+    def found(norm: Fraction) -> list[str]:
+        values = {"gradient-norm": norm}
+        return check_proof(catalogue.GRADIENT_PAIRS, values, evidence(samples), alpha=ALPHA).discrepancies
+
+    assert found(one) == found(two) == []
+    assert found(four)
+    assert found(one * (1 - Fraction(1, 10**9)))

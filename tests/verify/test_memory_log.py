@@ -260,6 +260,60 @@ class TestGeometry:
                         assert exact.exceeds(one, other, length) == theirs.exceeds(length)
 
 
+class TestWhereInputsLie:
+    """With the data at hand: an input is the centre of its claim, or lies inside a region as deep as it says."""
+
+    @pytest.fixture
+    def inputs(self, folder: Path) -> np.ndarray:
+        points: np.ndarray = next(iter(np.load(folder / "points.npz").values()))
+        return points.reshape(len(points), -1).astype(np.float32)
+
+    @pytest.fixture
+    def inherited(self, documents: list[dict[str, Any]]) -> dict[str, Any]:
+        """An answer within a region; where the run has none, one that a claim of its own is made into."""
+        own = next(d for d in documents if d["promise"]["settlement"] == "WHOLE")
+        copied: dict[str, Any] = json.loads(json.dumps(own))
+        copied["promise"] |= {"settlement": "INHERITED", "asked_label": None, "asked_radius": 0.0}
+        return copied
+
+    def measured(self, folder: Path, document: dict[str, Any], inputs: np.ndarray) -> list[str]:
+        (report,) = verify_memory(str(folder / "memory.sqlite"), [document], inputs=inputs.__getitem__)
+        assert report.unmeasured == 0
+        return report.discrepancies
+
+    def test_honest(self, folder: Path, documents: list[dict[str, Any]], inputs: np.ndarray) -> None:
+        (report,) = verify_memory(str(folder / "memory.sqlite"), documents, inputs=inputs.__getitem__)
+        assert (report.discrepancies, report.unmeasured) == ([], 0)
+        resting = [d for d in documents if d["promise"] and d["promise"]["settlement"] in ("OVERRULED", "INHERITED")]
+        assert resting
+        assert one_report(folder / "memory.sqlite", documents).unmeasured == len(resting)
+
+    def test_one_step_more_than_the_region(self, folder: Path, inherited: dict[str, Any], inputs: np.ndarray) -> None:
+        """At the centre all of the region remains; half of a point away, half of it does."""
+        radius, index = inherited["promise"]["radius"], inherited["input"]["index"]
+        assert self.measured(folder, inherited, inputs) == []
+        moved = inputs.copy()
+        moved[index, 0] += np.float32(radius / 2)
+        away = abs(Fraction(float(moved[index, 0])) - Fraction(float(inputs[index, 0])))
+        remaining = float(Fraction(radius) - away)
+        while Fraction(remaining) + away > Fraction(radius):
+            remaining = float(np.nextafter(remaining, 0))
+        inherited["promise"]["radius"] = remaining
+        assert self.measured(folder, inherited, moved) == []
+        larger = float(np.nextafter(remaining, 1))
+        while Fraction(larger) + away <= Fraction(radius):
+            larger = float(np.nextafter(larger, 1))
+        inherited["promise"]["radius"] = larger
+        assert any("is not inside the region" in line for line in self.measured(folder, inherited, moved))
+
+    def test_the_claim_of_another_input(
+        self, folder: Path, documents: list[dict[str, Any]], inputs: np.ndarray
+    ) -> None:
+        shifted = np.roll(inputs, 1, axis=0)
+        found = self.measured(folder, documents[0], shifted)
+        assert any("around another input" in line for line in found)
+
+
 class TestPlaces:
     def test_nothing_there(self, tmp_path: Path, documents: list[dict[str, Any]]) -> None:
         with pytest.raises(RegionMemoryError, match="does not exist"):

@@ -215,8 +215,9 @@ def test_an_input_without_an_answer() -> None:
     document["tallies"][0]["counts"] = {"votes": {}, "invalid": 50}
     assert any("settle on none" in sentence for sentence in check_document(document))
     verdict = document["verdicts"][0]
-    verdict.update(outcome="failed", radius=0.0, prediction=None, bounds=None, reason="no finite answer")
-    document["statement"] = "no finite answer"
+    reason = "the model gave no finite answer for 50 of 50 selection samples"
+    verdict.update(outcome="failed", radius=0.0, prediction=None, bounds=None, reason=reason)
+    document["statement"] = reason
     assert check_document(document) == []
 
 
@@ -468,3 +469,23 @@ def test_a_bomb_is_not_unpacked() -> None:
 def test_a_manifest_of_ones_own_is_enough() -> None:
     """The fields the checker reads are those every run has."""
     assert {"n", "alpha", "noise", "n0", "certificate", "sigma"} == set(manifest(certificate="gaussian").parameters)
+
+
+@pytest.mark.parametrize(
+    ("grid", "sigma"), [(2**23 + 2, 1e-7), (2**24, 1e-7), (2**23 + 1, 0.11), (256, 3600.0), (2, 1e7)]
+)
+def test_no_noise_is_farther_than_float32_counts(plain: Document, grid: int, sigma: float) -> None:
+    def change(d: Document) -> None:
+        d["smoothing"] |= {"grid": grid, "sigma": sigma}
+        d["run"]["parameters"] |= {"grid": grid, "sigma": sigma}
+
+    (sentence,) = check_document(changed(plain, change))
+    assert "grid" in sentence
+
+
+def test_the_largest_grid_is_read(plain: Document) -> None:
+    def change(d: Document) -> None:
+        d["smoothing"] |= {"grid": 2**23 + 1, "sigma": 0.1}
+        d["run"]["parameters"] |= {"grid": 2**23 + 1, "sigma": 0.1}
+
+    assert not any("float32 can hold" in line for line in check_document(changed(plain, change)))

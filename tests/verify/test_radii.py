@@ -11,7 +11,7 @@ pytest.importorskip("flint")
 
 from flint import arb, ctx
 
-from smoothcert.verify.radii import Envelope, Setting, _factor, certifies, read_envelope
+from smoothcert.verify.radii import Envelope, Setting, _factor, certifies, moved, read_envelope
 from smoothcert.verify.regions import ball_chances
 from smoothcert.verify.samples import UnreadableError
 
@@ -211,3 +211,15 @@ def test_envelopes_are_read_with_room_for_rounding() -> None:
 def test_what_is_no_envelope_is_refused(document: object) -> None:
     with pytest.raises(UnreadableError):
         read_envelope(document, remembered=False)
+
+
+def test_on_a_grid_an_envelope_is_taken_a_little_further_out():
+    """σ is that of the float32 numbers nearest to the point; 2^-25 √d away at most."""
+    plain = Envelope(rate=Fraction(1, 2))
+    shifted = moved(plain, dimension=784)
+    assert Fraction(28, 2**25) <= shifted.shift < Fraction(28, 2**25) * (1 + Fraction(1, 10**9))
+    low, high = shifted.ends(Fraction(1, 4), Fraction(1))
+    least, most = plain.ends(Fraction(1, 4), Fraction(1))
+    assert low < least
+    assert high > most
+    assert moved(Envelope(), dimension=784).constant

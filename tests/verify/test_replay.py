@@ -29,8 +29,8 @@ from smoothcert.verify.noise_again import (
     unit_noise,
 )
 from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.replay import Replay, chosen_inputs
-from smoothcert.verify.run_checks import Report, verify_run
+from smoothcert.verify.replay import NO_RULE, NOTHING_PROVED, Replay, chosen_inputs
+from smoothcert.verify.run_checks import Examined, Report, verify_run
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 SEED, BIG_SEED, START = 2**63 + 12345, 2**127 + 5, 2**32 - 7
@@ -73,6 +73,17 @@ class TestNoise:
         if noise is Noise.GAUSSIAN:
             assert np.abs(cell_means(sigma=sigma, levels=levels) - law.means).max() < 1e-9
 
+    @pytest.mark.parametrize(
+        ("noise", "sigma", "levels"),
+        [("gaussian", 4000.0, 256), ("gaussian", 0.2, 2**23), ("uniform", 2.0, 2**23), ("gaussian", 1e300, 2)],
+    )
+    def test_tables_without_end_are_refused(self, noise: str, sigma: float, levels: int) -> None:
+        """A million thresholds take a minute; 10^300 of them do not end."""
+        with pytest.raises(ValueError, match=r"more than 2\^23 steps"):
+            thresholds(noise, sigma=sigma, levels=levels)
+        with pytest.raises(InputError, match="steps"):
+            grid_law(Noise(noise), sigma=min(sigma, 1e6), levels=levels if sigma < 1e6 else 256)
+
     def test_an_input_off_the_grid_is_refused(self) -> None:
         x = np.array([0.5, 1.0], dtype=np.float32)
         with pytest.raises(ValueError, match="grid"):
@@ -95,10 +106,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("replayed")
 
 
-def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120)) -> Report:
+def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120), batch: int | None = None) -> Report:
     report, examined = verify_run(run, check_document_with_remarks)
     chosen = chosen_inputs(examined, count=0, indices=indices)
-    replay = Replay.of_run(chosen[0].document["run"], model=model, data=None, data_root=None)
+    rule = run / "sigma.safetensors"
+    replay = Replay.of_run(
+        chosen[0].document["run"],
+        model=model,
+        data=None,
+        data_root=None,
+        rule=rule if rule.exists() else None,
+        batch=batch,
+    )
     report.discrepancies += replay.discrepancies
     replay.run(chosen, report)
     return report
@@ -112,9 +131,7 @@ REPLAYED = (
 
 @pytest.mark.parametrize("kind", REPLAYED)
 def test_a_fresh_run_comes_out_again(kind: str, folder: Path) -> None:
-    report = replayed(make_run(kind, folder / kind))
-    assert report.discrepancies == []
-    assert any("thinned" in remark for remark in report.remarks) == (kind == "recertified")
+    assert replayed(make_run(kind, folder / kind)).discrepancies == []
 
 
 def test_float_noise_of_a_seed_of_128_bits(tmp_path: Path) -> None:
@@ -124,6 +141,80 @@ def test_float_noise_of_a_seed_of_128_bits(tmp_path: Path) -> None:
     invoke(app, "certify", *given, "--n0", 20, "--n", 200, "--sigma", 0.25, "--noise", "float", "--out", out)
     assert json.loads((out / "manifest.json").read_text())["extra"]["job"]["seed"] is None
     assert replayed(out, indices=(0, 60)).discrepancies == []
+
+
+class TestBatches:
+    @pytest.mark.parametrize("kind", ["votes", "dipole", "second-order", "soft"])
+    @pytest.mark.parametrize("batch", [1, 3, 1000])
+    def test_of_another_size(self, folder: Path, kind: str, batch: int) -> None:
+        run = folder / kind / kind
+        run = run if run.exists() else make_run(kind, folder / kind)
+        assert replayed(run, batch=batch).discrepancies == []
+
+    def test_a_model_that_looks_across_the_rows(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The mean of a batch tells the input apart from all its neighbours; a row alone does not."""
+        (tmp_path / "across_rows.py").write_text(
+            "import numpy as np\n"
+            "from smoothcert.data import load_dataset\n"
+            "KNOWN = load_dataset('digits').inputs([0]).reshape(-1)\n"
+            "def classify(batch):\n"
+            "    mean = batch.reshape(len(batch), -1).mean(axis=0, dtype=np.float64)\n"
+            "    answers = np.zeros((len(batch), 10), dtype=np.float32)\n"
+            "    answers[:, 1 if np.abs(mean - KNOWN).mean() < 0.1 else 0] = 1\n"
+            "    return answers\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        model = ("--model", "across_rows:classify", "--num-classes", 10, "--data", "digits", "--max", 1, "--seed", 3)
+        settings = ("--n0", 64, "--n", 192, "--batch", 64, "--workers", 1, "--sigma", 0.25)
+        invoke(app, "certify", *model, *settings, "--out", tmp_path / "run")
+        recorded = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,))
+        assert recorded.discrepancies == []
+        assert recorded.radii == 1
+        row_by_row = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,), batch=1)
+        assert any("drawn again" in line for line in row_by_row.discrepancies)
+
+
+class TestRecertified:
+    """Votes that recertify kept are drawn, cut and thinned again: a forger cannot switch the replay off by an n."""
+
+    @pytest.mark.parametrize("sizes", [(199,), (100,), (100, 50), (150, 120), (200, 30), (None, 30), (None, None)])
+    def test_honest_ones_come_out_again(self, folder: Path, tmp_path: Path, sizes: tuple[int | None, ...]) -> None:
+        """100 of 200 is an exact cut, 50 of the 100 that were stored together is thinned, although 50 is a cut."""
+        run = folder / "votes" / "votes"
+        run = run if run.exists() else make_run("votes", folder / "votes")
+        for step, n in enumerate(sizes):
+            out = tmp_path / f"{step}"
+            options = ("--n", n) if n is not None else ("--alpha", 0.01)
+            invoke(app, "recertify", run, *options, "--out", out)
+            run = out
+        assert replayed(run).discrepancies == []
+
+    @pytest.mark.parametrize("kind", ["shared-noise", "dipole", "decide"])
+    def test_other_samples(self, folder: Path, tmp_path: Path, kind: str) -> None:
+        run = folder / kind / kind
+        run = run if run.exists() else make_run(kind, folder / kind)
+        n = {"shared-noise": 77, "dipole": 100, "decide": 80}[kind]
+        invoke(app, "recertify", run, "--n", n, "--out", tmp_path / "again")
+        assert replayed(tmp_path / "again").discrepancies == []
+
+    def test_votes_that_were_never_drawn(self, folder: Path, tmp_path: Path) -> None:
+        run = folder / "votes" / "votes"
+        run = run if run.exists() else make_run("votes", folder / "votes")
+        invoke(app, "recertify", run, "--n", 199, "--out", tmp_path / "again")
+        again = tmp_path / "again"
+        with closing(sqlite3.connect(again / "results.sqlite")) as connection:
+            text = connection.execute("SELECT counts FROM tallies WHERE idx = 120 AND stage = 'ESTIMATION'")
+            counts = json.loads(text.fetchone()[0])
+            votes = counts["votes"]
+            assert len(votes) > 1
+            loser = min(votes, key=lambda name: (votes[name], name))
+            votes[next(str(label) for label in range(10) if str(label) not in votes)] = votes.pop(loser)
+            statement = "UPDATE tallies SET counts = ? WHERE idx = 120 AND stage = 'ESTIMATION'"
+            connection.execute(statement, (json.dumps(counts),))
+            connection.commit()
+        resealed(again)
+        assert verify_run(again, check_document_with_remarks)[0].discrepancies == []
+        assert any("input 120: drawn again, the votes" in line for line in replayed(again).discrepancies)
 
 
 class TestMadeUp:
@@ -163,6 +254,44 @@ class TestMadeUp:
         altered(run / "results.sqlite", "UPDATE points SET label = 9 - label WHERE idx = 0")
         resealed(run)
         assert any("its label is" in line for line in replayed(run).discrepancies)
+
+    def test_only_selection_votes_are_left(self, run: Path) -> None:
+        """What they choose is drawn again, but what they would prove is nothing."""
+        _, examined = verify_run(run, check_document_with_remarks)
+        (one,) = chosen_inputs(examined, count=0, indices=[0])
+        whole = one.again()
+        selection = [tally for tally in whole["tallies"] if tally["stage"] == "SELECTION"]
+        report = Report("run")
+        replay = Replay.of_run(whole["run"], model=MODEL, data=None, data_root=None)
+        replay.run([Examined(one.document, lambda: whole | {"tallies": selection})], report)
+        assert report.discrepancies == [NOTHING_PROVED]
+
+    def test_another_sigma(self, folder: Path, tmp_path: Path) -> None:
+        """A level by a rule, in all its places: only the rule itself tells."""
+        made = folder / "envelope" / "envelope"
+        run = copy_of(made if made.exists() else make_run("envelope", folder / "envelope"), tmp_path)
+        for table in ("points", "tallies"):
+            altered(run / "results.sqlite", f"UPDATE {table} SET sigma = sigma * 1.000001 WHERE idx = 0")
+        resealed(run)
+        assert any("its sigma is" in line and "by the rule" in line for line in replayed(run).discrepancies)
+        (run / "sigma.safetensors").unlink()
+        assert NO_RULE in replayed(run).remarks
+
+    @pytest.mark.parametrize(
+        ("section", "name", "value"),
+        [
+            ("data", "input_shape", [1]),
+            ("data", "input_shape", [64]),
+            ("data", "levels", 256),
+            ("data", "size", 444),
+            ("model", "num_classes", 11),
+        ],
+    )
+    def test_other_facts_of_model_and_data(self, run: Path, section: str, name: str, value: object) -> None:
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest[section][name] = value
+        replay = Replay.of_run(manifest, model=MODEL, data=None, data_root=None)
+        assert any(f"its {name} is" in line for line in replay.discrepancies)
 
     def test_another_model(self, run: Path) -> None:
         report = replayed(run, model="sample_models:digits_by_brightness")

@@ -87,13 +87,12 @@ def _run_showing_progress(run: PreparedRun, stop: threading.Event) -> None:
                 run.store,
                 stop=stop,
                 progress=spent,
-                check=run.check,
                 on_shard=lambda points: finished(len(points)),
             )
         return
     per_input = run.study.samples_per_input
     with samples_progress(inputs * per_input, done=run.finished * per_input) as progress:
-        run_study(run.study, run.indices, run.store, stop=stop, progress=progress, check=run.check)
+        run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
 
 
 def _report_search(study: Study) -> None:

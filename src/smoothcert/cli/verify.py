@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +16,23 @@ from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError
 
 if TYPE_CHECKING:
     from smoothcert.verify.memory_log import MemoryReport
+    from smoothcert.verify.replay import Replay
     from smoothcert.verify.run_checks import Examined, Report
 
 MOST_LINES = 100
 """Of discrepancies that are printed; --json has all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is to be drawn again, and with what."""
+
+    model: str
+    count: int
+    indices: str | None
+    batch: int | None
+    data: str | None
+    data_root: Path | None
 
 
 def verify(
@@ -51,6 +66,15 @@ def verify(
         str | None,
         typer.Option("--replay-indices", show_default=False, help="Replay these inputs instead, such as 0,17; K is 0."),
     ] = None,
+    replay_batch: Annotated[
+        int | None,
+        typer.Option(
+            "--replay-batch",
+            min=1,
+            show_default=False,
+            help="Ask the model in batches of this size, not of the recorded one; 1: row by row.",
+        ),
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", show_default=False, help="Where the data of --replay lies now.")
     ] = None,
@@ -65,18 +89,21 @@ def verify(
     Neither the sampler nor the statistics that made the run are used. Exit 0: all is proved. Exit 1: a line for each
     discrepancy.
     """
-    if replay is None and (replay_indices is not None or data is not None):
-        raise InputError("--replay-indices and --data are about drawing samples again: give --replay MODEL K")
+    if replay is None and any(given is not None for given in (replay_indices, replay_batch, data)):
+        raise InputError(
+            "--replay-indices, --replay-batch and --data are about drawing samples again: give --replay MODEL K"
+        )
     if importlib.util.find_spec("flint") is None:
         raise MissingExtraError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
     try:
         reports, examined = _examined(places, unfinished=unfinished)
-        memories = [] if memory is None else _memories(memory, examined)
-        replayed = None
+        chosen, again = None, None
         if replay is not None:
-            replayed = _replayed(
-                replay[0], replay[1], replay_indices, examined, data=data, data_root=data_root, reports=reports
-            )
+            asked = _Asked(*replay, indices=replay_indices, batch=replay_batch, data=data, data_root=data_root)
+            chosen, again = _prepared(asked, places, examined, reports)
+        inputs = again.input_of if again is not None and not again.discrepancies else None
+        memories = [] if memory is None else _memories(memory, examined, inputs)
+        replayed = None if chosen is None else _replayed(chosen, again, reports)
     except KeyboardInterrupt as error:
         raise InterruptedRunError(
             "stopped before everything was checked; verify writes nothing, start again"
@@ -115,47 +142,59 @@ def _examined(places: list[Path], *, unfinished: bool) -> tuple[list[Report], li
     return reports, examined
 
 
-def _memories(place: str, examined: list[list[Examined]]) -> list[MemoryReport]:
+def _memories(place: str, examined: list[list[Examined]], inputs: Callable[[int], Any] | None) -> list[MemoryReport]:
     from smoothcert.cli.counting import inputs_progress
     from smoothcert.verify.memory_log import verify_memory
 
     documents = [one.document for inputs in examined for one in inputs]
     with inputs_progress("the memory", unit="regions") as progress:
-        found = verify_memory(place, documents, progress=progress)
+        found = verify_memory(place, documents, inputs=inputs, progress=progress)
     if not found:
         raise InputError("--memory was given, but nothing that is verified here was promised by a memory: leave it out")
     return found
 
 
-def _replayed(
-    model: str,
-    count: int,
-    indices: str | None,
-    examined: list[list[Examined]],
-    *,
-    data: str | None,
-    data_root: Path | None,
-    reports: list[Report],
-) -> int:
-    from smoothcert.cli.counting import inputs_progress
-    from smoothcert.verify.replay import Replay, chosen_inputs
+def _prepared(
+    asked: _Asked, places: list[Path], examined: list[list[Examined]], reports: list[Report]
+) -> tuple[list[Examined], Replay | None]:
+    """The inputs to draw again, with model and data; nothing where there is nothing to draw."""
+    from smoothcert.verify.reading import is_run
+    from smoothcert.verify.replay import NOTHING_DRAWN, Replay, chosen_inputs
+    from smoothcert.verify.run_checks import SIGMA_RULE
 
     if len(examined) != 1:
         raise InputError("--replay draws the samples of one run again: give one run or one directory of certificates")
-    (inputs,), (report,) = examined, reports
+    (inputs,), (report,), (place,) = examined, reports, places
     if report.discrepancies:
         report.remark("no samples were drawn again, because what is stored is not consistent")
-        return 0
-    wanted = None if indices is None else _parse_indices(indices)
-    chosen = chosen_inputs(inputs, count=count, indices=wanted)
+        return [], None
+    wanted = None if asked.indices is None else _parse_indices(asked.indices)
+    chosen = chosen_inputs(inputs, count=asked.count, indices=wanted)
     if not chosen:
-        return 0
+        report.discrepancies.append(NOTHING_DRAWN)
+        return [], None
     if any(one.document["run"] != chosen[0].document["run"] for one in chosen):
         raise InputError("these certificates come from several runs: give those of one run to --replay")
-    replay = Replay.of_run(chosen[0].document["run"], model=model, data=data, data_root=data_root)
+    rule = place / SIGMA_RULE
+    replay = Replay.of_run(
+        chosen[0].document["run"],
+        model=asked.model,
+        data=asked.data,
+        data_root=asked.data_root,
+        batch=asked.batch,
+        rule=rule if is_run(place) and rule.exists() else None,
+    )
     report.discrepancies += replay.discrepancies
+    return chosen, replay
+
+
+def _replayed(chosen: list[Examined], replay: Replay | None, reports: list[Report]) -> int:
+    from smoothcert.cli.counting import inputs_progress
+
+    if replay is None or replay.discrepancies:
+        return 0
     with inputs_progress("replaying", unit="samples") as progress:
-        replay.run(chosen, report, progress=progress)
+        replay.run(chosen, reports[0], progress=progress)
     return len(chosen)
 
 
@@ -186,24 +225,42 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
     for line in found[:MOST_LINES]:
         typer.echo(line)
     if len(found) > MOST_LINES:
-        typer.echo(f"… and {len(found) - MOST_LINES} more discrepancies")
+        typer.echo(f"… and {_many(len(found) - MOST_LINES, 'more discrepanc', 'ies')}")
     for report in reports:
-        verdict = "all is proved" if not report.discrepancies else f"{len(report.discrepancies)} discrepancies"
+        verdict = "all is proved" if not report.discrepancies else _many(len(report.discrepancies), "discrepanc", "ies")
         typer.echo(
-            f"{report.name}: {report.inputs} inputs, {report.bounds} bounds and {report.radii} radii checked: {verdict}"
+            f"{report.name}: {_many(report.inputs, 'input')}, {_many(report.bounds, 'bound')} and "
+            f"{_many(report.radii, 'radi', 'i')} checked: {verdict}"
         )
         if report.alpha and not report.discrepancies:
             typer.echo(f"  of these statements, at most {report.alpha:.3g} are wrong on average over the sampling")
+        if report.by_memory and not memories:
+            resting = "rests" if report.by_memory == 1 else "rest"
+            typer.echo(f"  {_many(report.by_memory, 'radi', 'i')} {resting} on a memory that was not looked at")
         for remark, inputs in report.remarks.items():
-            typer.echo(f"  remark: {remark}" + (f" ({inputs} inputs)" if inputs else ""))
+            typer.echo(f"  remark: {remark}" + (f" ({_many(inputs, 'input')})" if inputs else ""))
     for memory in memories:
-        verdict = "consistent" if not memory.discrepancies else f"{len(memory.discrepancies)} discrepancies"
+        verdict = "consistent" if not memory.discrepancies else _many(len(memory.discrepancies), "discrepanc", "ies")
         typer.echo(
-            f"memory {memory.digest[:12]}: {memory.claims} claims, {memory.pairs} pairs of different classes, "
-            f"{memory.promises} promises of these inputs: {verdict}"
+            f"memory {memory.digest[:12]}: {_many(memory.claims, 'claim')}, {_many(memory.pairs, 'pair')} of different "
+            f"classes, {_many(memory.promises, 'promise')} of these inputs: {verdict}"
         )
+        if memory.unmeasured:
+            typer.echo(
+                f"  remark: for {_many(memory.unmeasured, 'input')} it was not measured where in its region it lies: "
+                "that takes the data, by --replay"
+            )
     if replayed is not None:
-        typer.echo(f"the samples of {replayed} inputs were drawn again from the recorded seed")
+        typer.echo(f"the samples of {_many(replayed, 'input')} were drawn again from the recorded seed")
+
+
+_ONE = {"discrepanc": "y", "more discrepanc": "y", "radi": "us"}
+"""Endings of nouns that are not longer by an s where there are several."""
+
+
+def _many(count: int, noun: str, plural: str = "s") -> str:
+    """A number with its noun: 1 input, 2 inputs; 1 radius, 2 radii."""
+    return f"{count} {noun}{_ONE.get(noun, '') if count == 1 else plural}"
 
 
 def _as_object(reports: list[Report], memories: list[MemoryReport], replayed: int | None) -> dict[str, Any]:
@@ -215,6 +272,7 @@ def _as_object(reports: list[Report], memories: list[MemoryReport], replayed: in
                 "inputs": report.inputs,
                 "bounds": report.bounds,
                 "radii": report.radii,
+                "radii_by_memory": report.by_memory,
                 "alpha": report.alpha,
                 "discrepancies": report.discrepancies,
                 "remarks": report.remarks,
@@ -227,6 +285,7 @@ def _as_object(reports: list[Report], memories: list[MemoryReport], replayed: in
                 "claims": memory.claims,
                 "pairs": memory.pairs,
                 "promises": memory.promises,
+                "unmeasured": memory.unmeasured,
                 "discrepancies": memory.discrepancies,
             }
             for memory in memories

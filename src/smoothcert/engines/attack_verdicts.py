@@ -13,7 +13,7 @@ from smoothcert.engines.attack_record import Fate, FreshVerdict
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage, Tally
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
-from smoothcert.statistics import plurality, sign_test_p_value
+from smoothcert.statistics import alpha_after_noise, plurality, sign_test_p_value
 
 SOFT_CERTIFICATE = {Noise.GAUSSIAN: "gaussian-soft-two-class", Noise.UNIFORM: "uniform-l1-soft-two-class"}
 """What proves that one class has a larger mean score than every other."""
@@ -41,7 +41,11 @@ def checked(
     indices = [point.index for point in group]
     if not soft:
         found = smoothed.predict(points, n=n, alpha=level, indices=indices, progress=progress)
-        return [_by_votes(point, fresh, level=level) for point, fresh in zip(group, found, strict=True)]
+        prices = [smoothed.noise_price(points, fresh.tallies[0]) if fresh.tallies else 0.0 for fresh in found]
+        return [
+            _by_votes(point, fresh, level=alpha_after_noise(level, price))
+            for point, fresh, price in zip(group, found, prices, strict=True)
+        ]
     promises = {} if smoothed.memory is None else {row: smoothed.memory.lookup(x) for row, x in enumerate(points)}
     verdicts = []
     for row, point in enumerate(group):

@@ -33,7 +33,7 @@ from smoothcert.engines.promised import (
 )
 from smoothcert.engines.ray_cluster import check_ray_is_installed
 from smoothcert.engines.ray_engine import RayEngine
-from smoothcert.engines.rigorous import Check, rigorous_check
+from smoothcert.engines.rigorous import rigorous_check
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
@@ -60,8 +60,6 @@ LOCAL, RAY = "local", "ray"
 """The engines …"""
 _OF_LOCAL, _OF_RAY = ("workers",), ("address", "actors", "cpus_per_actor", "gpus_per_actor")
 """… and the settings that each has alone."""
-_USUAL_SIGMA = 0.25
-"""Where every input has its own, noise is tried out at this one."""
 
 FLOAT = "float"
 """Asks for Gaussian noise in float32 also where the data lies on a grid …"""
@@ -291,16 +289,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRun:
-    """A run whose store is open for writing; `finished` inputs were there before.
-
-    check: confirms points before they are stored, where that was asked for.
-    """
+    """A run whose store is open for writing; `finished` inputs were there before."""
 
     study: Study
     indices: list[int]
     store: RunStore
     finished: int
-    check: Check | None = None
 
 
 @contextmanager
@@ -354,9 +348,14 @@ def _prepared(
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     hands = _hands(smoothed, tallier, batch=batch)
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, {hands}")
-    check_noise(smoothed.noise, sigma=job.sigma or _USUAL_SIGMA, levels=smoothed.grid)
+    check_noise(smoothed.noise, sigma=_first_sigma(job, smoothed, dataset), levels=smoothed.grid)
     if smoothed.grid is None:
         notice(_float_notice(job, dataset))
+    elif job.sigma is not None and job.sigma * (smoothed.grid - 1) < 1:
+        notice(
+            f"the levels of {dataset.name} are {1 / (smoothed.grid - 1):.3g} apart, more than sigma: most values stay "
+            "as they are; --noise float would move them all"
+        )
     if job.task == "predict" and smoothed.rule.envelope is None and job.memory is None:
         notice("no --memory: regions that were promised for this sigma are not consulted, and may be contradicted")
     study = Study(
@@ -374,8 +373,16 @@ def _prepared(
         if smoothed.memory is not None:
             check_promises_are_kept(smoothed.memory, store)
             notice(memory_notice(smoothed.memory))
-        check = rigorous_check(manifest) if job.rigorous else None
-        yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()), check=check)
+        if job.rigorous:
+            study = dataclasses.replace(study, check=rigorous_check(manifest))
+        yield PreparedRun(study=study, indices=indices, store=store, finished=len(store.indices()))
+
+
+def _first_sigma(job: Job, smoothed: SmoothedClassifier, dataset: Dataset) -> float:
+    """A noise level of the run; of a search, where it begins."""
+    if job.sigma is not None:
+        return job.sigma
+    return smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])[0]
 
 
 def _float_notice(job: Job, dataset: Dataset) -> str:
@@ -415,7 +422,14 @@ def _with_recorded_choices(job: Job, out: Path) -> Job:
         seed=recorded.seed if job.seed is None else job.seed,
         batch=recorded.parameters.get("batch") if job.batch is None else job.batch,
         backend=recorded_backend(recorded.model.get("backend")) if open_backend else job.backend,
+        # A run that was begun with it goes on with it.
+        rigorous=job.rigorous or _was_rigorous(recorded),
     )
+
+
+def _was_rigorous(manifest: RunManifest) -> bool:
+    stored = manifest.extra.get("job")
+    return isinstance(stored, dict) and stored.get("rigorous") is True
 
 
 def _with_settled_backend(job: Job, dataset: Dataset) -> Job:

@@ -13,7 +13,7 @@ from smoothcert.errors import InterruptedRunError
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs.store import RunStore
 from smoothcert.sampling.sampler import Progress
-from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.smoothed import Check, SmoothedClassifier
 
 _PREDICTED_AT_ONCE = 64
 
@@ -23,6 +23,7 @@ class Study:
     """What is done to each input: its settings, and how many samples an input takes in all.
 
     question: what is asked of every input, where sampling stops when it is answered; then n is the most it takes.
+    check: raises for certified points that must not be used.
     """
 
     smoothed: SmoothedClassifier
@@ -32,6 +33,7 @@ class Study:
     n0: int | None = None
     certificate: str = ""
     question: Question | None = None
+    check: Check | None = None
 
     @property
     def samples_per_input(self) -> int:
@@ -66,7 +68,7 @@ class Study:
             )
         return self.smoothed.certify_shards(
             inputs, n0=self.n0, n=self.n, alpha=self.alpha, certificate=self.certificate,
-            question=self.question, labels=known, indices=indices, done=done, progress=progress,
+            question=self.question, labels=known, indices=indices, done=done, check=self.check, progress=progress,
         )  # fmt: skip
 
 
@@ -77,13 +79,11 @@ def run_study(
     *,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
-    check: Callable[[Sequence[CertifiedPoint]], None] | None = None,
     on_shard: Callable[[list[CertifiedPoint]], None] | None = None,
 ) -> None:
     """Work through `indices`, storing every shard; what the store already holds is not done again.
 
-    check: raises for points that must not be stored. stop: when set, the shard in flight is finished and stored, then
-    InterruptedRunError is raised.
+    stop: when set, the shard in flight is finished and stored, then InterruptedRunError is raised.
     """
     done = frozenset(store.indices())
     size = study.group_size()
@@ -92,8 +92,6 @@ def run_study(
         if done.issuperset(group):
             continue
         for points in study.shards(group, done=done, progress=progress):
-            if check is not None:
-                check(points)
             store.add(points)
             if on_shard is not None:
                 on_shard(points)

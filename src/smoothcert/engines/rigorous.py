@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib.util
+from collections.abc import Sequence
 
-from smoothcert.errors import UnverifiedError
+from smoothcert.errors import InputError, MissingExtraError, UnverifiedError
 from smoothcert.records import CertifiedPoint, RunManifest
 from smoothcert.runs.certificate_documents import document_of
-
-Check = Callable[[Sequence[CertifiedPoint]], None]
+from smoothcert.smoothed import Check
 
 
 def rigorous_check(manifest: RunManifest) -> Check:
-    """Raises an UnverifiedError for points whose bounds or radii do not follow from their tallies.
+    """Raises an UnverifiedError for points whose bounds or radii do not follow, all of them, from their tallies.
 
     Without python-flint it is refused at once, not when the first input is done.
     """
-    from smoothcert.verify.point import check_document
+    if importlib.util.find_spec("flint") is None:
+        raise MissingExtraError("python-flint", "verify", "confirming results in ball arithmetic (--rigorous)")
+    from smoothcert.verify.point import check_document_with_remarks
 
     def check(points: Sequence[CertifiedPoint]) -> None:
         for point in points:
-            found = check_document(document_of(point, manifest))
-            if found:
+            wrong, unchecked = check_document_with_remarks(document_of(point, manifest))
+            if unchecked:
+                raise InputError(
+                    f"--rigorous cannot be kept: {'; '.join(unchecked)}. Leave it out, or use what can be checked"
+                )
+            if wrong:
                 raise UnverifiedError(
                     f"input {point.index} is not confirmed by the independent checker, and was not stored: "
-                    f"{'; '.join(found)}. This is a defect of smoothcert: please report it with the run's manifest"
+                    f"{'; '.join(wrong)}. This is a defect of smoothcert: please report it with the run's manifest"
                 )
 
     return check

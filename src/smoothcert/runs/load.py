@@ -154,7 +154,15 @@ def _results(
     if _was_stopped(manifest):
         results = _stopped(results, manifest, spent)
     halved = _halved(results) if TallyKind.PAIRS in kinds else ()
-    return dataclasses.replace(results, remarks=(*halved, *_settled(points, results), *_saved(results)))
+    in_float = _in_floating_point(results, manifest)
+    return dataclasses.replace(results, remarks=(*halved, *_settled(points, results), *_saved(results), *in_float))
+
+
+def _in_floating_point(results: Results, manifest: RunManifest) -> tuple[str, ...]:
+    """What the reader of radii should know about noise that was not exact."""
+    if manifest.parameters.get("grid") is not None or not results.has_radius:
+        return ()
+    return (f"{results.name}: noise was added in float32 and taken for the ideal one; not sound in floating point.",)
 
 
 def _stopped(results: Results, manifest: RunManifest, spent: Mapping[int, int]) -> Results:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.sampling.counters import Counter, checked_votes
 from smoothcert.sampling.plan import Request, Slice
+from smoothcert.sampling.row_by_row import RowByRow
 from smoothcert.sampling.score_sums import ScoreSums
 from smoothcert.tallies import GRADIENT_UNIT
 
@@ -43,6 +45,7 @@ class _Bench:
         self.columns = classifier.num_classes + 1
         self._classifier = classifier
         self._shape = inputs.shape[1:]
+        self._row_by_row = RowByRow()
         self._inputs = torch.from_numpy(inputs).to(classifier.device).reshape(len(inputs), -1)
         # A vote outside the announced classes must not land in a neighbour's count; it is remembered and reported.
         self._strays = torch.zeros((), dtype=torch.int64, device=classifier.device)
@@ -73,28 +76,18 @@ class _Bench:
 
     def _drawn(self, piece: Slice) -> torch.Tensor:
         request = self.requests[piece.request]
-        stream, count = request.noise_stream, piece.last_row - piece.first_row
+        stream = request.noise_stream
+        place: dict[str, Any] = {
+            "index": stream.index,
+            "stage": int(stream.stage),
+            "start": piece.counter,
+            "count": piece.last_row - piece.first_row,
+            "size": self.size,
+            "device": self.device,
+        }
         if self._grid is not None:
-            return grid_draws(
-                self._law(request),
-                key=grid_key(stream.seed),
-                index=stream.index,
-                stage=int(stream.stage),
-                start=piece.counter,
-                count=count,
-                size=self.size,
-                device=self.device,
-            )
-        return unit_noise(
-            request.noise,
-            key=split_seed(stream.seed),
-            index=stream.index,
-            stage=int(stream.stage),
-            start=piece.counter,
-            count=count,
-            size=self.size,
-            device=self.device,
-        )
+            return grid_draws(self._law(request), key=grid_key(stream.seed), **place)
+        return unit_noise(request.noise, key=split_seed(stream.seed), **place)
 
     def noisy(self, piece: Slice, draws: torch.Tensor, *, sign: int = 1) -> torch.Tensor:
         """(rows, size) x+ε of one slice, or x-ε."""
@@ -123,6 +116,11 @@ class _Bench:
         if votes.shape != (len(batch),):
             raise ModelError(f"the model returned votes of shape {tuple(votes.shape)} for {len(batch)} inputs")
         self._strays += ((votes < 0) | (votes >= self.columns)).sum()
+
+        def ask(place: int, rows: slice) -> int:
+            return int(self._classifier.classify_tensor(batch[rows])[place])
+
+        self._row_by_row.look(len(batch), vote=lambda row: int(votes[row]), ask=ask)
         return votes.clamp(0, self.columns - 1)
 
     def votes_and_scores(self, noisy: list[torch.Tensor]) -> tuple[IntArray, FloatArray]:

@@ -82,7 +82,7 @@ class NoisyScores:
         return np.concatenate(parts, axis=1)
 
     def _write_noisy(self, out: InputArray, i: int, sigmas: FloatArray, *, start: int, begin: int, end: int) -> None:
-        """Rows begin … end-1 of input i, counted by draw, then by level: x + sigma · noise, rounded as in sampling."""
+        """Rows begin … end-1 of input i, counted by draw, then by level: x + sigma · noise in float32."""
         rows = np.arange(begin, end)
         draws, levels = rows // len(sigmas), rows % len(sigmas)
         first, last = int(draws[0]), int(draws[-1])

@@ -23,9 +23,13 @@ _RATES = tuple(0.3 + 0.05 * step for step in range(15))
 
 
 def pair_products_norm(
-    samples: Samples, gradients: Gradients, label: int, *, alpha: Fraction, on_grid: bool = False
+    samples: Samples, gradients: Gradients, label: int, *, alpha: Fraction, on_grid: bool = False, units: int = 1
 ) -> arb:
-    """From V = z·z' 1[both votes are the label], E V = ‖μ‖² (Levine et al. 2021, Theorem 2)."""
+    """From V = z·z' 1[both votes are the label], E V = ‖μ‖² (Levine et al. 2021, Theorem 2).
+
+    units: how much room is left for rounding. One is enough for products that were rounded to multiples of the unit;
+    on a grid, where there is a table too, it is two.
+    """
     pairs = samples.draws // 2
     dimension = gradients.sums.shape[2]
     if on_grid and dimension > _MOST_COORDINATES:
@@ -35,8 +39,7 @@ def pair_products_norm(
         margin = 4 * (dimension * log_term / pairs).sqrt()
         if not 2 * log_term <= dimension * pairs:
             margin = margin.max(4 * arb(2).sqrt() * log_term / pairs)
-        # The products were rounded to multiples of the unit.
-        mean = ball(gradients.products[_own(gradients, label)] * UNIT / pairs + (2 * UNIT if on_grid else UNIT))
+        mean = ball(gradients.products[_own(gradients, label)] * UNIT / pairs + max(units, 1 + on_grid) * UNIT)
         return (mean + margin).nonnegative_part().sqrt()
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from smoothcert.verify import catalogue
 from smoothcert.verify.reading import Document
 from smoothcert.verify.sentences import MALFORMED, is_hexadecimal, shown, told
 
@@ -17,6 +18,18 @@ TASKS = ("certify", "predict", "recertify")
 
 _MOST_SEED = 2**128
 _MOST_INPUTS = 2**32
+_NEARLY_ALL = 1 - 1e-9
+"""Of α that a split must add up to."""
+
+_OF_THE_SAMPLES = (
+    "sigma", "sigma_rule", "envelope", "noise", "grid", "generator", "independent_noise", "n0", "skip", "max", "inputs",
+    "split", "batch", "decide", "precision", "memory",
+)  # fmt: skip
+"""What recertify cannot change, because it draws nothing: also the question that ended the sampling. Bounds for a fixed
+number of samples do not hold for votes that somebody looked at before he stopped."""
+
+_GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
+_AT_THE_INPUT = "input"
 
 
 def wanted_indices(run: Mapping[str, Any]) -> range:
@@ -91,11 +104,76 @@ def _parameter_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     if parameters["inputs"] != len(wanted_indices(manifest)):
         wanted = len(wanted_indices(manifest))
         yield f"the manifest says {parameters['inputs']} inputs; skip and max of {data['size']} make {wanted}"
-    grid = parameters.get("grid")
-    if grid is not None and (type(grid) is not int or grid != data.get("levels")):
-        yield f"the noise is on a grid of {shown(grid)} levels; the data has {shown(data.get('levels'))}"
     if ("sigma" in parameters) == ("sigma_rule" in parameters):
         yield "the manifest must state one sigma, or one rule for it"
+    for name in ("decide", "precision", "memory"):
+        if name in parameters and parameters[name] is None:
+            yield f"{name} of the manifest is named, and nothing is said of it"
+    yield from _noise_problems(parameters, data)
+    yield from _rule_problems(parameters, data)
+    yield from _split_problems(manifest)
+
+
+def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
+    """Grid, generator and the words for the noise say the same: exact steps of the data's grid, or float32."""
+    grid, noise = parameters.get("grid"), parameters.get("noise", "gaussian float32")
+    generator = parameters.get("generator")
+    kind = str(noise).partition(" ")[0].removesuffix(",")
+    if grid is None:
+        if not str(noise).startswith(f"{kind} float32"):
+            yield f"the noise is on no grid, and it is called {shown(noise)}"
+        if generator not in (None, _FLOAT_GENERATOR):
+            yield f"the noise is on no grid, and its generator is {shown(generator)}"
+        return
+    if type(grid) is not int or grid != data.get("levels"):
+        yield f"the noise is on a grid of {shown(grid)} levels; the data has {shown(data.get('levels'))}"
+        return
+    if noise != f"{kind} in exact steps of 1/{grid - 1}":
+        yield f"the noise is on a grid of {grid} levels, and it is called {shown(noise)}"
+    if generator != _GRID_GENERATOR:
+        yield f"the noise is on a grid, and its generator is {shown(generator)}"
+
+
+def _rule_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
+    """The envelope is the one that is proved for the rule for sigma, and the rule is one for inputs of this shape."""
+    if "sigma_rule" not in parameters:
+        if parameters.get("envelope") is not None:
+            yield "the manifest has one sigma for all inputs, and an envelope for how it varies"
+        return
+    rule, shape = parameters["sigma_rule"], data["input_shape"]
+    kind = rule["kind"]
+    if kind == "knn":
+        proved: Any = {"kind": "semi-elastic", "rate": rule["rate"]}
+    elif kind == "network":
+        proved = {"kind": "lipschitz", "constant": rule["lipschitz"], "floor": rule["floor"]}
+    elif kind == "callable":
+        proved = rule["envelope"]
+    else:
+        proved = {"kind": "constant"} if kind == "constant" else None
+    known = kind in ("knn", "network", "callable", "constant", "optimised")
+    if known and parameters.get("envelope") != proved:
+        yield f"the envelope of the manifest is {shown(parameters.get('envelope'))}; its rule has {shown(proved)}"
+    made_for = {"knn": rule.get("input_shape"), "network": (rule.get("widths") or [None])[0]}.get(kind)
+    if made_for is not None and made_for != (shape if kind == "knn" else math.prod(shape)):
+        yield f"the rule for sigma is one for inputs of {shown(made_for)} numbers, and these have {shown(shape)}"
+
+
+def _split_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """What the proofs may cost adds up to alpha, in equal shares; on a grid the price of the noise comes off first."""
+    parameters, split = manifest["parameters"], manifest["extra"].get("alpha_split")
+    if split is None:
+        return
+    if manifest["task"] == "predict":
+        if split:
+            yield "a prediction spends alpha on one test, and the manifest splits it"
+        return
+    names, best_of = catalogue.names_in(parameters["certificate"])
+    if set(split) != ({f"best-of({','.join(names)})"} if best_of else set(names)):
+        yield f"alpha is split for {shown(sorted(split))}; the certificates are {shown(parameters['certificate'])}"
+    for name, shares in split.items():
+        total = math.fsum(shares.values())
+        if not parameters["alpha"] * _NEARLY_ALL <= total <= parameters["alpha"] or len(set(shares.values())) != 1:
+            yield f"the split of alpha for {shown(name)} is not alpha in equal shares"
 
 
 def _job_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -105,17 +183,13 @@ def _job_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     if (source is not None) != (manifest["task"] == "recertify"):
         yield "a manifest names the run it was recertified from exactly if its task is recertify"
     if source is not None:
-        for name in ("model", "data", "seed"):
-            if source[name] != manifest[name]:
-                yield f"{name} of the manifest is not that of the run it was recertified from"
-        for name in ("sigma", "sigma_rule", "envelope", "noise", "grid", "n0", "skip", "max", "inputs"):
-            if source["parameters"].get(name) != parameters.get(name):
-                yield f"{name} of the manifest is not that of the run it was recertified from"
+        yield from _source_problems(manifest, source)
     job = extra.get("job")
     if not isinstance(job, dict):
         return
-    stated = {name: parameters.get(name) for name in ("n", "n0", "alpha", "certificate", "skip", "split")}
+    stated = {name: parameters.get(name) for name in ("n", "n0", "alpha", "certificate", "skip", "split", "precision")}
     stated |= {"max_inputs": parameters.get("max"), "task": manifest["task"]}
+    stated |= {"shared_noise": not parameters.get("independent_noise", True)}
     if "sigma_rule" not in parameters:
         stated |= {"sigma": parameters.get("sigma")}
     for name in ("seed", "batch"):
@@ -124,3 +198,47 @@ def _job_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     for name, value in stated.items():
         if name in job and job[name] != value and not (name == "n0" and manifest["task"] == "predict"):
             yield f"the job of the manifest has {name} {shown(job[name])}; the manifest has {shown(value)}"
+    for name in ("memory", "sigma_rule"):
+        if name in job and (job[name] is not None) != (name in parameters):
+            yield f"job and parameters of the manifest do not agree on whether there is a {name}"
+    decided = None if job.get("decide") is None else sorted(float(part) for part in job["decide"].split(","))
+    if "decide" in job and decided != parameters.get("decide"):
+        yield f"the job of the manifest decides {shown(decided)}; the manifest {shown(parameters.get('decide'))}"
+    yield from _job_noise_problems(job, manifest)
+
+
+def _source_problems(manifest: Mapping[str, Any], source: Mapping[str, Any]) -> Iterator[str]:
+    """What recertify took over from the run it names, which is looked at as any other."""
+    for sentence in _manifest_problems(source):
+        yield f"of the run it was recertified from: {sentence}"
+    if source["task"] == "predict":
+        yield "a run was recertified from predictions"
+    for name in ("model", "data", "seed"):
+        if source[name] != manifest[name]:
+            yield f"{name} of the manifest is not that of the run it was recertified from"
+    parameters, before = manifest["parameters"], source["parameters"]
+    for name in _OF_THE_SAMPLES:
+        if (name in before) != (name in parameters) or before.get(name) != parameters.get(name):
+            yield f"{name} of the manifest is not that of the run it was recertified from"
+    if parameters["n"] > before["n"]:
+        yield f"n of the manifest is {shown(parameters['n'])}; the run it was recertified from has {shown(before['n'])}"
+
+
+def _job_noise_problems(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
+    """The noise that was asked for is the noise that the parameters describe."""
+    if "noise" not in job:
+        return
+    parameters, levels = manifest["parameters"], manifest["data"].get("levels")
+    asked, place = job["noise"], job.get("noise_at", _AT_THE_INPUT)
+    kind = "gaussian" if asked == "float" else asked.removesuffix("-float")
+    noise, grid = str(parameters.get("noise", "gaussian float32")), parameters.get("grid")
+    if noise.partition(" ")[0].removesuffix(",") != kind:
+        yield f"the job of the manifest asks for {shown(asked)} noise; the manifest has {shown(noise)}"
+    in_float = asked == "float" or asked.endswith("-float") or place != _AT_THE_INPUT
+    if in_float and grid is not None:
+        yield f"the job of the manifest asks for noise in float32; the manifest has a grid of {shown(grid)} levels"
+    # Before there was exact noise, all noise was float32, and was called just that.
+    if not in_float and grid != levels and not (grid is None and noise == f"{kind} float32"):
+        yield f"the job of the manifest asks for noise on the {shown(levels)} levels of the data, not {shown(grid)}"
+    if ("in the first layer" in noise) != (place != _AT_THE_INPUT):
+        yield f"the job of the manifest draws noise at {shown(place)}; the manifest calls it {shown(noise)}"

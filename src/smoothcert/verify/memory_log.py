@@ -31,17 +31,21 @@ _BLOCK = 512
 _KEY_FIELDS = {"model", "sigma_rule", "noise", "norm", "preprocessing", "dimension"}
 
 Progress = Callable[[int, int], None]
+Inputs = Callable[[int], NDArray[np.float32]]
+"""From the index of an input to its numbers."""
 
 
 @dataclass(slots=True)
 class MemoryReport:
-    """What was found in one memory. pairs: of regions of different classes; exact: decided in whole numbers."""
+    """What was found in one memory. pairs: of regions of different classes; exact: decided in whole numbers.
+    unmeasured: promises by an earlier claim, for which it was not measured where in its region the input lies."""
 
     digest: str
     claims: int = 0
     pairs: int = 0
     exact: int = 0
     promises: int = 0
+    unmeasured: int = 0
     discrepancies: list[str] = field(default_factory=list)
 
 
@@ -57,8 +61,13 @@ class _Regions:
     norm: str
 
 
-def verify_memory(place: str, documents: Sequence[Document], *, progress: Progress | None = None) -> list[MemoryReport]:
-    """The memories that these documents have promises in: each log by itself, and the promises against it."""
+def verify_memory(
+    place: str, documents: Sequence[Document], *, inputs: Inputs | None = None, progress: Progress | None = None
+) -> list[MemoryReport]:
+    """The memories that these documents have promises in: each log by itself, and the promises against it.
+
+    inputs: where the data is at hand, it is measured too where each input lies in the region it is promised by.
+    """
     wanted: dict[str, list[Document]] = {}
     for document in documents:
         digest = _memory_of(document)
@@ -71,7 +80,7 @@ def verify_memory(place: str, documents: Sequence[Document], *, progress: Progre
             report = MemoryReport(digest)
             reports.append(report)
             if digest in stored:
-                _verify_one(found, stored[digest], promised, report, progress)
+                _verify_one(found, stored[digest], promised, report, inputs, progress)
             else:
                 report.discrepancies.append(
                     f"there is no memory {digest[:12]} at the place given, but a run claims from it"
@@ -92,6 +101,7 @@ def _verify_one(
     memory: StoredMemory,
     documents: Sequence[Document],
     report: MemoryReport,
+    inputs: Inputs | None,
     progress: Progress | None,
 ) -> None:
     try:
@@ -107,6 +117,7 @@ def _verify_one(
     _check_apart(regions, report, progress)
     for document in documents:
         report.discrepancies += _promise_problems(document, outline, str(memory.identity), report)
+        report.discrepancies += _place_problems(document, regions, inputs, report)
 
 
 def _key(memory: StoredMemory) -> Document:
@@ -268,6 +279,40 @@ def _promise_problems(
         yield f"an input has a promise that is not well formed: {told(error)}"
 
 
+def _place_problems(
+    document: Mapping[str, Any], regions: _Regions, inputs: Inputs | None, report: MemoryReport
+) -> Iterator[str]:
+    """The input is the centre of its own claim; where it claimed nothing, d + radius ≤ the radius of the claim.
+
+    Of an overruled claim it was checked that its region lies inside an earlier one.
+    """
+    promise = document["promise"]
+    if promise is None:
+        return
+    try:
+        if inputs is None:
+            report.unmeasured += promise["settlement"] in (_INHERITED, "OVERRULED")
+            return
+        index = document["input"]["index"]
+        (rows,) = np.nonzero(regions.positions == promise["position"])
+        if not rows.size:
+            return  # that it is missing, or malformed, was said
+        at, x = int(rows[0]), inputs(index)
+        if promise["settlement"] != _INHERITED:
+            if not np.array_equal(regions.centres[at], x):
+                yield f"input {shown(index)}: claim {promise['position']} is around another input"
+            return
+        room = Fraction(float(regions.radii[at])) - Fraction(promise["radius"])
+        report.exact += 1
+        if room < 0 or _farther(_whole_numbers(x), _whole_numbers(regions.centres[at]), regions.norm, room):
+            yield (
+                f"input {shown(index)}: a ball of radius {promise['radius']!r} around it is not inside the region of "
+                f"claim {promise['position']}"
+            )
+    except MALFORMED as error:
+        yield f"an input has a promise that cannot be measured: {told(error)}"
+
+
 # --- geometry -------------------------------------------------------------------------------------------------------
 
 
@@ -280,18 +325,26 @@ class _Exact:
 
     def exceeds(self, one: int, other: int, length: Fraction) -> bool:
         """Whether the centres are farther apart than `length` ≥ 0."""
-        differences = [a - b for a, b in zip(self._numbers(one), self._numbers(other), strict=True)]
-        if self._regions.norm == "l1":
-            return Fraction(sum(map(abs, differences)), 1 << _FINEST) > length
-        return Fraction(sum(step * step for step in differences), 1 << 2 * _FINEST) > length * length
+        return _farther(self._numbers(one), self._numbers(other), self._regions.norm, length)
 
     def _numbers(self, at: int) -> list[int]:
         found = self._whole.get(at)
         if found is None:
-            # 24 bits, below 2^(128+149): float64 holds the product exactly.
-            scaled = np.ldexp(self._regions.centres[at].astype(np.float64), _FINEST)
-            found = self._whole[at] = [int(value) for value in scaled.tolist()]
+            found = self._whole[at] = _whole_numbers(self._regions.centres[at])
         return found
+
+
+def _whole_numbers(x: NDArray[np.float32]) -> list[int]:
+    """In multiples of 2^-149. 24 bits, below 2^(128+149): float64 holds the products exactly."""
+    return [int(value) for value in np.ldexp(x.astype(np.float64), _FINEST).tolist()]
+
+
+def _farther(one: Sequence[int], other: Sequence[int], norm: str, length: Fraction) -> bool:
+    """Whether two points, in multiples of 2^-149, are farther apart than `length` ≥ 0."""
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    if norm == "l1":
+        return Fraction(sum(map(abs, differences)), 1 << _FINEST) > length
+    return Fraction(sum(step * step for step in differences), 1 << 2 * _FINEST) > length * length
 
 
 def _check_apart(regions: _Regions, report: MemoryReport, progress: Progress | None) -> None:

@@ -42,6 +42,10 @@ _COSINE = (0.00002443315711809948, -0.001388731625493765, 0.04166664568298827)
 _ROOT_HALF = np.int32(0x3F3504F3)
 _FURTHER = 1 << 31
 _MOST_STEP = 2**24 - 1
+_FARTHEST = 2**23
+"""No noise on a grid is more steps than this. It is what a table of thresholds has room for, too."""
+_STANDARD_DEVIATIONS = {"gaussian": 37, "uniform": 4}
+"""In quarters of (levels-1)·σ: what 64 bits can tell from certainty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,11 +204,13 @@ def thresholds(noise: str, *, sigma: float, levels: int) -> tuple[_U8, int]:
     """The 64-bit thresholds, increasing, and the least j: j is that plus how many thresholds are at most u.
 
     2^64·P((levels-1)·σ·z < i-½) to nearest, in ball arithmetic, for i = 1, 2, … as long as it is below 2^64; for i ≤ 0
-    what is left of 2^64, because the noise is symmetric.
+    what is left of 2^64, because the noise is symmetric. A level that takes a larger table than any run has is refused.
     """
     from flint import arb, ctx, fmpq
 
     top, bottom = float(sigma).as_integer_ratio()
+    if top * (levels - 1) * _STANDARD_DEVIATIONS[noise] > 4 * _FARTHEST * bottom:
+        raise ValueError(f"noise of level {sigma} on a grid of {levels} levels is more than 2^23 steps")
     scale = fmpq(top * (levels - 1), bottom)
     before, ctx.prec = ctx.prec, 256
     try:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from smoothcert.verify import catalogue
+from smoothcert.verify import catalogue, reasons
 from smoothcert.verify.arithmetic import MOST_TRIALS
 from smoothcert.verify.bounds import LOOSE, Checked, Evidence, check_proof, noise_price, sign_test_holds
-from smoothcert.verify.radii import Envelope, Setting, certifies, read_envelope
+from smoothcert.verify.radii import Envelope, Setting, certifies, moved, read_envelope
 from smoothcert.verify.samples import Samples, UnreadableError, mapping, merged, number, read_samples, text, whole
 from smoothcert.verify.scores import Order
 from smoothcert.verify.statements import statement_of
@@ -23,7 +23,9 @@ _SETTLEMENTS = ("WHOLE", "CUT", "OVERRULED", "INHERITED")
 _TASKS = ("certify", "predict", "recertify")
 _NORMS = {"gaussian": "l2", "uniform": "l1"}
 _MOST_DIMENSIONS = 10**9
-_LARGEST_GRID = 2**24
+_LARGEST_GRID = 2**23 + 1
+_FARTHEST = {"gaussian": Fraction(2**23) * 4 / 37, "uniform": Fraction(2**23)}
+"""The largest σ on a grid, in steps of it: no noise is ever more than 2^23 steps, which is 9.25 σ of a Gaussian."""
 _NEARLY_ALL = 1 - Fraction(1, 10**9)
 """Of α that must be spent: less would be another split than the one that was asked for."""
 _SMALLEST_ALPHA = Fraction(1, 10**100)
@@ -213,16 +215,20 @@ class _Check:
             self._promised(verdict, promise)
             if promise.settlement != "INHERITED":
                 self._says("a prediction claims no region")
+            self._reason(verdict, reasons.of_answer_by_memory(promise.position))
             return
         if parts is None:
             raise UnreadableError("there are no votes that predict anything")
         samples = merged(parts)
         if samples.draws != run.n:
             self._says(f"{samples.draws} votes were drawn, and {run.n} were asked for")
+        best = samples.plurality()
+        self._reason(verdict, reasons.of_prediction(verdict.outcome, samples))
+        if (verdict.outcome == "failed") != (best is None):
+            self._says(f"a prediction cannot end as {verdict.outcome}: most votes are for {best}")
         if verdict.outcome != "predicted":
             return
         alpha = run.alpha - self._noise_price(samples.draws, smoothing)
-        best = samples.plurality()
         if best is None or verdict.prediction != best:
             self._says(f"class {verdict.prediction} is predicted, and most votes are for {best}")
         elif not sign_test_holds(samples.votes[best], samples.largest_other(best), alpha):
@@ -252,7 +258,9 @@ class _Check:
             if chosen is None:
                 if verdict.outcome != "failed" or verdict.bounds is not None:
                     self._says(f"{_name(verdict)} speaks of a class, and the selection votes settle on none")
+                self._reason(verdict, reasons.of_failure(merged(stages["SELECTION"])))
                 continue
+            self._reason(verdict, *self._known_reasons(verdict, total, chosen, run, kept))
             if verdict.bounds is None:
                 self._says(f"{_name(verdict)} has no bounds to be checked")
                 continue
@@ -268,6 +276,27 @@ class _Check:
                 else Evidence(total, chosen, tuple(looks), order, on_grid=smoothing.grid is not None)
             )
             self._verdict(verdict, evidence, chosen, run, smoothing, kept)
+
+    def _reason(self, verdict: _Verdict, *known: str) -> None:
+        """What a person reads as the reason must be one of those that these tallies have."""
+        if verdict.reason not in known:
+            self._says(f"{_name(verdict)} gives a reason that its tallies do not: {verdict.reason!r:.80}")
+
+    @staticmethod
+    def _known_reasons(
+        verdict: _Verdict, total: Samples | None, chosen: int, run: _Run, promise: _Promise | None
+    ) -> tuple[str, ...]:
+        if promise is not None:
+            return (reasons.of_promise(promise.settlement, radius=promise.radius),)
+        if verdict.outcome == "certified":
+            return ("",)
+        if run.decide is not None:
+            return reasons.of_undecided(total, chosen, radii=run.decide, n=run.n)
+        if run.precision is not None:
+            return reasons.of_unmeasured(total, chosen, width=run.precision, n=run.n)
+        claim = catalogue.CLAIMS.get(verdict.certificate)
+        soft = claim is not None and any(catalogue.SAMPLED.get(proof) == "scores" for proof in claim.proofs)
+        return () if total is None else reasons.of_abstention(total, chosen, soft=soft)
 
     def _selected(self, stages: Mapping[str, list[Samples]], run: _Run) -> int | None:
         parts = stages.get("SELECTION")
@@ -519,16 +548,21 @@ def _read_smoothing(given: Any) -> _Smoothing:
     sigma = None if entry.get("sigma") is None else number(entry, "sigma")
     if sigma is not None and not 1e-100 <= sigma <= 1e100:
         raise UnreadableError(f"the noise level {sigma!r} cannot be")
+    grid = None if entry.get("grid") is None else whole(entry, "grid", least=2, most=_LARGEST_GRID)
+    if grid is not None and sigma is not None and Fraction(sigma) * (grid - 1) > _FARTHEST[noise]:
+        raise UnreadableError(f"the noise level {sigma!r} on a grid of {grid} levels is more than float32 can hold")
     remembered = entry.get("remembered")
     if type(remembered) is not bool:
         raise UnreadableError("smoothing does not say whether there is a memory")
+    dimension = whole(entry, "dimension", least=1, most=_MOST_DIMENSIONS)
+    envelope = read_envelope(entry.get("envelope"), remembered=remembered)
     return _Smoothing(
         noise=noise,
         sigma=sigma,
-        dimension=whole(entry, "dimension", least=1, most=_MOST_DIMENSIONS),
+        dimension=dimension,
         num_classes=whole(entry, "num_classes", least=2, most=10**6),
-        grid=None if entry.get("grid") is None else whole(entry, "grid", least=2, most=_LARGEST_GRID),
-        envelope=read_envelope(entry.get("envelope"), remembered=remembered),
+        grid=grid,
+        envelope=envelope if grid is None else moved(envelope, dimension=dimension),
         remembered=remembered,
     )
 

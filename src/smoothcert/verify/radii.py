@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -48,13 +48,15 @@ _LARGEST_DIMENSION = 10**8
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """How far σ may move within a distance, before `slacks` are added. rate: semi-elastic; lipschitz and floor: the
-    other kind; neither: constant. known: False for a function of the user's own, of which a document says nothing."""
+    other kind; neither: constant. known: False for a function of the user's own, of which a document says nothing.
+    shift: how far σ was computed from the point that the certificate is about."""
 
     rate: Fraction | None = None
     lipschitz: Fraction | None = None
     floor: Fraction | None = None
     slacks: tuple[Fraction, ...] = ()
     known: bool = True
+    shift: Fraction = Fraction(0)
 
     @property
     def constant(self) -> bool:
@@ -62,6 +64,7 @@ class Envelope:
 
     def ends(self, sigma: Fraction, distance: Fraction) -> tuple[Fraction, Fraction]:
         """Values between which σ may lie, rounded outward."""
+        distance += self.shift
         with ctx.workprec(PRECISIONS[1]):
             low = high = ball(sigma)
             if self.rate is not None:
@@ -79,6 +82,12 @@ class Envelope:
             if low.is_exact() and high.is_exact():
                 return exactly(low), exactly(high)
             return exactly(low.lower()), exactly(high.upper())
+
+
+def moved(envelope: Envelope, *, dimension: int) -> Envelope:
+    """For inputs on a grid: the certificate is about k/(L-1), and σ is that of the nearest float32 numbers, each up to
+    2^-25 away. Rounded up."""
+    return replace(envelope, shift=Fraction(math.isqrt(dimension << 80) + 1, 2 ** (40 + 25)))
 
 
 def read_envelope(document: Any, *, remembered: bool) -> Envelope:

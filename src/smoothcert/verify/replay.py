@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import itertools
 import secrets
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from smoothcert.verify.noise_again import FloatNoise, GridNoise, NoisyCopies, St
 from smoothcert.verify.reading import MalformedError
 from smoothcert.verify.run_checks import Examined, Report
 from smoothcert.verify.sentences import MALFORMED, as_object, shown, told
+from smoothcert.verify.sigma_rules import StoredRule, read_rule
 
 _STAGES = {"SELECTION": 0, "ESTIMATION": 1, "PREDICTION": 2}
 _SHARED_INDEX = 2**32 - 1
@@ -36,12 +38,24 @@ _MOST_SUMS = 1 << 28
 """Bytes of unpacked sums: more than any tally has."""
 _VALUES_AT_ONCE = 1 << 17
 """Numbers of noise made at once, so that they stay in the cache of a core."""
+_SIGMA_ERROR = 1e-9
+"""Relative, of σ by a rule: both are right to 1e-11."""
+_THINNING = (1 << 8) | 3
+"""Where in the counter of the generator `recertify` draws which votes of a segment are kept."""
 _LAST_DIGITS = 4
 """By so many units the products of grid noise may differ: its means are known to 1e-9, and here in all digits."""
 
 Counts = dict[str, Any]
 Progress = Callable[[int, int], None]
 Votes = NDArray[np.int64]
+Segment = tuple[int, int, tuple[int, ...]]
+"""First sample, one past the last, and votes by class, the last place for answers that are not finite."""
+
+NOTHING_DRAWN = (
+    "nothing was drawn again: none of these inputs was sampled. What a memory answered is checked by --memory"
+)
+NO_RULE = "the rule for sigma is not there as a file of the run, so its level was taken from the tallies"
+NOTHING_PROVED = "nothing was drawn again that proves what is stated about the inputs chosen for the replay"
 
 
 def chosen_inputs(inputs: Sequence[Examined], *, count: int, indices: Sequence[int] | None) -> list[Examined]:
@@ -70,11 +84,25 @@ class Replay:
     run_of: Mapping[str, Any]
     classifier: Any
     dataset: Any
+    rule: StoredRule | None = None
+    batch: int | None = None
     discrepancies: list[str] = field(default_factory=list)
 
     @classmethod
-    def of_run(cls, run: Mapping[str, Any], *, model: str, data: str | None, data_root: Path | None) -> Replay:
-        """data, data_root: where the data lies now; by default where the run found it."""
+    def of_run(
+        cls,
+        run: Mapping[str, Any],
+        *,
+        model: str,
+        data: str | None,
+        data_root: Path | None,
+        rule: Path | None = None,
+        batch: int | None = None,
+    ) -> Replay:
+        """data, data_root: where the data lies now; by default where the run found it. rule: the file of the rule for
+        σ, which `verify_run` has found to be the one of the run. batch: about how many rows the model is asked at once,
+        in place of the recorded number.
+        """
         job = _job(run)
         try:
             dataset = load_dataset(
@@ -98,14 +126,18 @@ class Replay:
             raise
         except MALFORMED as error:
             raise InputError(f"the manifest does not say how model and data were loaded: {told(error)}") from error
-        replay = cls(run, classifier, dataset)
-        for what, stated, found in (
-            ("model", run["model"].get("digest"), classifier.digest),
-            ("data", run["data"].get("digest"), dataset.digest),
+        replay = cls(run, classifier, dataset, None if rule is None else read_rule(rule), batch)
+        for what, name, found in (
+            ("model", "digest", classifier.digest),
+            ("model", "num_classes", classifier.num_classes),
+            ("data", "digest", dataset.digest),
+            ("data", "input_shape", list(dataset.input_shape)),
+            ("data", "levels", dataset.levels),
+            ("data", "size", len(dataset)),
         ):
-            if stated != found:
+            if run[what].get(name) != found:
                 replay.discrepancies.append(
-                    f"the {what} given for the replay is not the one of the run: its digest is {shown(found)}"
+                    f"the {what} given for the replay is not the one of the run: its {name} is {shown(found)}"
                 )
         return replay
 
@@ -118,7 +150,7 @@ class Replay:
         except MalformedError as error:
             report.discrepancies.append(f"an input cannot be read again: {error}")
             return
-        total = sum(_samples(document) for document in documents)
+        total = sum(self._samples(document) for document in documents)
         done = 0
 
         def advance(count: int) -> None:
@@ -127,40 +159,90 @@ class Replay:
             if progress is not None:
                 progress(done, total)
 
+        if self.rule is None and "sigma_rule" in self.run_of["parameters"]:
+            report.remark(NO_RULE, inputs=len(documents))
         self.classifier.prepare_thread()
         try:
             for document in documents:
                 name = f"input {shown(document['input']['index'])}"
                 try:
-                    for sentence in self._differences(document, report, advance):
+                    for sentence in self._differences(document, advance):
                         report.discrepancies.append(f"{name}: drawn again, {sentence}")
                 except (MalformedError, *MALFORMED) as error:
                     report.discrepancies.append(f"{name}: its samples cannot be drawn again: {told(error)}")
         finally:
             self.classifier.release_threads()
+        stated = [verdict["outcome"] for document in documents for verdict in document["verdicts"]]
+        stages = {tally["stage"] for document in documents for tally in document["tallies"]}
+        if stages <= {"SELECTION"} and not {"certified", "predicted"}.isdisjoint(stated):
+            report.discrepancies.append(NOTHING_PROVED)
 
-    def _differences(
-        self, document: Mapping[str, Any], report: Report, advance: Callable[[int], None]
-    ) -> Iterator[str]:
+    def _samples(self, document: Mapping[str, Any]) -> int:
+        """How often the model is asked about one input."""
+        stages = _by_stage(document["tallies"])
+        return sum(
+            (tally["stop"] - tally["start"]) * (2 if tally["kind"] == "pairs" else 1)
+            for stage, tallies in stages.items()
+            for tally in self._to_draw(stage, tallies)
+        )
+
+    def _to_draw(self, stage: str, tallies: list[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """What was drawn for these tallies: themselves, or the segments of the run whose votes were recertified."""
+        sizes = _sizes(self.run_of)
+        if stage != "ESTIMATION" or len(sizes) == 1 or any(tally["kind"] != "votes" for tally in tallies):
+            return tallies
+        return [
+            {"stage": stage, "kind": "votes", "start": start, "stop": stop, "counts": {}}
+            for start, stop in _segments(sizes[0])
+            if start < sizes[1]
+        ]
+
+    def _differences(self, document: Mapping[str, Any], advance: Callable[[int], None]) -> Iterator[str]:
         index, label = document["input"]["index"], document["input"]["label"]
         known = int(self.dataset.labels[index])
         if (label if label is not None else -1) != max(known, -1):
             yield f"its label is {shown(label)}; the data has {known}"
+        yield from self._another_sigma(document)
         noisy = self._noisy(document)
-        for stage in dict.fromkeys(tally["stage"] for tally in document["tallies"]):
-            tallies = [tally for tally in document["tallies"] if tally["stage"] == stage]
-            if stage == "ESTIMATION" and _thinned(self.run_of):
-                report.remark(
-                    "the votes were thinned by recertify and cannot be drawn again; those that chose the class were",
-                    inputs=1,
-                )
-                continue
-            parameters = self.run_of["parameters"]
-            shared = not parameters.get("independent_noise", True)
+        for stage, tallies in _by_stage(document["tallies"]).items():
+            drawn = self._to_draw(stage, tallies)
+            shared = not self.run_of["parameters"].get("independent_noise", True)
             stream = Stream(self.run_of["seed"], _SHARED_INDEX if shared else index, _STAGES[stage])
-            counted = self._counted(tallies, noisy, stream, advance)
+            counted = self._counted(drawn, noisy, stream, advance)
+            if drawn is not tallies:
+                yield from self._not_thinned_so(tallies, counted, index)
+                continue
             for tally, found in zip(tallies, counted, strict=True):
                 yield from _compared(tally, found, exact=not isinstance(noisy, GridNoise))
+
+    def _not_thinned_so(
+        self, tallies: Sequence[Mapping[str, Any]], counted: Sequence[_Count], index: int
+    ) -> Iterator[str]:
+        """Whether the votes of a recertified run are those counted, cut and thinned as often as it was recertified."""
+        first = tuple((one.start, one.stop, tuple(one.votes.tolist())) for one in counted)
+        possible = {first}
+        for size in _sizes(self.run_of)[1:]:
+            cut = {_cut(segments, size, seed=self.run_of["seed"], index=index) for segments in possible}
+            # Where all samples were kept, they were joined or left in their segments, by how it was asked for.
+            whole = {segments for segments in possible if segments[-1][1] == size}
+            possible = cut | whole
+        stored = tuple(_stored_segment(tally, self.run_of["model"]["num_classes"]) for tally in tallies)
+        if stored not in possible:
+            votes = _sparse(np.array(next(iter(cut))[0][2][:-1]))
+            yield f"the votes that recertify kept of ESTIMATION count {shown(votes)}, and other ones are stored"
+
+    def _another_sigma(self, document: Mapping[str, Any]) -> Iterator[str]:
+        """σ of the input by the rule of the run, where its file is there."""
+        if self.rule is None:
+            return
+        stored = document["smoothing"]["sigma"]
+        found = self.rule.sigma(self.input_of(document["input"]["index"]))
+        if not abs(found - stored) <= _SIGMA_ERROR * stored:
+            yield f"its sigma is {found!r} by the rule, and {stored!r} is stored"
+
+    def input_of(self, index: int) -> NDArray[np.float32]:
+        """An input of the data, flat."""
+        return np.ascontiguousarray(self.dataset.inputs([index]), dtype=np.float32).reshape(-1)
 
     def _noisy(self, document: Mapping[str, Any]) -> NoisyCopies:
         smoothing = document["smoothing"]
@@ -180,7 +262,7 @@ class Replay:
         classes = self.run_of["model"]["num_classes"]
         counts = [_Count(tally, classes) for tally in tallies]
         kind = tallies[0]["kind"]
-        batch = self.run_of["parameters"]["batch"]
+        batch = max(self.run_of["parameters"]["batch"], self.batch or 0)
         draws = {"pairs": max(1, batch // 2), "gradients": max(2, batch // 2 * 2)}.get(kind, batch)
         at, last = tallies[0]["start"], tallies[-1]["stop"]
         while at < last:
@@ -205,12 +287,16 @@ class Replay:
         """VOTES and GRADIENTS: votes. PAIRS: votes at x+ε and at x-ε. SCORES: votes and scores."""
         if kind == "pairs":
             made = [self._chunks(noisy.pairs, stream, at, count, side) for side in range(2)]
-            votes = self._tail.classify(self._shaped(np.concatenate(made)))
+            votes = self._asked(self._shaped(np.concatenate(made)))[0]
             return [votes[:count], votes[count:]]
-        batch = self._shaped(self._chunks(noisy.copies, stream, at, count, None))
-        if kind == "scores":
-            return list(self._tail.votes_and_scores(batch))
-        return [self._tail.classify(batch)]
+        return self._asked(self._shaped(self._chunks(noisy.copies, stream, at, count, None)), scores=kind == "scores")
+
+    def _asked(self, rows: NDArray[np.float32], *, scores: bool = False) -> list[NDArray[Any]]:
+        """The votes of these rows, and their scores where they are wanted; all at once, or as many as was asked for."""
+        step = len(rows) if self.batch is None else self.batch
+        ask = self._tail.votes_and_scores if scores else lambda some: (self._tail.classify(some),)
+        answers = [ask(np.ascontiguousarray(rows[at : at + step])) for at in range(0, len(rows), step)]
+        return [np.concatenate(part) for part in zip(*answers, strict=True)]
 
     @property
     def _tail(self) -> Any:
@@ -333,10 +419,12 @@ def _unpacked(sums: Any) -> Votes:
     return np.frombuffer(content, dtype="<i8").astype(np.int64)
 
 
-def _samples(document: Mapping[str, Any]) -> int:
-    return sum(
-        (tally["stop"] - tally["start"]) * (2 if tally["kind"] == "pairs" else 1) for tally in document["tallies"]
-    )
+def _by_stage(tallies: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Those of each stage, in the order of their samples."""
+    stages: dict[str, list[Mapping[str, Any]]] = {}
+    for tally in sorted(tallies, key=lambda tally: tally["start"]):
+        stages.setdefault(tally["stage"], []).append(tally)
+    return stages
 
 
 def _job(run: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -346,11 +434,39 @@ def _job(run: Mapping[str, Any]) -> Mapping[str, Any]:
     return _job(source) if isinstance(source, dict) else as_object(extra.get("job"))
 
 
-def _thinned(run: Mapping[str, Any]) -> bool:
-    """Whether recertify, here or before, used a number of samples at which the votes were not cut."""
+def _sizes(run: Mapping[str, Any]) -> list[int]:
+    """How many samples were used of votes drawn in advance: by the first run, then each time it was recertified.
+
+    One number alone where nothing can have been thinned: samples that answered a question end at a look.
+    """
+    parameters = run["parameters"]
     source = as_object(run.get("extra")).get("recertified_from")
-    if not isinstance(source, dict):
-        return False
-    n, whole = run["parameters"]["n"], source["parameters"]["n"]
-    at_a_cut = str(n).rstrip("0") in ("1", "2", "5") and n >= 10
-    return (n != whole and not at_a_cut) or _thinned(source)
+    asked = parameters.get("decide") is not None or parameters.get("precision") is not None
+    if asked or not isinstance(source, dict):
+        return [parameters["n"]]
+    return [*_sizes(source), parameters["n"]]
+
+
+def _segments(n: int) -> list[tuple[int, int]]:
+    """Votes are stored apart at 1, 2 and 5 times the powers of ten."""
+    steps = (digit * 10**power for power in range(1, len(str(n)) + 1) for digit in (1, 2, 5))
+    return list(itertools.pairwise([0, *(step for step in steps if step < n), n]))
+
+
+def _cut(segments: Sequence[Segment], n: int, *, seed: int, index: int) -> tuple[Segment]:
+    """The first n samples in one segment: the last one used is thinned, as if n of its votes were drawn from an urn."""
+    kept = [segment for segment in segments if segment[0] < n]
+    if not kept or kept[-1][1] < n:
+        raise MalformedError(f"{n} samples cannot be had of {segments[-1][1]}")
+    start, stop, votes = kept.pop()
+    if stop > n:
+        generator = np.random.Generator(np.random.Philox(key=seed, counter=[n - start, start, index, _THINNING]))
+        urn = np.array(votes, dtype=np.int64)
+        votes = tuple(generator.multivariate_hypergeometric(urn, n - start, method="marginals").tolist())
+    return ((0, n, tuple(map(sum, zip(votes, *(segment[2] for segment in kept), strict=True)))),)
+
+
+def _stored_segment(tally: Mapping[str, Any], classes: int) -> Segment:
+    counts = tally["counts"]
+    votes = tuple(counts["votes"].get(str(label), 0) for label in range(classes))
+    return tally["start"], tally["stop"], (*votes, counts["invalid"])

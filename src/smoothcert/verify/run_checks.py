@@ -29,7 +29,7 @@ from smoothcert.verify.reading import (
     read_certificate,
 )
 from smoothcert.verify.sentences import MALFORMED, as_list, as_object, shown, told
-from smoothcert.verify.sigma_rules import rule_digest
+from smoothcert.verify.sigma_rules import read_rule
 from smoothcert.verify.statements import statement_of
 
 SIGMA_RULE = "sigma.safetensors"
@@ -56,6 +56,7 @@ class Examined:
 class Report:
     """What was looked at, and what was found.
 
+    radii: those that follow from tallies. by_memory: those that follow from an earlier claim, which a memory holds.
     alpha: the sum of what all statements may cost; so many of them are wrong on average, at most. remarks: how many
     inputs each is about, 0 for the whole.
     """
@@ -64,6 +65,7 @@ class Report:
     inputs: int = 0
     bounds: int = 0
     radii: int = 0
+    by_memory: int = 0
     alpha: float = 0.0
     discrepancies: list[str] = field(default_factory=list)
     remarks: dict[str, int] = field(default_factory=dict)
@@ -74,12 +76,20 @@ class Report:
     def count(self, document: Mapping[str, Any]) -> None:
         """Add one input, with as much of it as is well formed."""
         self.inputs += 1
-        for verdict in as_list(document.get("verdicts")):
+        for place, verdict in enumerate(as_list(document.get("verdicts"))):
             if isinstance(verdict, dict):
-                self.radii += verdict.get("outcome") == "certified"
+                certified = verdict.get("outcome") == "certified"
+                by_memory = certified and place == 0 and _by_another_claim(document)
+                self.by_memory += by_memory
+                self.radii += certified and not by_memory
                 bounds = verdict.get("bounds")
                 self.bounds += len(as_object(as_object(bounds).get("quantities")))
         self.alpha += _alpha_of(document)
+
+
+def _by_another_claim(document: Mapping[str, Any]) -> bool:
+    """Whether the first verdict rests on a claim for another input."""
+    return as_object(document.get("promise")).get("settlement") in ("OVERRULED", "INHERITED")
 
 
 def _alpha_of(document: Mapping[str, Any]) -> float:
@@ -91,8 +101,7 @@ def _alpha_of(document: Mapping[str, Any]) -> float:
     alpha = parameters.get("alpha")
     stated = [as_object(verdict).get("outcome") for verdict in as_list(document.get("verdicts"))]
     count = sum(outcome in ("certified", "predicted") for outcome in stated)
-    inherited = as_object(document.get("promise")).get("settlement") in ("OVERRULED", "INHERITED")
-    if not isinstance(alpha, float) or inherited:
+    if not isinstance(alpha, float) or _by_another_claim(document):
         return 0.0  # of an answer by another claim, it is the votes of that claim that may mislead
     return alpha * (min(count, 1) if str(parameters.get("certificate", "")).startswith("best-of(") else count)
 
@@ -207,7 +216,8 @@ def _check_indices(report: Report, indices: Sequence[Any], manifest: Mapping[str
     missing = len(wanted) - len({index for index in indices if type(index) is int and index in wanted})
     if not missing:
         return
-    sentence = f"{missing} of the {len(wanted)} inputs that the manifest asks for are missing: {UNFINISHED}"
+    are = "is" if missing == 1 else "are"
+    sentence = f"{missing} of the {len(wanted)} inputs that the manifest asks for {are} missing: {UNFINISHED}"
     if unfinished:
         report.remark(sentence)
     else:
@@ -258,7 +268,7 @@ class _Chain:
 
 
 def _check_sigma_rule(report: Report, path: Path, manifest: Mapping[str, Any]) -> None:
-    """The copy of the rule in the run has the digest that the manifest states."""
+    """The copy of the rule in the run is the one that the manifest states: its digest, and what is proved of it."""
     file = path / SIGMA_RULE
     stated = manifest["parameters"].get("sigma_rule")
     if not file.exists():
@@ -266,14 +276,11 @@ def _check_sigma_rule(report: Report, path: Path, manifest: Mapping[str, Any]) -
             report.remark(f"{SIGMA_RULE} is not in the run, so the rule for sigma was not looked at")
         return
     try:
-        digest = rule_digest(file)
+        problems = read_rule(file).problems(as_object(stated))
     except (MalformedError, OSError, *MALFORMED) as error:
         report.discrepancies.append(f"{SIGMA_RULE} is not a rule for sigma: {told(error)}")
         return
-    if not isinstance(stated, dict) or stated.get("digest") != digest:
-        report.discrepancies.append(
-            f"{SIGMA_RULE} is not the rule that the manifest names: its digest is {digest[:12]}…"
-        )
+    report.discrepancies += [f"{SIGMA_RULE} {problem}" for problem in problems]
 
 
 def verify_certificates(

@@ -1,22 +1,70 @@
-"""The digest of a rule for σ, computed from what its file holds."""
+"""A rule for σ, read from its file: its digest, what is proved about it, and σ of an input."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.verify.reading import MalformedError, parse_json
 from smoothcert.verify.sentences import shown
 
 _MOST_HEADER = 1 << 26
+_NORM_ERROR = 1e-9
+"""Relative, of a product of spectral norms in floating point; what is written of it is rounded up to ten digits."""
+
+Array = NDArray[np.float64]
 
 
-def rule_digest(file: Path) -> str:
-    """The digest of the rule for σ in a safetensors file, computed from its parameters and its numbers.
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    """What a file says of a rule for σ, and its numbers: points, or weights and biases by turns."""
+
+    digest: str
+    kind: str
+    rule: Mapping[str, Any]
+    arrays: tuple[Array, ...]
+
+    def problems(self, stated: Mapping[str, Any]) -> list[str]:
+        """How the rule differs from what a manifest states of it."""
+        found = []
+        if stated.get("digest") != self.digest:
+            found.append(f"is not the rule that the manifest names: its digest is {self.digest[:12]}…")
+        for name in sorted((self.rule.keys() | stated.keys()) - {"digest"}):
+            if self.rule.get(name) != stated.get(name):
+                found.append(f"has {name} {shown(self.rule.get(name))}, and the manifest {shown(stated.get(name))}")
+        if self.kind == "network":
+            norm = math.prod(float(np.linalg.norm(weight, 2)) for weight in self.arrays[0::2])
+            if not norm <= self.rule["lipschitz"] * (1 + _NORM_ERROR):
+                found.append(f"is a network with the Lipschitz constant {norm:.6g}, more than it says")
+        return found
+
+    def sigma(self, x: NDArray[np.float32]) -> float:
+        """σ of one input, to about twelve digits."""
+        row, most = x.astype(np.float64).reshape(-1), self.rule["most"]
+        if self.kind == "knn":
+            k = self.rule["k"]
+            squares = ((self.arrays[0].reshape(len(self.arrays[0]), -1) - row) ** 2).sum(axis=1)
+            mean = math.fsum(np.sqrt(np.partition(squares, k - 1)[:k]).tolist()) / k
+            exponent = self.rule["rate"] * (mean - self.rule["offset"])
+            found = self.rule["base_sigma"] * math.exp(min(exponent, 700.0))
+        else:
+            for weight, bias in zip(self.arrays[0::2], self.arrays[1::2], strict=True):
+                row = np.maximum(weight @ row + bias, 0.0)
+            found = self.rule["floor"] + float(row[0])
+        return float(found if most is None else min(found, most))
+
+
+def read_rule(file: Path) -> StoredRule:
+    """The rule for σ in a safetensors file. Its digest is computed from its parameters and its numbers.
 
     Nearest neighbours: of the parameters as JSON, the type of the points, and the points. A network: of kind, widths,
     floor and cap as JSON, and of weights and biases in float64.
@@ -24,11 +72,19 @@ def rule_digest(file: Path) -> str:
     header, tensors = _safetensors(file)
     document = parse_json(header["__metadata__"]["smoothcert-sigma"])
     rule, kind = document["rule"], document["kind"]
+    arrays: list[Array] = []
     if kind == "knn":
         hasher = hashlib.sha256(json.dumps(rule, sort_keys=True).encode())
-        name = {"U8": "uint8", "F32": "float32"}[header["points"]["dtype"]]
+        shape, code = header["points"]["shape"], header["points"]["dtype"]
+        name = {"U8": "uint8", "F32": "float32"}[code]
         hasher.update(f"\n{name}\n".encode())
         hasher.update(tensors["points"])
+        if shape != [rule["points"], *rule["input_shape"]]:
+            raise MalformedError(f"its points have the shape {shown(shape)}, which is not what it says")
+        points = np.frombuffer(tensors["points"], dtype={"U8": "u1", "F32": "<f4"}[code]).reshape(shape)
+        if code == "U8":  # grey levels, which stand for float32(g/255)
+            points = points.astype(np.float32) / np.float32(255)
+        arrays = [points.astype(np.float64)]
     elif kind == "network":
         weights, biases = (_numbered(header, prefix) for prefix in ("weight", "bias"))
         widths = [header[weights[0]]["shape"][1], *(header[bias]["shape"][0] for bias in biases)]
@@ -37,12 +93,14 @@ def rule_digest(file: Path) -> str:
             if header[name]["dtype"] != "F64":
                 raise MalformedError(f"the layer {name} is not in float64")
             hasher.update(tensors[name])
+        for pair in zip(weights, biases, strict=True):
+            arrays += [np.frombuffer(tensors[name], dtype="<f8").reshape(header[name]["shape"]) for name in pair]
     else:
         raise MalformedError(f"its kind is {shown(kind)}")
     found = hasher.hexdigest()
     if document["digest"] != found:
         raise MalformedError("its numbers do not have the digest written with them")
-    return found
+    return StoredRule(found, kind, rule, tuple(arrays))
 
 
 def _numbered(header: Mapping[str, Any], prefix: str) -> list[str]:
