@@ -28,7 +28,7 @@ _FIGURES = {
 
 
 class Demo:
-    """A model and a run per noise level under one folder, and the tables and figures made from the runs."""
+    """A model and a run per noise level under one folder, and the tables, figures and page made from the runs."""
 
     def __init__(
         self,
@@ -114,6 +114,16 @@ class Demo:
             bound = BoundChoice(BoundMethod.EXACT) if kind is PlotKind.ACCURACY else None
             draw(runs, self.out / name, kind=kind, title=title, bound=bound)
         return [self.out / name for name in _FIGURES]
+
+    def write_report(self) -> Path:
+        """One page about all of it."""
+        from smoothcert.report.content import Request
+        from smoothcert.report.page import write_report
+
+        page = self.out / "report.html"
+        title = "digits: one small network at three noise levels" if len(self.sigmas) == 3 else "digits"
+        write_report(Request(runs=self._runs(), radii=_RADII, title=title), page)
+        return page
 
     def _runs(self) -> tuple[Path, ...]:
         return tuple(self.run_path(sigma) for sigma in self.sigmas)

@@ -19,7 +19,8 @@ def command(*arguments: object) -> list[str]:
 
 def environment() -> dict[str, str]:
     """The tests' own models can be named as sample_models:NAME; one thread inside each worker."""
-    return {**os.environ, "PYTHONPATH": str(SUPPORT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    places = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": places, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
 def smoothcert(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

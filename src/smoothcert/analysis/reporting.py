@@ -64,7 +64,9 @@ def table_of(runs: Sequence[Results], request: TableRequest, *, width: int | Non
                     f"{run.name} says nothing of radius {radius:g}: the largest it decided is {run.asked[-1]:g}"
                 )
         return render(class_table(runs, radius=radius), form=request.form, digits=request.digits, width=width)
-    table = summary_table(_summaries(request, runs), notes=_notes(request, runs))
+    table = summary_table(
+        _summaries(request, runs), notes=table_notes(runs, radii=_radii(request, runs), bound=request.bound)
+    )
     return render(table, form=request.form, digits=request.digits, width=width)
 
 
@@ -119,13 +121,14 @@ def _undecided(run: Results, radii: Mapping[str, float]) -> list[str]:
     return [f"{run.name}: r={', '.join(open_radii)} not decided: the figure is that of the next radius that was."]
 
 
-def _notes(request: TableRequest, runs: Sequence[Results]) -> list[str]:
+def table_notes(runs: Sequence[Results], *, radii: Mapping[str, float], bound: BoundChoice | None) -> list[str]:
+    """The sentences below a table of these runs at these radii."""
     notes = [note for run in runs for note in run.notes]
-    notes += [note for run in runs for note in _undecided(run, _radii(request, runs))]
-    if request.bound is not None:
+    notes += [note for run in runs for note in _undecided(run, radii)]
+    if bound is not None:
         notes.append(
             f"≥: lower bound on the true certified accuracy of these inputs, wrong with probability at most "
-            f"{request.bound.rho:g} at each radius ({request.bound.method.value})."
+            f"{bound.rho:g} at each radius ({bound.method.value})."
         )
     if not same_inputs(runs):
         notes.append("The runs cover different inputs; --common compares them on those they share.")

@@ -144,7 +144,7 @@ def render(table: Table, *, form: TableFormat, digits: int | None = None, width:
 
 
 def _render_text(table: Table, digits: int | None) -> str:
-    body = _printed(table, digits)
+    body = printed_cells(table, digits)
     titles = [column.title for column in table.columns]
     widths = [max(len(row[k]) for row in [titles, *body]) for k in range(len(titles))]
     left = [column.kind is Kind.NAME for column in table.columns]
@@ -159,7 +159,7 @@ def _render_text(table: Table, digits: int | None) -> str:
 
 def _render_stacked(table: Table, digits: int | None) -> str:
     """One line for each column, one column for each row of the table."""
-    body = _printed(table, digits)
+    body = printed_cells(table, digits)
     lines = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     first, *rest = widths
@@ -172,7 +172,7 @@ def _render_stacked(table: Table, digits: int | None) -> str:
 
 
 def _render_markdown(table: Table, digits: int | None) -> str:
-    rows = _emphasised(table, _printed(table, digits), lambda cell: f"**{cell}**", _escape_markdown)
+    rows = _emphasised(table, printed_cells(table, digits), lambda cell: f"**{cell}**", _escape_markdown)
     titles = [_escape_markdown(column.title) for column in table.columns]
     rule = [":---" if column.kind is Kind.NAME else "---:" for column in table.columns]
     lines = [f"| {' | '.join(cells)} |" for cells in [titles, rule, *rows]]
@@ -180,7 +180,7 @@ def _render_markdown(table: Table, digits: int | None) -> str:
 
 
 def _render_latex(table: Table, digits: int | None) -> str:
-    rows = _emphasised(table, _printed(table, digits), lambda cell: rf"\textbf{{{cell}}}", _escape_latex)
+    rows = _emphasised(table, printed_cells(table, digits), lambda cell: rf"\textbf{{{cell}}}", _escape_latex)
     titles = [_escape_latex(column.title) for column in table.columns]
     alignment = "".join("l" if column.kind is Kind.NAME else "r" for column in table.columns)
     lines = [
@@ -201,7 +201,7 @@ def _render_csv(table: Table, digits: int | None) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows(table.rows if digits is None else _printed(table, digits, absent=""))
+    writer.writerows(table.rows if digits is None else printed_cells(table, digits, absent=""))
     return text.getvalue().removesuffix("\n")
 
 
@@ -220,7 +220,8 @@ _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
 }
 
 
-def _printed(table: Table, digits: int | None, *, absent: str = _ABSENT) -> list[list[str]]:
+def printed_cells(table: Table, digits: int | None = None, *, absent: str = _ABSENT) -> list[list[str]]:
+    """The cells as people read them, each rounded in the direction of its column; digits: decimals (default 3)."""
     decimals = DEFAULT_DIGITS if digits is None else digits
     return [
         [

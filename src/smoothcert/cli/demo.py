@@ -12,7 +12,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where everything goes.")] = Path("demo"),
     seed: Annotated[int, typer.Option("--seed", help="Seed of training and noise.")] = 0,
 ) -> None:
-    """Train on digits at several noise levels, certify each model, write tables and figures.
+    """Train on digits at several noise levels, certify each model, write tables, figures and a page to look at.
 
     Stopped half-way, the same command goes on where it was.
     """
@@ -33,3 +33,4 @@ def demo(
     for figure in show.write_figures():
         typer.echo(f"wrote {figure}", err=True)
     typer.echo(f"tables are in {out}/table.txt, .md and .tex; the runs in {out}/sigma-*", err=True)
+    typer.echo(f"look at {show.write_report().resolve().as_uri()}", err=True)

@@ -22,6 +22,7 @@ from smoothcert.cli.plot import plot
 from smoothcert.cli.predict import predict
 from smoothcert.cli.radius import radius
 from smoothcert.cli.recertify import recertify
+from smoothcert.cli.report import report
 from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.table import table
 from smoothcert.cli.train import train
@@ -68,6 +69,7 @@ app.command()(attack)
 app.command()(table)
 app.command()(compare)
 app.command()(plot)
+app.command()(report)
 app.command()(export)
 app.command()(verify)
 app.command()(radius)

@@ -31,14 +31,21 @@ def load_all(paths: Sequence[Path]) -> list[Results]:
 
     A run that carries several certificates is there once for each of them.
     """
+    return [results for _, results in load_each(paths)]
+
+
+def load_each(paths: Sequence[Path]) -> list[tuple[Path, Results]]:
+    """As `load_all`, each with the run directory or log it was read from."""
     found: list[Results] = []
+    places: list[Path] = []
     for path, name in zip(paths, distinguishing_names(paths), strict=True):
         place, certificate = split_certificate(path)
         if place.is_dir():
             found += _load_directory(place, certificate, name=name)
         else:
             found.append(read_log(place, name=name))
-    return _numbered(found)
+        places += [place] * (len(found) - len(places))
+    return list(zip(places, _numbered(found), strict=True))
 
 
 def _numbered(runs: Sequence[Results]) -> list[Results]:

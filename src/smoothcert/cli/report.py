@@ -1,0 +1,65 @@
+"""`smoothcert report`: one HTML page about runs and logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smoothcert.analysis.options import BoundChoice
+from smoothcert.cli.table import AlphaOption, RhoOption, RunsArgument
+from smoothcert.errors import InputError
+
+
+def report(
+    runs: RunsArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", show_default=False, help="The page to write (default: report.html)."),
+    ] = None,
+    radii: Annotated[
+        str | None,
+        typer.Option("--radii", show_default=False, help="Radii such as 0,0.25,0.5 (default: chosen from the data)."),
+    ] = None,
+    gallery: Annotated[int, typer.Option("--gallery", min=0, max=200, help="Inputs shown of each run.")] = 24,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", show_default=False, help="Where the inputs lie, if not where the runs say."),
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", show_default=False, help="Text above the page.")] = None,
+    rho: RhoOption = 0.001,
+    alpha: AlphaOption = None,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Serve the page on this machine, and follow runs in progress; Ctrl-C ends it."),
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --watch; 0 takes one that is free.")] = 0,
+) -> None:
+    """Write one self-contained HTML page: curves, tables, classes, comparisons and a gallery of inputs.
+
+    The page needs no network, so it can be sent to somebody. Its figures are those of `smoothcert table`.
+    """
+    if watch and output is not None:
+        raise InputError("--watch serves the page and writes no file: leave -o out")
+    # Here and not above: `smoothcert --help` should not wait for numpy.
+    from smoothcert.report.content import Request
+
+    request = Request(
+        runs=tuple(runs),
+        radii=radii,
+        gallery=gallery,
+        data=data,
+        title=title,
+        bound=BoundChoice(rho=rho, alpha=alpha),
+    )
+    if watch:
+        from smoothcert.report.watching import serve
+
+        serve(request, port=port, announce=lambda address: typer.echo(f"{address} (Ctrl-C ends it)"))
+        return
+    from smoothcert.report.page import write_report
+
+    path = output or Path("report.html")
+    size = write_report(request, path)
+    typer.echo(f"wrote {path} ({size / 1e6:.1f} MB)")

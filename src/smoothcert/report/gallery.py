@@ -1,0 +1,255 @@
+"""Some inputs of a run, to be looked at: the weakest, middling and strongest, those answered wrongly and not at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import SmoothcertError
+from smoothcert.numerics.rounding import format_down_as_read
+from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage
+from smoothcert.report.png import encode_png
+from smoothcert.report.sources import Source
+from smoothcert.runs.certificate_documents import document_of
+from smoothcert.runs.results import OUTCOMES, Results
+
+_LARGEST_SIDE = 56
+_MOST_CERTIFICATE_BYTES = 60_000
+_MOST_VOTES_SHOWN = 3
+_DRAW = 0x5EED
+"""Seed of the noise in the pictures; together with the index it makes every draw repeatable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """One class and how often it was voted for; width: its share of all votes, in percent."""
+
+    name: str
+    count: int
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One input. kind: why it was picked. picture, noisy: PNG files as data URIs, None where the input is no picture.
+
+    width: of its ball on the scale of the run, in percent. certificate: the JSON document as a data URI; None for a log
+    and where it is too large to carry along.
+    """
+
+    index: int
+    kind: str
+    answer: str
+    label: str | None
+    correct: bool | None
+    outcome: str
+    reason: str
+    radius: float
+    radius_text: str
+    width: float
+    sigma: str | None
+    p_a: float
+    picture: str | None
+    noisy: str | None
+    votes: tuple[Votes, ...]
+    votes_total: int
+    certificate: str | None
+
+    @property
+    def certificate_name(self) -> str:
+        return f"certificate-{self.index:06d}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Gallery:
+    """run: its number. largest: the radius at the right end of the scale. thinned: every how many-th pixel is shown."""
+
+    run: int
+    cards: tuple[Card, ...]
+    largest: str
+    kinds: tuple[str, ...]
+    why_no_pictures: str | None
+    thinned: int
+
+
+def gallery(number: int, source: Source, *, most: int) -> Gallery:
+    results = source.results
+    chosen = choose(results, most=most)
+    positions = [position for _, position in chosen]
+    indices = [int(results.index[position]) for position in positions]
+    points = {point.index: point for point in source.points_of(indices)}
+    pictures, why, thinned = _pictures(source, indices)
+    largest = float(results.radius.max())
+    cards = tuple(
+        _card(source, position, kind, points.get(index), pictures.get(index), largest)
+        for (kind, position), index in zip(chosen, indices, strict=True)
+    )
+    kinds = tuple(dict.fromkeys(card.kind for card in cards))
+    return Gallery(number, cards, format_down_as_read(largest, decimals=3), kinds, why, thinned)
+
+
+def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
+    """Up to `most` positions, each with why it was chosen; the same results give the same choice.
+
+    The kinds take turns, so that each is there as long as it has inputs; no input is chosen twice.
+    """
+    order = np.argsort(results.radius, kind="stable")
+    good = results.correct if results.labelled.all() else results.decided
+    held = order[good[order]]
+    middle = held[np.argsort(np.abs(np.arange(held.size) - (held.size - 1) / 2), kind="stable")]
+    wrong = order[(results.decided & results.labelled & ~results.correct)[order]][::-1]
+    queues: dict[str, list[int]] = {
+        "weakest": held.tolist(),
+        "strongest": held[::-1].tolist(),
+        "wrong": wrong.tolist(),
+        "abstained": _by_votes(results, Outcome.ABSTAINED),
+        "middling": middle.tolist(),
+        "failed": _by_votes(results, Outcome.FAILED),
+    }
+    taken: dict[int, str] = {}
+    while len(taken) < most and any(queues.values()):
+        for kind, queue in queues.items():
+            while queue and queue[0] in taken:
+                queue.pop(0)
+            if queue and len(taken) < most:
+                taken[queue.pop(0)] = kind
+    ranked = sorted(taken, key=lambda position: (results.radius[position], results.index[position]))
+    return [(taken[position], position) for position in ranked]
+
+
+def _by_votes(results: Results, outcome: Outcome) -> list[int]:
+    """The inputs with this outcome, those that came nearest to an answer first."""
+    found = np.flatnonzero(results.is_outcome(outcome))
+    return [int(k) for k in found[np.argsort(-np.nan_to_num(results.p_a[found]), kind="stable")]]
+
+
+def _card(
+    source: Source,
+    position: int,
+    kind: str,
+    point: CertifiedPoint | None,
+    picture: tuple[str, str] | None,
+    largest: float,
+) -> Card:
+    results = source.results
+    outcome = OUTCOMES[results.outcome[position]]
+    radius, sigma = float(results.radius[position]), float(results.sigma[position])
+    labelled, decided = bool(results.labelled[position]), bool(results.decided[position])
+    votes, total = _votes(source, point)
+    return Card(
+        index=int(results.index[position]),
+        kind=kind,
+        answer=source.inputs.class_name(int(results.prediction[position])) if decided else outcome.name.lower(),
+        label=source.inputs.class_name(int(results.label[position])) if labelled else None,
+        correct=bool(results.correct[position]) if labelled and decided else None,
+        outcome=outcome.name.lower(),
+        reason=point.reason if point is not None and not decided else "",
+        radius=radius,
+        radius_text=format_down_as_read(radius, decimals=3),
+        width=100 * radius / largest if largest > 0 else 0.0,
+        sigma=None if math.isnan(sigma) else f"{sigma:.4g}",
+        p_a=float(np.nan_to_num(results.p_a[position])),
+        picture=None if picture is None else picture[0],
+        noisy=None if picture is None else picture[1],
+        votes=votes,
+        votes_total=total,
+        certificate=_certificate(source, point),
+    )
+
+
+def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, ...], int]:
+    """The classes with the most votes of the estimation; where an input has none, of the selection."""
+    if point is None:
+        return (), 0
+    tally = point.tally(Stage.ESTIMATION) or point.tally(Stage.SELECTION)
+    if tally is None:
+        return (), 0
+    votes = tally.independent_votes()
+    best = np.argsort(-votes.counts, kind="stable")[:_MOST_VOTES_SHOWN].tolist()
+    shown = tuple(
+        Votes(source.inputs.class_name(label), int(votes.counts[label]), 100 * int(votes.counts[label]) / votes.n)
+        for label in best
+        if votes.counts[label] > 0
+    )
+    return shown, votes.n
+
+
+def _certificate(source: Source, point: CertifiedPoint | None) -> str | None:
+    if point is None or source.manifest is None or source.manifest.task != "certify":
+        return None
+    try:
+        document = document_of(point, source.manifest)
+    except SmoothcertError:
+        return None
+    text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
+    if len(text) > _MOST_CERTIFICATE_BYTES:
+        return None
+    return "data:application/json;base64," + base64.b64encode(text).decode()
+
+
+def _pictures(source: Source, indices: Sequence[int]) -> tuple[dict[int, tuple[str, str]], str | None, int]:
+    """By index the picture and its noisy version; else why there are none. The number: every how many-th pixel."""
+    dataset = source.inputs.dataset
+    if dataset is None:
+        return {}, source.inputs.missing, 1
+    shape = picture_shape(dataset.input_shape)
+    if shape is None or dataset.input_range is None:
+        return {}, f"inputs of shape {'×'.join(map(str, dataset.input_shape))} are no pictures", 1
+    try:
+        inputs = dataset.inputs(list(indices))
+    except (SmoothcertError, OSError) as error:
+        return {}, f"the inputs could not be read ({error})", 1
+    every = max(1, math.ceil(max(shape[:2]) / _LARGEST_SIDE))
+    at = {int(index): k for k, index in enumerate(source.results.index)}
+    found = {}
+    for index, values in zip(indices, inputs, strict=True):
+        sigma = float(source.results.sigma[at[index]])
+        noisy = (
+            values
+            if math.isnan(sigma)
+            else noisy_copy(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
+        )
+        found[index] = (
+            _data_uri(as_pixels(values, dataset.input_range)[::every, ::every]),
+            _data_uri(as_pixels(noisy, dataset.input_range)[::every, ::every]),
+        )
+    return found, None, every
+
+
+def picture_shape(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Height and width (and 3 colours) of an input that is a picture; None for any other."""
+    if len(shape) == 2:
+        return shape
+    if len(shape) == 3 and shape[0] in (1, 3):
+        return shape[1:] if shape[0] == 1 else (shape[1], shape[2], 3)
+    return None
+
+
+def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[np.uint8]:
+    """(h, w), (1, h, w) or (3, h, w) values as eight-bit pixels; what lies outside the range is clipped."""
+    low, high = input_range
+    scaled = np.rint(255.0 * (np.asarray(values, dtype=np.float64) - low) / (high - low))
+    pixels = np.clip(scaled, 0, 255).astype(np.uint8)
+    if pixels.ndim == 2:
+        return pixels
+    return pixels[0] if pixels.shape[0] == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))
+
+
+def noisy_copy(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
+    """One draw of the noise the run was made with, by numpy: it shows the level, it is none of the run's own draws."""
+    draw = np.random.default_rng([_DRAW, index])
+    step = draw.standard_normal(values.shape) if noise is Noise.GAUSSIAN else draw.uniform(-1.0, 1.0, values.shape)
+    moved = sigma * step
+    if grid is not None:
+        moved = np.rint(moved * (grid - 1)) / (grid - 1)
+    return np.asarray(values + moved, dtype=np.float32)
+
+
+def _data_uri(pixels: NDArray[np.uint8]) -> str:
+    return "data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode()

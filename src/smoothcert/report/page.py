@@ -1,0 +1,138 @@
+"""Content laid out as one HTML file that needs nothing else: no network, no other file, no server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smoothcert.errors import MissingExtraError
+from smoothcert.report.content import Content, Request, content
+from smoothcert.report.javascript import chart_library
+from smoothcert.report.plain_text import script_json, showable
+from smoothcert.runs.files import write_atomically
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_report(request: Request, path: Path) -> int:
+    """Write the page, replacing an older one; its size in bytes."""
+    page = render_page(content(request))
+    write_atomically(path, page, overwrite=True)
+    return len(page)
+
+
+def render_page(shown: Content, *, follow: str | None = None) -> bytes:
+    """The page in UTF-8; the same content gives the same bytes.
+
+    follow: the state of a run in progress, for a page that is served: it asks for the state again and again, and loads
+    itself anew when that has changed.
+    """
+    library, script, style = chart_library(), _read("page.js"), _read("page.css")
+    data = {
+        "charts": shown.charts,
+        "probes": shown.probes,
+        "runs": [run.name for run in shown.runs],
+        "copies": {table.name: table.copies for table in _tables(shown)},
+        "follow": follow,
+    }
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            shown=shown,
+            data=_markup(script_json(data)),
+            library=_markup(library),
+            script=_markup(script),
+            style=_markup(style),
+            policy=_policy(scripts=(library, script), style=style, served=follow is not None),
+        )
+    )
+    return page.encode()
+
+
+def render_waiting(reason: str, *, follow: str) -> bytes:
+    """A page that says that there is nothing to show yet, and follows the run like any other."""
+    script, style = _read("page.js"), _read("page.css")
+    data = {"charts": {}, "probes": [], "runs": [], "copies": {}, "follow": follow}
+    page = (
+        _environment()
+        .get_template("waiting.html")
+        .render(
+            reason=reason,
+            data=_markup(script_json(data)),
+            script=_markup(script),
+            style=_markup(style),
+            policy=_policy(scripts=(script,), style=style, served=True),
+        )
+    )
+    return page.encode()
+
+
+def _tables(shown: Content) -> list[Any]:
+    tables = [shown.approximate, shown.bounded, shown.class_radii, shown.costs]
+    tables += [one.table for one in shown.classes] + [table for pair in shown.pairs for table in pair.tables]
+    return [table for table in tables if table is not None]
+
+
+def _policy(*, scripts: tuple[str, ...], style: str, served: bool) -> str:
+    """What a browser may do for this page: run exactly these scripts, show pictures it carries, and nothing else."""
+    allowed = {
+        "default-src": "'none'",
+        "script-src": " ".join(_digest(script) for script in scripts),
+        "style-src": _digest(style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        **({"connect-src": "'self'"} if served else {}),
+    }
+    return "; ".join(f"{what} {sources}" for what, sources in allowed.items())
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _read(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _markup(text: str) -> Any:
+    """Text of our own that is to stand in the page as it is."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+@cache
+def _environment() -> Environment:
+    try:
+        from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    except ImportError as error:
+        raise MissingExtraError("Jinja2", "report", "the report") from error
+    from markupsafe import Markup
+
+    def cleaned(value: Any) -> Any:
+        return showable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=cleaned,
+    )
+    environment.filters["full"] = _full
+    return environment
+
+
+def _full(value: Any) -> str:
+    """A number in full precision, as JSON has it."""
+    return repr(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,226 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const one = (selector) => document.querySelector(selector);
+  const views = new Map();
+  const shown = { hidden: new Set(), bound: false, row: 0 };
+  document.body.classList.add("scripted", "show-counted");
+
+  // Text only ever enters the page as text.
+  const element = (name, text, ...classes) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    made.classList.add(...classes);
+    return made;
+  };
+  const say = (text) => { one("#said").textContent = text; };
+
+  const tip = one("#tip");
+  const showTip = (event, text) => {
+    tip.textContent = text;
+    tip.hidden = false;
+    const width = tip.offsetWidth, height = tip.offsetHeight;
+    tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, innerWidth - width - 4))}px`;
+    tip.style.top = `${event.clientY + 18 + height > innerHeight ? event.clientY - height - 10 : event.clientY + 18}px`;
+  };
+  const hideTip = () => { tip.hidden = true; };
+
+  const number = (value) => String(Number(value.toPrecision(4)));
+  const down = (value) => (Math.floor(value * 1000 + 1e-9) / 1000).toFixed(3);
+  const runName = (run) => (data.runs.length > 1 ? `${data.runs[run]}: ` : "");
+  const told = (value) => {
+    if (value.text !== undefined) return value.text;
+    if (value.bin) return `${runName(value.bin.run)}${(100 * value.bin.share).toFixed(1)} % of inputs in ${number(value.bin.x)} … ${number(value.bin.x2)}`;
+    const box = value.box;
+    return `${runName(box.run)}${box.class}, ${box.inputs} inputs\nmedian ${down(box.q2)}\nmiddle half ${down(box.q1)} to ${down(box.q3)}\n10 to 90 % ${down(box.q0)} to ${down(box.q4)}`;
+  };
+  const tooltip = (_, event, __, value) => (value === null || value === undefined || value === "" ? hideTip() : showTip(event, told(value)));
+
+  const probed = (row) => data.runs
+    .map((name, run) => ({ run, name, value: data.probes[row][(shown.bound ? "b" : "a") + run] }))
+    .filter((entry) => entry.value !== undefined && !shown.hidden.has(entry.run));
+
+  const readOut = () => {
+    if (!one("#probe")) return;
+    one("#probe-radius").textContent = data.probes[shown.row].text;
+    const lines = probed(shown.row).map((entry) => {
+      const line = element("div");
+      const swatch = one(`.run:nth-of-type(${entry.run + 1}) .swatch`);
+      if (swatch) line.append(swatch.cloneNode(true));
+      line.append(element("b", entry.value), element("span", data.runs.length > 1 ? entry.name : shown.bound ? "at least" : "of the inputs"));
+      return line;
+    });
+    one("#probe-values").replaceChildren(...lines);
+  };
+
+  const embed = async (place) => {
+    const name = place.dataset.chart;
+    if (views.has(name) || !data.charts[name]) return;
+    views.set(name, null);
+    const { view } = await vegaEmbed(place.firstElementChild, data.charts[name], {
+      mode: "vega-lite", renderer: "svg", actions: false, ast: true, defaultStyle: false, tooltip,
+    });
+    views.set(name, view);
+    view.signal("hidden", [...shown.hidden]);
+    if (name === "accuracy") followPointer(place, view);
+    await view.runAsync();
+    place.dataset.drawn = "yes";
+  };
+
+  const followPointer = (place, view) => {
+    view.signal("bound", shown.bound);
+    let row = null;
+    view.addSignalListener("probe", (_, value) => {
+      row = value.row ? value.row[0] : null;
+      if (row === null) hideTip();
+    });
+    place.addEventListener("pointermove", (event) => {
+      if (row === null) return;
+      const lines = probed(row).map((entry) => `${entry.value}${data.runs.length > 1 ? ` ${entry.name}` : ""}`);
+      showTip(event, [`radius ${data.probes[row].text}${shown.bound ? ", at least" : ""}`, ...lines].join("\n"));
+    });
+    place.addEventListener("pointerleave", hideTip);
+  };
+
+  // What is not looked at yet is drawn when it comes near, and before the page is printed.
+  const visible = (place) => !place.closest("[hidden]");
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) embed(entry.target);
+  }, { rootMargin: "600px" });
+  all(".chart").forEach((place) => watcher.observe(place));
+  // Paper has no folds: what must be read with the figures is printed, too.
+  let unfolded = [];
+  addEventListener("beforeprint", () => {
+    all(".chart").filter(visible).forEach(embed);
+    unfolded = all("details.notes:not([open])");
+    unfolded.forEach((fold) => { fold.open = true; });
+  });
+  addEventListener("afterprint", () => unfolded.forEach((fold) => { fold.open = false; }));
+  const drawAll = () => Promise.all(all(".chart").filter(visible).map(embed));
+  addEventListener("load", () => (window.requestIdleCallback || setTimeout)(drawAll));
+
+  const tellCharts = (signal, value) => {
+    for (const view of views.values()) if (view) view.signal(signal, value).runAsync();
+  };
+
+  all(".legend button").forEach((button) => button.addEventListener("click", () => {
+    const run = Number(button.dataset.run), on = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(on));
+    if (on) shown.hidden.delete(run); else shown.hidden.add(run);
+    tellCharts("hidden", [...shown.hidden]);
+    readOut();
+  }));
+
+  all(".switch input").forEach((input) => input.addEventListener("change", () => {
+    shown.bound = input.value === "bounded";
+    all(`.switch input[value="${input.value}"]`).forEach((other) => { other.checked = true; });
+    document.body.classList.toggle("show-bounded", shown.bound);
+    document.body.classList.toggle("show-counted", !shown.bound);
+    const view = views.get("accuracy");
+    if (view) view.signal("bound", shown.bound).runAsync();
+    readOut();
+  }));
+
+  all("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
+    const view = views.get("accuracy");
+    if (!view) return;
+    const whole = data.charts.accuracy.layer[0].encoding.x.scale.domain;
+    const [low, high] = view.scale("x").domain();
+    const factor = button.dataset.zoom === "in" ? 0.5 : 2;
+    const half = (factor * (high - low)) / 2, middle = (low + high) / 2;
+    const wider = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
+    view.signal("zoom_r", button.dataset.zoom === "reset" ? whole : wider).runAsync();
+  }));
+
+  const probe = one("#probe");
+  if (probe) {
+    const moved = () => {
+      shown.row = Number(probe.value);
+      probe.setAttribute("aria-valuetext", `radius ${data.probes[shown.row].text}`);
+      const view = views.get("accuracy");
+      if (view) view.signal("pinned", shown.row).runAsync();
+      readOut();
+    };
+    probe.addEventListener("input", moved);
+    probe.value = String(Math.floor(data.probes.length / 4));
+    moved();
+  }
+
+  const copied = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      return true;
+    } catch {
+      // A page opened from a file may not use the clipboard; an old way often still works.
+      const area = element("textarea", text, "unseen");
+      document.body.append(area);
+      area.select();
+      const done = document.execCommand("copy");
+      area.remove();
+      return done;
+    }
+  };
+  all("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
+    const done = await copied(data.copies[button.dataset.copy][button.dataset.format]);
+    button.focus();
+    say(done ? `Table copied as ${button.dataset.format}.` : "The browser does not allow copying.");
+    const before = button.dataset.format;
+    button.textContent = done ? "copied" : "not allowed";
+    setTimeout(() => { button.textContent = before; }, 1500);
+  }));
+
+  const choose = (select, places, key) => {
+    if (!select) return;
+    select.addEventListener("change", () => {
+      places.forEach((place) => { place.hidden = place.dataset[key] !== select.value; });
+      all(".chart").filter(visible).forEach(embed);
+    });
+  };
+  choose(one("#class-radius"), all(".classes-at"), "at");
+  choose(one("#pair"), all(".pair"), "pair");
+  choose(one("#gallery-run"), all(".gallery"), "run");
+
+  const arrange = () => {
+    const order = one("#gallery-sort").value, kind = one("#gallery-kind").value;
+    const key = order.replace("-", ""), sign = order.startsWith("-") ? -1 : 1;
+    for (const list of all(".tiles")) {
+      const tiles = all(".tile", list);
+      tiles.sort((a, b) => sign * (a.dataset[key] - b.dataset[key]) || a.dataset.index - b.dataset.index);
+      tiles.forEach((tile) => { tile.hidden = kind !== "" && tile.dataset.kind !== kind; });
+      list.append(...tiles);
+    }
+    const gallery = one(".gallery:not([hidden])");
+    one("#gallery-count").textContent = `${all(".tile:not([hidden])", gallery).length} shown`;
+  };
+  ["#gallery-sort", "#gallery-kind", "#gallery-run"].map(one).forEach((select) => {
+    if (select) select.addEventListener("change", arrange);
+  });
+  if (one("#gallery-sort")) arrange();
+
+  const themes = ["auto", "light", "dark"];
+  const theme = one("#theme");
+  const wear = (name) => {
+    document.documentElement.dataset.theme = name;
+    one("#theme-name").textContent = name;
+  };
+  if (theme) {
+    const kept = (() => { try { return localStorage.getItem("smoothcert-theme"); } catch { return null; } })();
+    wear(themes.includes(kept) ? kept : "auto");
+    theme.addEventListener("click", () => {
+      const next = themes[(themes.indexOf(document.documentElement.dataset.theme) + 1) % themes.length];
+      wear(next);
+      try { localStorage.setItem("smoothcert-theme", next); } catch { /* a file may have no storage */ }
+    });
+  }
+
+  if (data.follow !== null) {
+    const ask = async () => {
+      try {
+        const answer = await fetch("state", { cache: "no-store" });
+        if (answer.ok && (await answer.text()) !== data.follow) location.reload();
+      } catch { /* the server has ended; the page stays as it is */ }
+    };
+    setInterval(ask, 3000);
+  }
+})();

@@ -1,0 +1,366 @@
+"""The sentences of a report: what was certified, how, with what guarantee; and what a reader must be warned of."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import betaincinv
+
+from smoothcert.analysis.metrics import certified_counts, same_inputs
+from smoothcert.analysis.summary import Radii
+from smoothcert.numerics.rounding import format_down_as_read, format_nearest
+from smoothcert.records import Noise, Norm, Outcome, TallyKind
+from smoothcert.report.sources import Source
+
+NORMS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
+_LENGTHS = {
+    Norm.L2: "ℓ₂ length (the root of the sum of squared changes)",
+    Norm.L1: "ℓ₁ length (the sum of all changes)",
+}
+
+
+class Weight(enum.StrEnum):
+    """How much a remark matters."""
+
+    SERIOUS = "serious"
+    CAUTION = "caution"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A sentence with its weight. title: what it is about; runs: whom, where the sentence does not say it itself."""
+
+    weight: Weight
+    title: str
+    text: str
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """sentence: the result, for anyone. how: what was done. guarantee: what the sentence promises, and what not."""
+
+    sentence: str
+    how: str
+    guarantee: str
+
+
+def percent(count: int, total: int) -> str:
+    """A share of inputs to one decimal, as in "94.0 %"."""
+    return f"{format_nearest(100 * count / total, decimals=1)} %"
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def headline(sources: Sequence[Source], radii: Radii) -> Headline:
+    """In one sentence what the best of the runs achieves at a telling radius."""
+    certified = [s for s in sources if s.results.has_radius and s.results.labelled.all()]
+    if certified:
+        return _certified_headline(sources, certified, radii)
+    first = sources[0]
+    if first.results.has_radius:
+        return Headline(_unlabelled_sentence(first), _how(sources), _guarantee(sources))
+    right = int(first.results.correct.sum())
+    answered = int(first.results.decided.sum())
+    sentence = f"{counted(answered, 'input')} of {len(first.results):,} got an answer; no radius was certified."
+    if first.results.labelled.all():
+        sentence = (
+            f"{percent(right, len(first.results))} of {_inputs(first)} are classified correctly by the smoothed "
+            "classifier; how far they may be changed was not asked."
+        )
+    return Headline(sentence, _how(sources), _guarantee(sources))
+
+
+def _certified_headline(sources: Sequence[Source], certified: Sequence[Source], radii: Radii) -> Headline:
+    text, best = _telling(certified, radii)
+    results = best.results
+    held = int(certified_counts(results, radii[text]))
+    which = f" (run {best.name}, the best of {len(sources)} at this radius)" if len(sources) > 1 else ""
+    if radii[text] == 0:
+        sentence = f"{percent(held, len(results))} of {_inputs(best)} are classified correctly{which}."
+    else:
+        sentence = (
+            f"{percent(held, len(results))} of {_inputs(best)} are classified correctly and provably stay so under "
+            f"every change smaller than {text}, whoever makes it{which}."
+        )
+    return Headline(sentence, _how(sources), _guarantee(sources))
+
+
+def _telling(certified: Sequence[Source], radii: Radii) -> tuple[str, Source]:
+    """The largest radius in the table at which some run still holds half of its inputs, and the best run there."""
+
+    def share(source: Source, radius: float) -> float:
+        if source.results.says_nothing_of(radius):
+            return -1.0
+        return int(certified_counts(source.results, radius)) / len(source.results)
+
+    at = [(text, max(certified, key=lambda s, r=radius: share(s, r))) for text, radius in radii.items()]  # type: ignore[misc]
+    half = [(text, source) for text, source in at if share(source, radii[text]) >= 0.5]
+    positive = [(text, source) for text, source in at if radii[text] > 0]
+    return half[-1] if half and (radii[half[-1][0]] > 0 or not positive) else (positive or at)[0]
+
+
+def _unlabelled_sentence(source: Source) -> str:
+    results = source.results
+    certified = results.radius[results.is_outcome(Outcome.CERTIFIED)]
+    median = format_down_as_read(float(np.median(results.radius)), decimals=3)
+    return (
+        f"{percent(certified.size, len(results))} of {_inputs(source)} have an answer that provably stays the same in "
+        f"a ball around them; half of all inputs have a radius of at least {median}. Whether the answers are right is "
+        "not known: there are no labels."
+    )
+
+
+def _inputs(source: Source) -> str:
+    """As in "150 test inputs of digits"."""
+    number = len(source.results)
+    if source.manifest is None:
+        return counted(number, "input")
+    data = source.manifest.extra.get("data")
+    split = source.parameters.get("split")
+    inputs = f"{split} input" if isinstance(split, str) else "input"
+    return counted(number, inputs) + (f" of {data}" if isinstance(data, str) else "")
+
+
+def _how(sources: Sequence[Source]) -> str:
+    """What was done to each input, in words; where runs differ, the first is told and the table has the rest."""
+    source = sources[0]
+    n, parameters = source.parameters.get("n"), source.parameters
+    if source.manifest is None:
+        return "The figures are read from a log, which says neither how it was made nor what it rests on."
+    noise = "uniform" if source.noise is Noise.UNIFORM else "Gaussian"
+    levels = _levels(sources)
+    times = f"{n:,} times" if type(n) is int else "many times"
+    if source.results.most_samples is not None:
+        times = f"up to {times}"
+    told = (
+        f"How: each input was shown to the model {times}, each time with fresh {noise} noise of {levels} added, and "
+        "the answers were counted. The answer given is the one that wins this vote; the more one-sided the vote, the "
+        "further the input can be moved before another answer could win."
+    )
+    names = _certificates(sources)
+    if names and names != "gaussian":
+        told += f" The radii follow from the vote by the theorems called {names}."
+    return told if "decide" not in parameters else told + " Only some radii were asked about."
+
+
+def _certificates(sources: Sequence[Source]) -> str:
+    stated = [str(s.parameters["certificate"]) for s in sources if "certificate" in s.parameters]
+    return ", ".join(dict.fromkeys(stated))
+
+
+def _levels(sources: Sequence[Source]) -> str:
+    """As in "level σ = 0.25", over all runs."""
+    known = np.concatenate([s.results.sigma[np.isfinite(s.results.sigma)] for s in sources])
+    if not known.size:
+        return "a level that is not recorded"
+    distinct = np.unique(known)
+    varies = any(np.unique(s.results.sigma[np.isfinite(s.results.sigma)]).size > 1 for s in sources)
+    if varies:
+        return f"a level σ that depends on the input ({distinct[0]:.3g} to {distinct[-1]:.3g})"
+    listed = [f"{level:g}" for level in distinct]
+    return f"level σ = {listed[0]}" if len(listed) == 1 else f"level σ = {', '.join(listed[:-1])} or {listed[-1]}"
+
+
+def _guarantee(sources: Sequence[Source]) -> str:
+    alphas = sorted({s.results.alpha for s in sources if s.results.alpha is not None})
+    norms = list(dict.fromkeys(s.results.norm for s in sources))
+    size = " and ".join(_LENGTHS[norm] for norm in norms)
+    if not any(s.results.has_radius for s in sources):
+        return (
+            f"Each answer is wrong about the vote with probability at most {alphas[-1]:g}."
+            if alphas
+            else "How sure the answers are is not recorded."
+        )
+    if not alphas:
+        return f"The size of a change is its {size}. How sure each statement is, the source does not say."
+    wrong = " or ".join(f"{alpha:g}" for alpha in alphas)
+    return (
+        f"Guarantee: the size of a change is its {size}. The statement about one input is wrong with probability at "
+        f"most {wrong}, by bad luck in the noise that was drawn{_but_for(sources)}; it needs no other assumption about "
+        f"the model or the attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about "
+        "the bare model, and about staying the same, not about being right."
+    )
+
+
+def _but_for(sources: Sequence[Source]) -> str:
+    """What the guarantee supposes besides luck; the warnings say more."""
+    supposed = []
+    if any(s.manifest is not None and s.grid is None for s in sources):
+        supposed.append("that noise added in floating point is as good as ideal noise")
+    if any("memory" in s.parameters for s in sources):
+        supposed.append("that the memory of promised regions is kept and consulted")
+    return f", and supposes {' and '.join(supposed)} (see the warnings)" if supposed else ""
+
+
+def _one_pixel(sources: Sequence[Source]) -> str:
+    """Something to compare a radius with, where inputs are pictures."""
+    pictures = all(
+        s.inputs.dataset is not None and s.inputs.dataset.input_range == (0.0, 1.0) and len(s.input_shape) > 1
+        for s in sources
+    )
+    return "For scale: turning one pixel from black to white is a change of size 1. " if pictures else ""
+
+
+def remarks(sources: Sequence[Source], notes: Sequence[str]) -> list[Remark]:
+    """All that must be read with the figures, the most serious first. notes: sentences of comparisons."""
+    found = [remark for source in _by_place(sources) for remark in _about_place(source)]
+    found += [remark for source in sources for remark in _about_results(source)]
+    found += _about_all(sources)
+    found += [Remark(Weight.SERIOUS, "contradiction", note) for note in notes if note.startswith("CONTRADICTION")]
+    order = list(Weight)
+    return sorted(_merged(found), key=lambda remark: order.index(remark.weight))
+
+
+def _merged(found: Sequence[Remark]) -> list[Remark]:
+    """The same sentence about several runs is said once."""
+    runs: dict[Remark, list[str]] = {}
+    for remark in found:
+        runs.setdefault(replace(remark, runs=()), []).extend(remark.runs)
+    return [replace(remark, runs=tuple(dict.fromkeys(names))) for remark, names in runs.items()]
+
+
+def _by_place(sources: Sequence[Source]) -> list[Source]:
+    """One source for each run directory or log."""
+    return list({source.place: source for source in reversed(sources)}.values())[::-1]
+
+
+def _about_place(source: Source) -> list[Remark]:
+    place, parameters = source.run_name, source.parameters
+    found = []
+    if source.manifest is None:
+        text = "a log: its radii cannot be checked, because the votes behind them are not in it."
+        return [Remark(Weight.CAUTION, "log", text, (place,))]
+    if source.grid is None:
+        found.append(
+            Remark(
+                Weight.SERIOUS,
+                "float noise",
+                "the noise was added in floating point, which is not sound: the theorems speak of real numbers, and a "
+                "model made to look at the last bits of its input could void these certificates. For ordinary models "
+                "no such effect is known. 8-bit inputs get exact noise.",
+                (place,),
+            )
+        )
+    if parameters.get("independent_noise") is False:
+        found.append(
+            Remark(
+                Weight.CAUTION,
+                "shared noise",
+                "all inputs shared their noise. Each certificate holds as stated, but many may be wrong together, so "
+                "nothing is said about the whole test set with high probability.",
+                (place,),
+            )
+        )
+    if "sigma_rule" in parameters and parameters.get("envelope") is None:
+        found.append(_heuristic_sigma(place, remembered="memory" in parameters))
+    if len(source.certificates) > 1:
+        found.append(
+            Remark(
+                Weight.CAUTION,
+                "several certificates",
+                "several certificates were computed from the same samples. Each holds with its own error probability; "
+                "taking the larger radius of them after looking is not paid for (--best-of pays for it).",
+                (place,),
+            )
+        )
+    job = source.manifest.extra.get("job")
+    if isinstance(job, dict) and job.get("seed") is not None:
+        found.append(
+            Remark(
+                Weight.NOTE,
+                "chosen seed",
+                "the seed of the noise was chosen, not drawn when the run began. The guarantee supposes that whoever "
+                "chose it did not try several, nor built the model to it.",
+                (place,),
+            )
+        )
+    return found
+
+
+def _heuristic_sigma(place: str, *, remembered: bool) -> Remark:
+    if remembered:
+        return Remark(
+            Weight.CAUTION,
+            "heuristic σ",
+            "σ was picked for each input without a bound on how it varies. The radii hold only because a memory keeps "
+            "the regions promised, for as long as it lives and is consulted.",
+            (place,),
+        )
+    return Remark(
+        Weight.SERIOUS,
+        "heuristic σ",
+        "σ was picked for each input, and nothing bounds how it varies around an input: the classifier that is "
+        "certified is another one at every input.",
+        (place,),
+    )
+
+
+def _about_results(source: Source) -> list[Remark]:
+    results = source.results
+    found = []
+    if results.unfinished is not None:
+        found.append(Remark(Weight.CAUTION, "unfinished", results.unfinished))
+    failed = int(results.is_outcome(Outcome.FAILED).sum())
+    if failed:
+        text = f"{counted(failed, 'input')} failed: nothing valid can be said about them."
+        found.append(Remark(Weight.CAUTION, "failures", text, (results.name,)))
+    if (ceiling := at_ceiling(source)) is not None and ceiling:
+        found.append(
+            Remark(
+                Weight.NOTE,
+                "waterfall",
+                f"{counted(ceiling, 'input')} of {len(results):,} won every single vote. Their radius is the largest "
+                "that so many votes can prove, so the curve falls steeply there; more samples would move that cliff "
+                "to the right.",
+                (results.name,),
+            )
+        )
+    told = (note for note in (results.winners, results.unusual_norm, *results.remarks) if note is not None)
+    return found + [Remark(Weight.NOTE, "about the run", note) for note in told]
+
+
+def _about_all(sources: Sequence[Source]) -> list[Remark]:
+    if len(sources) < 2:
+        return []
+    found = []
+    if not same_inputs([source.results for source in sources]):
+        text = "The runs cover different inputs, so their figures cannot be compared directly."
+        found.append(Remark(Weight.CAUTION, "different inputs", text))
+    if len({data for source in sources if (data := source.results.settings.get("data")) is not None}) > 1:
+        text = "The runs are about different data: neither inputs nor classes with the same number are the same."
+        found.append(Remark(Weight.CAUTION, "different data", text))
+    if len({source.results.norm for source in sources}) > 1:
+        text = "The runs measure changes in different norms: their radii cannot be compared."
+        found.append(Remark(Weight.SERIOUS, "different norms", text))
+    text = (
+        "Several runs are shown side by side. Picking the best of them for each radius afterwards describes no single "
+        "classifier, and its error probability is not paid for."
+    )
+    return [*found, Remark(Weight.NOTE, "several runs", text)]
+
+
+def at_ceiling(source: Source) -> int | None:
+    """How many inputs have the largest p_A that n votes at this α can prove: they won all of them.
+
+    None where the bound is of another kind, and there is no such largest value to compare with.
+    """
+    results, n = source.results, source.parameters.get("n")
+    stopped = results.most_samples is not None
+    if stopped or type(n) is not int or n < 1 or not results.alpha or not np.isfinite(results.p_a).any():
+        return None
+    if source.kinds and source.kinds & {TallyKind.SCORES, TallyKind.GRADIENTS}:
+        return None
+    votes = max(n // 2 if TallyKind.PAIRS in source.kinds else n, 1)
+    # Half-way between what all votes prove and what all but one prove: α may be shared with other proofs, which moves
+    # both a little.
+    all_but_one = float(betaincinv(votes - 1, 2, results.alpha)) if votes > 1 else 0.0
+    threshold = 0.5 * (math.exp(math.log(results.alpha) / votes) + all_but_one)
+    return int((results.p_a >= threshold).sum())
