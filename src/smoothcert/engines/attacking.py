@@ -25,9 +25,9 @@ from smoothcert.engines.attack_record import AttackRecord, AttackResult, FreshVe
 from smoothcert.engines.attack_search import Found, Search, distances, gradient_source
 from smoothcert.engines.attack_settings import CERTIFIED, AttackBounds, AttackMethod, AttackSettings
 from smoothcert.engines.attack_verdicts import SOFT_CERTIFICATE, checked
-from smoothcert.engines.jobs import Job, Notice, dataset_for, smoothed_for
-from smoothcert.engines.promised import check_key_is_known, check_memory_is_there, check_promises_are_kept
-from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
+from smoothcert.engines.jobs import Job, Notice
+from smoothcert.engines.reopened import job_of, reopened
+from smoothcert.errors import InputError, InterruptedRunError, RunError
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.promises import NORM_OF_NOISE
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome, RunManifest
@@ -111,11 +111,7 @@ def prepare_attack(
     settings.check()
     run, certificate = split_certificate(run)
     manifest = read_manifest(run)
-    if manifest.task not in ("certify", "predict"):
-        raise RunError(
-            f"{run} is a {manifest.task} run, which does not say how its votes are made; attack the run it comes from"
-        )
-    job = Job.of_run(run, task="predict" if manifest.task == "predict" else "certify", **moved)
+    job = job_of(run, purpose="attack", **moved)
     if certificate is None:
         _tell_of_others(run, manifest, notice)
     if out is None:
@@ -126,20 +122,12 @@ def prepare_attack(
     norm = NORM_OF_NOISE[job.noise_kind]
     if settings.method == AttackMethod.DDN and norm is not Norm.L2:
         raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
-    if job.memory is not None:
-        check_memory_is_there(job.memory, run)
-        if settings.bounds == AttackBounds.ANY:
-            raise InputError(
-                f"the memory of {run} keeps the regions of a classifier that takes inputs in the range of its data "
-                "alone: use --bounds data"
-            )
-    dataset = dataset_for(job, fetching=fetching)
-    with smoothed_for(job, dataset) as smoothed, RunStore.open(run) as store:
-        _check_same(run, manifest, smoothed, dataset)
-        if job.memory is not None:
-            check_key_is_known(smoothed.memory_key, job.memory, run)
-            assert smoothed.memory is not None
-            check_promises_are_kept(smoothed.memory, store)
+    if job.memory is not None and settings.bounds == AttackBounds.ANY:
+        raise InputError(
+            f"the memory of {run} keeps the regions of a classifier that takes inputs in the range of its data "
+            "alone: use --bounds data"
+        )
+    with reopened(run, job, fetching=fetching) as (smoothed, dataset), RunStore.open(run) as store:
         points = _points_of(store, settings, certificate, run)
         _check_some(run, points, settings)
         if settings.bounds == AttackBounds.ANY:
@@ -175,21 +163,6 @@ def _points_of(
     return tuple(
         dataclasses.replace(point, verdict=verdict_by(point, certificate, str(run)), further=()) for point in taken
     )
-
-
-def _check_same(run: Path, manifest: RunManifest, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
-    rule = manifest.parameters.get("sigma_rule")
-    pairs = {
-        "model": (manifest.model.get("digest"), smoothed.classifier.digest),
-        "data": (manifest.data.get("digest"), dataset.digest),
-        "sigma rule": (None, None) if rule is None else (rule.get("digest"), smoothed.rule.digest),
-    }
-    for name, (stored, now) in pairs.items():
-        if stored != now:
-            raise ManifestMismatchError(
-                f"{run} was made with another {name} (or back end): it has the digest {str(stored)[:12]}, now it is "
-                f"{str(now)[:12]}. Certificates speak of the classifier they were made for; give the right one"
-            )
 
 
 def _check_some(run: Path, points: Sequence[CertifiedPoint], settings: AttackSettings) -> None:
