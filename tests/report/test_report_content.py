@@ -33,7 +33,7 @@ from smoothcert.report.content import Request, content
 from smoothcert.report.gallery import as_pixels, choose, noisy_copy, picture_shape
 from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plain_text import script_json, showable
-from smoothcert.report.plane import plane
+from smoothcert.report.plane import planes
 from smoothcert.report.png import encode_png
 from smoothcert.report.sources import load_sources
 from smoothcert.runs.load import load_all
@@ -356,18 +356,17 @@ def test_discs_in_the_plane_are_to_scale_and_not_too_large(tmp_path: Path) -> No
     cone = load_dataset("cone")
     run = made_run(tmp_path / "run", cone, source="cone", inputs=100, grid=None, noise="gaussian float32")
     (source,) = load_sources([run])
-    drawing = plane(0, source)
-    assert drawing is not None
+    (drawing,) = planes([source])
     places = cone.inputs(list(range(100)))
     ticks = {float(tick.text): tick.at for tick in drawing.x_ticks}
     (one, at_one), *_, (other, at_other) = sorted(ticks.items())
     scale = (at_other - at_one) / (other - one)
     certified = np.flatnonzero(source.results.radius > 0)
-    assert len(drawing.regions) == certified.size
-    for region, k in zip(drawing.regions, certified, strict=True):
+    assert len(drawing.balls) == certified.size
+    for region, k in zip(drawing.balls, certified, strict=True):
         assert region.x == pytest.approx(at_one + scale * (places[k, 0] - one), abs=0.2)
         assert region.r == pytest.approx(scale * source.results.radius[k], rel=0.01, abs=0.02)
-    span = [region.r / source.results.radius[k] for region, k in zip(drawing.regions, certified, strict=True)]
+    span = [region.r / source.results.radius[k] for region, k in zip(drawing.balls, certified, strict=True)]
     assert max(span) <= scale * 1.001
     assert content(Request(runs=(run,))).planes
 

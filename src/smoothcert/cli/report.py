@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smoothcert.analysis.options import BoundChoice
 from smoothcert.cli.table import AlphaOption, RhoOption, RunsArgument
 from smoothcert.errors import InputError
+
+if TYPE_CHECKING:
+    from smoothcert.report.plane import Decide
+
+_POINTS, _SAMPLES = 64, 1000
 
 
 def report(
@@ -35,6 +40,30 @@ def report(
         typer.Option("--watch", help="Serve the page on this machine, and follow runs in progress; Ctrl-C ends it."),
     ] = False,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --watch; 0 takes one that is free.")] = 0,
+    regions: Annotated[
+        bool,
+        typer.Option(
+            "--regions",
+            help="For inputs in the plane: load the models the runs name, as `attack` does, and draw the decision "
+            "regions, estimated by asking at the points of a grid.",
+        ),
+    ] = False,
+    region_points: Annotated[
+        int | None,
+        typer.Option("--region-points", show_default=f"{_POINTS}", help="Of --regions: points along the longer side."),
+    ] = None,
+    region_samples: Annotated[
+        int | None,
+        typer.Option("--region-samples", show_default=f"{_SAMPLES}", help="Of --regions: samples at each point."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", show_default=False, help="Of --regions: where the model lies now, for all runs."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option("--memory", show_default=False, help="Of --regions: where the memory of the runs lies now."),
+    ] = None,
 ) -> None:
     """Write one self-contained HTML page: curves, tables, classes, comparisons and a gallery of inputs.
 
@@ -42,6 +71,14 @@ def report(
     """
     if watch and output is not None:
         raise InputError("--watch serves the page and writes no file: leave -o out")
+    if watch and regions:
+        raise InputError(
+            "--watch makes the page again whenever a run grows, and --regions would ask the model each time: leave one "
+            "of them out"
+        )
+    moved = {"model": model, "memory": memory}
+    if not regions:
+        _refuse(region_points=region_points, region_samples=region_samples, **moved)
     # Here and not above: `smoothcert --help` should not wait for numpy.
     from smoothcert.report.content import Request
 
@@ -52,6 +89,7 @@ def report(
         data=data,
         title=title,
         bound=BoundChoice(rho=rho, alpha=alpha),
+        decide=_asking(region_points, region_samples, data=data, **moved) if regions else None,
     )
     if watch:
         from smoothcert.report.watching import serve
@@ -63,3 +101,18 @@ def report(
     path = output or Path("report.html")
     size = write_report(request, path)
     typer.echo(f"wrote {path} ({size / 1e6:.1f} MB)")
+
+
+def _refuse(**given: str | int | None) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')} is about the decision regions: it needs --regions")
+
+
+def _asking(points: int | None, samples: int | None, **moved: str | None) -> Decide:
+    from smoothcert.cli.regions import asking
+    from smoothcert.engines.deciding import MapSettings
+
+    settings = MapSettings(points=_POINTS if points is None else points, n=_SAMPLES if samples is None else samples)
+    settings.check()
+    return asking(settings, **moved)

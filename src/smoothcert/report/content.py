@@ -25,7 +25,7 @@ from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.report import charts, words
 from smoothcert.report.charts import Spec
 from smoothcert.report.gallery import Gallery, gallery
-from smoothcert.report.plane import Plane, plane
+from smoothcert.report.plane import Decide, Plane, planes
 from smoothcert.report.sources import Source, load_sources
 
 _COPIES = {"LaTeX": TableFormat.LATEX, "Markdown": TableFormat.MARKDOWN, "CSV": TableFormat.CSV}
@@ -38,6 +38,7 @@ class Request:
     """What to report. radii: as typed, None to choose from the data. gallery: inputs shown of each run, 0 for none.
 
     data: where the inputs lie, if not where the runs say. bound: of the high-probability curve.
+    decide: asks for the decision regions of runs in the plane; without it they are not drawn.
     """
 
     runs: tuple[Path, ...]
@@ -46,6 +47,7 @@ class Request:
     data: str | None = None
     title: str | None = None
     bound: BoundChoice = field(default_factory=BoundChoice)
+    decide: Decide | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def content(request: Request) -> Content:
         galleries=galleries,
         galleries_left_out=max(0, len(sources) - _MOST_GALLERIES) if request.gallery else 0,
         pixel_units=all(s.inputs.dataset is not None and s.inputs.dataset.input_range == (0.0, 1.0) for s in sources),
-        planes=tuple(drawing for k, s in enumerate(sources) if (drawing := plane(k, s)) is not None),
+        planes=planes(sources, request.decide),
         pairs=tuple(pairs),
         pairs_left_out=left_out,
     )

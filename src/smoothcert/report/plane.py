@@ -1,28 +1,41 @@
-"""Inputs in the plane, with everything that is known of the decision regions: the certified balls, to scale."""
+"""Inputs in the plane: the certified balls, to scale; underneath, where somebody asked for it, an estimate of the
+decision regions.
+
+The classifier is asked by whoever may load a model; here its answers are only drawn.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from smoothcert.errors import SmoothcertError
+from smoothcert.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
+from smoothcert.errors import InputError, SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import FloatArray, Norm, Outcome
+from smoothcert.report.outlines import outline
 from smoothcert.report.sources import Source
 from smoothcert.runs.results import Results
 
 _MOST_POINTS = 2000
 _WIDTH = 720.0
-_MARGIN = 44.0
+_LEFT, _BOTTOM, _REST = 44.0, 32.0, 12.0
 _TICKS = 6
+_FLATTEST = 0.3
+"""Least height of the frame, as a share of its width; it is never higher than wide."""
+
+Decide = Callable[[Source, Rectangle], DecisionMap | str]
+"""Gives the answers of the smoothed classifier of a run, or the reason why it cannot be asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """A certified ball in pixels: x, y, r. colour: number of its class. diamond: an ℓ₁ ball."""
+class Ball:
+    """A certified ball in pixels: x, y, r. colour: number of its class."""
 
     x: float
     y: float
@@ -48,95 +61,205 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """An estimate of the decision regions, drawn below everything else.
+
+    paths: (colour, SVG path) of every class that was answered; not_asked: the path around what was not asked about, or
+    nothing. Paths are in half cells of `step_x` by `step_y` pixels, from the lower left corner of the frame, y upwards.
+    shares: (class, percentage of the points asked about); undecided: how many of them. inside: points that lie in a
+    certified ball; contradicting: those of them that were answered with another class than that of the ball.
+    """
+
+    paths: tuple[tuple[int, str], ...]
+    not_asked: str
+    step_x: float
+    step_y: float
+    rows: int
+    columns: int
+    n: int
+    alpha: float
+    shares: tuple[tuple[str, str], ...]
+    undecided: int
+    inside: int
+    contradicting: int
+    remembered: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plane:
-    """A drawing of `width` by `height` pixels, y downwards. classes: names by colour. left_out: inputs not drawn."""
+    """A drawing of `width` by `height` pixels, y downwards; left, top, right, bottom: of the frame in it.
+
+    diamonds: the balls are in ℓ₁. classes: names by colour. left_out: inputs not drawn. ground: None where the
+    classifier was not asked; no_ground: why it could not be, if somebody wanted it. can_ask: there is a run to ask.
+    """
 
     run: int
     width: float
     height: float
-    margin: float
+    left: float
+    top: float
+    right: float
+    bottom: float
     diamonds: bool
-    regions: tuple[Region, ...]
+    balls: tuple[Ball, ...]
     dots: tuple[Dot, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     classes: tuple[str, ...]
     left_out: int
+    ground: Ground | None
+    no_ground: str
+    can_ask: bool
 
 
-def plane(number: int, source: Source) -> Plane | None:
-    """The drawing, if the inputs are points of the plane and can be had."""
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """The results that are drawn, and where their inputs lie: (m, 2)."""
+
+    number: int
+    source: Source
+    results: Results
+    places: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """From the plane to pixels."""
+
+    frame: Rectangle
+    factor: float
+    height: float
+
+    def x(self, value: FloatArray | float) -> FloatArray:
+        return _LEFT + self.factor * (np.asarray(value) - self.frame.low[0])
+
+    def y(self, value: FloatArray | float) -> FloatArray:
+        return self.height - _BOTTOM - self.factor * (np.asarray(value) - self.frame.low[1])
+
+
+def planes(sources: Sequence[Source], decide: Decide | None = None) -> tuple[Plane, ...]:
+    """The drawings of all results whose inputs are points of the plane and can be had.
+
+    Results of one run by several certificates are drawn to one scale. Those without radii have nothing to be drawn but
+    their decision regions.
+    """
+    found = [shown for number, source in enumerate(sources) if (shown := _shown(number, source)) is not None]
+    frames: dict[Path, Rectangle] = {}
+    for shown in found:
+        frames[shown.source.place] = _extent(shown, frames.get(shown.source.place))
+    drawn = []
+    reasons = {number: _why_not_drawn(source) for number, source in enumerate(sources)}
+    for shown in found:
+        frame = frames[shown.source.place]
+        has_radius = shown.results.has_radius
+        answers = None if decide is None else decide(shown.source, frame)
+        if has_radius or isinstance(answers, DecisionMap):
+            drawn.append(_plane(shown, frame, answers))
+        reasons[shown.number] = answers if isinstance(answers, str) else ""
+    if decide is not None and not any(one.ground for one in drawn):
+        told = "; ".join(dict.fromkeys(f"{source.name}: {reasons[k]}" for k, source in enumerate(sources)))
+        raise InputError(f"there are no decision regions to draw. {told}")
+    return tuple(drawn)
+
+
+def _why_not_drawn(source: Source) -> str:
+    if source.inputs.dataset is None:
+        return source.inputs.missing or "its inputs are not at hand"
+    shape = " × ".join(map(str, source.inputs.dataset.input_shape))
+    return f"its inputs are no points of the plane, but of shape {shape}"
+
+
+def _shown(number: int, source: Source) -> _Shown | None:
     dataset = source.inputs.dataset
-    if dataset is None or dataset.input_shape != (2,) or not source.results.has_radius:
+    if dataset is None or dataset.input_shape != (2,):
         return None
-    chosen = _chosen(source.results)
-    results = source.results.subset(chosen)
+    results = source.results.subset(_chosen(source.results))
     try:
         places = dataset.inputs(results.index.tolist()).astype(np.float64)
     except (SmoothcertError, OSError):
         return None
-    low, high = _extent(places, results.radius)
-    scale = (_WIDTH - 2 * _MARGIN) / (high[0] - low[0])
-    height = scale * (high[1] - low[1]) + 2 * _MARGIN
-    x = _MARGIN + scale * (places[:, 0] - low[0])
-    y = height - _MARGIN - scale * (places[:, 1] - low[1])
-    classes = _classes(results)
+    return _Shown(number, source, results, places)
+
+
+def _plane(shown: _Shown, frame: Rectangle, answers: DecisionMap | str | None) -> Plane:
+    source, results = shown.source, shown.results
+    factor = (_WIDTH - _LEFT - _REST) / frame.width
+    height = factor * frame.height + _BOTTOM + _REST
+    scale = _Scale(frame, factor, height)
+    decisions = answers if isinstance(answers, DecisionMap) else None
+    classes = _classes(results, decisions)
     return Plane(
-        run=number,
+        run=shown.number,
         width=_WIDTH,
         height=round(height, 1),
-        margin=_MARGIN,
-        diamonds=source.results.norm is Norm.L1,
-        regions=_regions(results, classes, x, y, scale),
-        dots=_dots(source, results, classes, x, y),
-        x_ticks=tuple(Tick(round(_MARGIN + scale * (t - low[0]), 1), f"{t:g}") for t in _ticks(low[0], high[0])),
-        y_ticks=tuple(
-            Tick(round(height - _MARGIN - scale * (t - low[1]), 1), f"{t:g}") for t in _ticks(low[1], high[1])
-        ),
+        left=_LEFT,
+        top=_REST,
+        right=_WIDTH - _REST,
+        bottom=round(height - _BOTTOM, 1),
+        diamonds=results.norm is Norm.L1,
+        balls=_balls(shown, classes, scale),
+        dots=_dots(shown, classes, scale),
+        x_ticks=tuple(Tick(_pixel(scale.x(t)), f"{t:g}") for t in _ticks(frame.low[0], frame.high[0])),
+        y_ticks=tuple(Tick(_pixel(scale.y(t)), f"{t:g}") for t in _ticks(frame.low[1], frame.high[1])),
         classes=tuple(source.inputs.class_name(label) for label in classes),
         left_out=len(source.results) - len(results),
+        ground=None if decisions is None else _ground(shown, decisions, classes, scale),
+        no_ground=answers if isinstance(answers, str) else "",
+        can_ask=source.manifest is not None,
     )
 
 
-def _chosen(results: Results) -> np.typing.NDArray[np.int64]:
+def _pixel(value: FloatArray | float) -> float:
+    return round(float(value), 1)
+
+
+def _chosen(results: Results) -> NDArray[np.int64]:
     """All inputs, or a fixed random part of very many."""
     if len(results) <= _MOST_POINTS:
         return np.arange(len(results))
     return np.sort(np.random.default_rng(0).choice(len(results), size=_MOST_POINTS, replace=False))
 
 
-def _classes(results: Results) -> list[int]:
+def _classes(results: Results, decisions: DecisionMap | None) -> list[int]:
     """Labels and answers that occur; their positions are their colours."""
+    asked = [] if decisions is None else decisions.classes
     both = np.concatenate([results.label[results.labelled], results.prediction[results.decided]])
-    return [int(label) for label in np.unique(both)]
+    return sorted({int(label) for label in np.unique(both)} | set(asked))
 
 
-def _extent(places: FloatArray, radius: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """A rectangle around the inputs, with room for most of the balls; a few huge ones may be cut off."""
-    room = float(np.quantile(radius, 0.9)) if radius.size else 0.0
-    span = places.max(axis=0) - places.min(axis=0)
-    extra = max(room, 0.03 * float(span.max()), 1e-9)
-    return places.min(axis=0) - extra, places.max(axis=0) + extra
+def _extent(shown: _Shown, other: Rectangle | None) -> Rectangle:
+    """Around the inputs, and another rectangle, with room for most of the balls; a few huge ones may be cut off."""
+    least, most = shown.places.min(axis=0), shown.places.max(axis=0)
+    room = float(np.quantile(shown.results.radius, 0.9))
+    extra = max(room, 0.03 * float((most - least).max()), 1e-6 * float(np.abs(shown.places).max()), 1e-9)
+    low, high = least - extra, most + extra
+    if other is not None:
+        low, high = np.minimum(low, other.low), np.maximum(high, other.high)
+    width, height = high - low
+    # What is very high or very flat gets room at its sides.
+    missing = np.array([max(height - width, 0.0), max(_FLATTEST * width - height, 0.0)]) / 2
+    low, high = low - missing, high + missing
+    return Rectangle((float(low[0]), float(low[1])), (float(high[0]), float(high[1])))
 
 
-def _regions(
-    results: Results, classes: Sequence[int], x: FloatArray, y: FloatArray, scale: float
-) -> tuple[Region, ...]:
-    certified = np.flatnonzero(results.is_outcome(Outcome.CERTIFIED))
+def _balls(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Ball, ...]:
+    results = shown.results
+    x, y = scale.x(shown.places[:, 0]), scale.y(shown.places[:, 1])
     # Radii go down: a ball is never drawn larger than it was proved.
     return tuple(
-        Region(
-            round(float(x[k]), 1),
-            round(float(y[k]), 1),
-            math.floor(100 * scale * float(results.radius[k])) / 100,
+        Ball(
+            _pixel(x[k]),
+            _pixel(y[k]),
+            math.floor(100 * scale.factor * float(results.radius[k])) / 100,
             classes.index(int(results.prediction[k])),
         )
-        for k in certified
+        for k in np.flatnonzero(results.is_outcome(Outcome.CERTIFIED))
     )
 
 
-def _dots(source: Source, results: Results, classes: Sequence[int], x: FloatArray, y: FloatArray) -> tuple[Dot, ...]:
-    name = source.inputs.class_name
+def _dots(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Dot, ...]:
+    name, results = shown.source.inputs.class_name, shown.results
+    x, y = scale.x(shown.places[:, 0]), scale.y(shown.places[:, 1])
     dots = []
     for k in range(len(results)):
         labelled, decided = bool(results.labelled[k]), bool(results.decided[k])
@@ -145,10 +268,49 @@ def _dots(source: Source, results: Results, classes: Sequence[int], x: FloatArra
         truth = f"label {name(label)}, " if labelled else ""
         mark = "?" if not decided else ("x" if labelled and answer != label else "o")
         colour = classes.index(label) if labelled else (classes.index(answer) if decided else None)
-        radius = format_down_as_read(float(results.radius[k]), decimals=3)
-        text = f"input {int(results.index[k])}: {truth}{said}, radius {radius}"
-        dots.append(Dot(round(float(x[k]), 1), round(float(y[k]), 1), colour, mark, text))
+        radius = f", radius {format_down_as_read(float(results.radius[k]), decimals=3)}" if results.has_radius else ""
+        text = f"input {int(results.index[k])}: {truth}{said}{radius}"
+        dots.append(Dot(_pixel(x[k]), _pixel(y[k]), colour, mark, text))
     return tuple(dots)
+
+
+def _ground(shown: _Shown, decisions: DecisionMap, classes: Sequence[int], scale: _Scale) -> Ground:
+    answers, asked = decisions.answers, decisions.asked
+    rows, columns = answers.shape
+    undecided = int((answers == UNDECIDED).sum())
+    name = shown.source.inputs.class_name
+    counted = [(name(label), int((answers == label).sum())) for label in decisions.classes]
+    inside, contradicting = _agreement(shown, decisions)
+    return Ground(
+        paths=tuple((classes.index(label), outline(answers == label)) for label in decisions.classes),
+        not_asked=outline(answers == NOT_ASKED),
+        step_x=round(scale.factor * decisions.rectangle.width / columns / 2, 5),
+        step_y=round(scale.factor * decisions.rectangle.height / rows / 2, 5),
+        rows=rows,
+        columns=columns,
+        n=decisions.n,
+        alpha=decisions.alpha,
+        shares=tuple((label, f"{100 * count / asked:.0f} %") for label, count in (*counted, ("undecided", undecided))),
+        undecided=undecided,
+        inside=inside,
+        contradicting=contradicting,
+        remembered=decisions.remembered,
+    )
+
+
+def _agreement(shown: _Shown, decisions: DecisionMap) -> tuple[int, int]:
+    """How many points that were asked about lie in a certified ball, and how many of them got another class than it."""
+    results = shown.results
+    asked = decisions.answers != NOT_ASKED
+    points, answers = decisions.points[asked], decisions.answers[asked]
+    inside, contradicting = np.zeros(len(points), dtype=np.bool_), np.zeros(len(points), dtype=np.bool_)
+    for k in np.flatnonzero(results.is_outcome(Outcome.CERTIFIED)):
+        away = np.abs(points - shown.places[k])
+        distance = away.sum(axis=1) if results.norm is Norm.L1 else np.hypot(away[:, 0], away[:, 1])
+        within = distance < results.radius[k]
+        inside |= within
+        contradicting |= within & (answers != UNDECIDED) & (answers != results.prediction[k])
+    return int(inside.sum()), int(contradicting.sum())
 
 
 def _ticks(low: float, high: float) -> list[float]:

@@ -1,0 +1,52 @@
+"""What `report --regions` does for a run in the plane: ask its smoothed classifier, show progress, stop on request."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smoothcert.cli.printing import say
+from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_interrupt
+from smoothcert.errors import InterruptedRunError
+
+if TYPE_CHECKING:
+    from smoothcert.decision_map import DecisionMap, Rectangle
+    from smoothcert.engines.deciding import MapSettings
+    from smoothcert.report.plane import Decide
+    from smoothcert.report.sources import Source
+
+
+def asking(settings: MapSettings, **moved: str | None) -> Decide:
+    """Who answers for the runs of a report; a run with several certificates is asked once. moved: see `Job.of_run`."""
+    from smoothcert.engines.deciding import speaks_of_scores
+
+    known: dict[tuple[Path, Rectangle], DecisionMap] = {}
+
+    def decide(source: Source, rectangle: Rectangle) -> DecisionMap | str:
+        if source.manifest is None:
+            return "a log does not say which model it is about"
+        if source.manifest.task not in ("certify", "predict"):
+            return f"a {source.manifest.task} run does not say how its votes are made; take the run it comes from"
+        if speaks_of_scores(frozenset(map(str, source.results.certificate)) - {""}):
+            return "the certificates are about mean scores, and votes would show another classifier"
+        if (source.place, rectangle) not in known:
+            known[source.place, rectangle] = _asked(source, rectangle, settings, moved)
+        return known[source.place, rectangle]
+
+    return decide
+
+
+def _asked(source: Source, rectangle: Rectangle, settings: MapSettings, moved: dict[str, str | None]) -> DecisionMap:
+    from smoothcert.engines.deciding import answer, prepare_survey
+
+    with contextlib.ExitStack() as stack:
+        with fetch_progress() as fetching:
+            survey = stack.enter_context(prepare_survey(source.place, rectangle, settings, fetching=fetching, **moved))
+        say(f"{source.place}: asking at {len(survey.inputs):,} points of the plane, {survey.n:,} samples each")
+        with stop_on_interrupt("points") as stop:
+            try:
+                with samples_progress(survey.samples) as progress:
+                    return answer(survey, stop=stop, progress=progress)
+            except (InterruptedRunError, KeyboardInterrupt) as error:
+                raise InterruptedRunError("stopped; no page was written") from error
