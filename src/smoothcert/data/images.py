@@ -154,6 +154,9 @@ def _image_names(folder: Path) -> list[str]:
 
 
 def _size_and_tail(path: Path) -> bytes:
+    if not path.is_file():
+        # Opening a pipe would wait for somebody to write to it.
+        raise DataError(f"{path} is not a file")
     try:
         with path.open("rb") as stream:
             size = stream.seek(0, os.SEEK_END)

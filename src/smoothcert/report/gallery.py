@@ -22,6 +22,8 @@ from smoothcert.runs.results import OUTCOMES, Results
 _LARGEST_SIDE = 56
 _MOST_CERTIFICATE_BYTES = 60_000
 _MOST_VOTES_SHOWN = 3
+_LARGEST_SIGMA = 1e6
+"""No run has more; a file from outside may say anything."""
 _DRAW = 0x5EED
 """Seed of the noise in the pictures; together with the index it makes every draw repeatable."""
 
@@ -184,10 +186,10 @@ def _certificate(source: Source, point: CertifiedPoint | None) -> str | None:
     if point is None or source.manifest is None or source.manifest.task != "certify":
         return None
     try:
-        document = document_of(point, source.manifest)
-    except SmoothcertError:
+        text = json.dumps(document_of(point, source.manifest), allow_nan=False, separators=(",", ":")).encode()
+    except (SmoothcertError, ValueError, RecursionError):
+        # A manifest from outside may hold what JSON has no word for.
         return None
-    text = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
     if len(text) > _MOST_CERTIFICATE_BYTES:
         return None
     return "data:application/json;base64," + base64.b64encode(text).decode()
@@ -201,14 +203,15 @@ def _pictures(source: Source, indices: Sequence[int]) -> tuple[dict[int, tuple[s
     shape = picture_shape(dataset.input_shape)
     if shape is None or dataset.input_range is None:
         return {}, f"inputs of shape {'×'.join(map(str, dataset.input_shape))} are no pictures", 1
-    try:
-        inputs = dataset.inputs(list(indices))
-    except (SmoothcertError, OSError) as error:
-        return {}, f"the inputs could not be read ({error})", 1
     every = max(1, math.ceil(max(shape[:2]) / _LARGEST_SIDE))
     at = {int(index): k for k, index in enumerate(source.results.index)}
     found = {}
-    for index, values in zip(indices, inputs, strict=True):
+    for index in indices:
+        try:
+            # One by one, and thinned at once: many large pictures together would fill the memory.
+            values = dataset.inputs([index])[0][..., ::every, ::every].copy()
+        except (SmoothcertError, OSError) as error:
+            return {}, f"the inputs could not be read ({error})", 1
         sigma = float(source.results.sigma[at[index]])
         noisy = (
             values
@@ -216,8 +219,8 @@ def _pictures(source: Source, indices: Sequence[int]) -> tuple[dict[int, tuple[s
             else noisy_copy(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
         )
         found[index] = (
-            _data_uri(as_pixels(values, dataset.input_range)[::every, ::every]),
-            _data_uri(as_pixels(noisy, dataset.input_range)[::every, ::every]),
+            _data_uri(as_pixels(values, dataset.input_range)),
+            _data_uri(as_pixels(noisy, dataset.input_range)),
         )
     return found, None, every
 
@@ -245,7 +248,7 @@ def noisy_copy(values: InputArray, index: int, *, sigma: float, noise: Noise, gr
     """One draw of the noise the run was made with, by numpy: it shows the level, it is none of the run's own draws."""
     draw = np.random.default_rng([_DRAW, index])
     step = draw.standard_normal(values.shape) if noise is Noise.GAUSSIAN else draw.uniform(-1.0, 1.0, values.shape)
-    moved = sigma * step
+    moved = min(sigma, _LARGEST_SIGMA) * step
     if grid is not None:
         moved = np.rint(moved * (grid - 1)) / (grid - 1)
     return np.asarray(values + moved, dtype=np.float32)

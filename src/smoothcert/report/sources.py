@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from smoothcert.data import load_dataset, parse_input_range, parse_shape
 from smoothcert.data.base import Dataset
-from smoothcert.errors import RunError, SmoothcertError
+from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, Noise, RunManifest, TallyKind
 from smoothcert.runs.load import carried_certificates, load_each
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
+
+_LARGEST_UNASKED = 2**31
+"""Bytes of a file that are read because a manifest names it; more are read only where the reader names it."""
+
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +36,9 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One set of results. manifest, kinds, samples: what the run says; None and nothing for a log.
+    """One set of results. manifest, kinds, samples, unanimous: what the run says; None and nothing for a log.
 
-    samples: how many noisy copies were classified in all.
+    samples: how many noisy copies were classified in all. unanimous: by index the class that won every vote.
     """
 
     place: Path
@@ -40,6 +46,7 @@ class Source:
     manifest: RunManifest | None
     kinds: frozenset[TallyKind]
     samples: int | None
+    unanimous: Mapping[int, int]
     inputs: Inputs
 
     @property
@@ -89,14 +96,33 @@ def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Sour
     """The runs and logs, named as `table` names them. data: where the inputs lie, if not where the runs say."""
     if not paths:
         raise RunError("no run was given: a report needs at least one")
-    facts: dict[Path, tuple[RunManifest | None, frozenset[TallyKind], int | None, Inputs]] = {}
+    loaded: dict[str, Inputs] = {}
+    facts: dict[Path, _Facts] = {}
     sources = []
     for place, results in load_each(paths):
+        _refuse_absurd_radii(results)
         if place not in facts:
-            facts[place] = _facts(place, data)
-        manifest, kinds, samples, inputs = facts[place]
-        sources.append(Source(place, results, manifest, kinds, samples, _fitting(inputs, results)))
+            facts[place] = _facts(place, data, loaded)
+        known = facts[place]
+        sources.append(
+            Source(
+                place=place,
+                results=results,
+                manifest=known.manifest,
+                kinds=known.kinds,
+                samples=known.samples,
+                unanimous=known.unanimous,
+                inputs=_fitting(known.inputs, results),
+            )
+        )
     return sources
+
+
+def _refuse_absurd_radii(results: Results) -> None:
+    """What the charts compute with radii must stay within what a float can hold."""
+    largest = float(results.radius.max())
+    if largest and not _SMALLEST_SCALE < largest < _LARGEST_SCALE:
+        raise RunError(f"{results.name} holds radii up to {largest:g}, which no level of noise allows")
 
 
 def _fitting(inputs: Inputs, results: Results) -> Inputs:
@@ -104,8 +130,8 @@ def _fitting(inputs: Inputs, results: Results) -> Inputs:
     if inputs.dataset is None:
         return inputs
     name, size = inputs.dataset.name, len(inputs.dataset)
-    if int(results.index.max()) >= size:
-        return Inputs(None, f"{name} has only {size} inputs")
+    if int(results.index.min()) < 0 or int(results.index.max()) >= size:
+        return Inputs(None, f"{name} has only inputs 0 to {size - 1}")
     labels, known = inputs.dataset.labels[results.index], results.labelled
     other = int(((labels != results.label) & known & (labels >= 0)).sum())
     if other:
@@ -113,28 +139,64 @@ def _fitting(inputs: Inputs, results: Results) -> Inputs:
     return inputs
 
 
-def _facts(place: Path, data: str | None) -> tuple[RunManifest | None, frozenset[TallyKind], int | None, Inputs]:
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What a run directory says besides its results; see Source."""
+
+    inputs: Inputs
+    manifest: RunManifest | None = None
+    kinds: frozenset[TallyKind] = frozenset()
+    samples: int | None = None
+    unanimous: Mapping[int, int] = field(default_factory=dict)
+
+
+def _facts(place: Path, data: str | None, loaded: dict[str, Inputs]) -> _Facts:
+    """loaded: datasets that other runs of the same report brought; most reports are about one."""
     if not place.is_dir():
-        inputs = Inputs(None, "a log does not say which inputs it is about; give --data")
-        return None, frozenset(), None, inputs if data is None else _load_inputs({"data": data}, digest=None)
+        missing = Inputs(None, "a log does not say which inputs it is about; give --data")
+        return _Facts(missing if data is None else _load_once({"data": data}, loaded, named_by_user=True))
     with RunStore.open(place) as store:
-        manifest, kinds, samples = store.manifest, frozenset(store.kinds()), sum(store.samples().values())
+        manifest, kinds, samples, unanimous = store.manifest, store.kinds(), store.samples(), store.unanimous()
     job = manifest.extra.get("job")
     recorded = job if isinstance(job, dict) else {}
     if data is not None:
         recorded = {**recorded, "data": data}
-    digest = manifest.data.get("digest")
-    # A manifest may come from a stranger: nothing of a file that it names is shown unless its digest is known, too.
-    return manifest, kinds, samples, _load_inputs(recorded, digest=digest if isinstance(digest, str) else "")
+    inputs = _load_once(recorded, loaded, named_by_user=data is not None)
+    return _Facts(_certified(inputs, manifest), manifest, frozenset(kinds), sum(samples.values()), unanimous)
 
 
-def _load_inputs(job: Mapping[str, Any], *, digest: str | None) -> Inputs:
-    """The dataset that was certified, if it is here and still the same. digest: None where nobody recorded one."""
+def _certified(inputs: Inputs, manifest: RunManifest) -> Inputs:
+    """The inputs, if they are those of the run.
+
+    A manifest may come from a stranger: nothing of a file that it names is shown unless its digest is known, too.
+    """
+    if inputs.dataset is None:
+        return inputs
+    try:
+        same = inputs.dataset.digest == manifest.data.get("digest")
+    except (SmoothcertError, OSError) as error:
+        return Inputs(None, f"the inputs could not be read ({type(error).__name__})")
+    name = inputs.dataset.name
+    return inputs if same else Inputs(None, f"the data called {name} is not what was certified: its digest differs")
+
+
+def _load_once(job: Mapping[str, Any], loaded: dict[str, Inputs], *, named_by_user: bool) -> Inputs:
+    keys = ("data", "split", "data_root", "input_range", "input_shape", "num_classes")
+    what = repr([named_by_user, *(job.get(key) for key in keys)])
+    if what not in loaded:
+        loaded[what] = _load_inputs(job, named_by_user=named_by_user)
+    return loaded[what]
+
+
+def _load_inputs(job: Mapping[str, Any], *, named_by_user: bool) -> Inputs:
+    """The dataset a run names, if it is here. Where the reader did not name it himself, it may be any file of his."""
     name = job.get("data")
     if not isinstance(name, str) or not name:
         return Inputs(None, "the run does not say where its inputs lie; give --data")
     root, classes = job.get("data_root"), job.get("num_classes")
     try:
+        if not named_by_user:
+            _refuse_what_is_too_large(name)
         dataset = load_dataset(
             name,
             split=str(job.get("split") or "test"),
@@ -144,12 +206,17 @@ def _load_inputs(job: Mapping[str, Any], *, digest: str | None) -> Inputs:
             num_classes=classes if type(classes) is int else None,
             fetch_missing=False,
         )
-        same = digest is None or dataset.digest == digest
-    except (SmoothcertError, OSError) as error:
-        return Inputs(None, f"the inputs could not be loaded ({error})")
-    if not same:
-        return Inputs(None, f"the data called {name} is not what was certified: its digest differs")
+    except (SmoothcertError, OSError, ValueError, RuntimeError) as error:
+        # The error may quote the file, and the page is made to be sent, perhaps to whoever named that file.
+        why = f" ({error})" if named_by_user or name in CATALOGUE else f": see what --data {name} says"
+        return Inputs(None, f"the inputs could not be loaded{why}")
     return Inputs(dataset)
+
+
+def _refuse_what_is_too_large(name: str) -> None:
+    path = Path(name).expanduser()
+    if path.is_file() and path.stat().st_size > _LARGEST_UNASKED:
+        raise DataError(f"{name} has more than {_LARGEST_UNASKED:,} bytes")
 
 
 def _text(value: Any) -> str | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import betaincinv
 
 from smoothcert.analysis.metrics import certified_counts, same_inputs
 from smoothcert.analysis.summary import Radii
@@ -317,9 +315,8 @@ def _about_results(source: Source) -> list[Remark]:
             Remark(
                 Weight.NOTE,
                 "waterfall",
-                f"{counted(ceiling, 'input')} of {len(results):,} won every single vote. Their radius is the largest "
-                "that so many votes can prove, so the curve falls steeply there; more samples would move that cliff "
-                "to the right.",
+                f"{counted(ceiling, 'input')} of {len(results):,} won every single vote. So many votes cannot prove a "
+                "larger radius, so the curve falls steeply there; more samples would move that cliff to the right.",
                 (results.name,),
             )
         )
@@ -348,19 +345,14 @@ def _about_all(sources: Sequence[Source]) -> list[Remark]:
 
 
 def at_ceiling(source: Source) -> int | None:
-    """How many inputs have the largest p_A that n votes at this α can prove: they won all of them.
+    """How many certified inputs won every vote: as many votes cannot prove a larger radius.
 
-    None where the bound is of another kind, and there is no such largest value to compare with.
+    None where that is not so: something else than votes is bounded too, or sampling stopped early. None for logs, too.
     """
-    results, n = source.results, source.parameters.get("n")
-    stopped = results.most_samples is not None
-    if stopped or type(n) is not int or n < 1 or not results.alpha or not np.isfinite(results.p_a).any():
+    results = source.results
+    if source.manifest is None or not results.has_radius or results.most_samples is not None:
         return None
-    if source.kinds and source.kinds & {TallyKind.SCORES, TallyKind.GRADIENTS}:
+    if not source.kinds or source.kinds & {TallyKind.SCORES, TallyKind.GRADIENTS}:
         return None
-    votes = max(n // 2 if TallyKind.PAIRS in source.kinds else n, 1)
-    # Half-way between what all votes prove and what all but one prove: α may be shared with other proofs, which moves
-    # both a little.
-    all_but_one = float(betaincinv(votes - 1, 2, results.alpha)) if votes > 1 else 0.0
-    threshold = 0.5 * (math.exp(math.log(results.alpha) / votes) + all_but_one)
-    return int((results.p_a >= threshold).sum())
+    won = [source.unanimous.get(int(index), -1) for index in results.index]
+    return int((results.is_outcome(Outcome.CERTIFIED) & (results.prediction == np.array(won))).sum())

@@ -39,7 +39,7 @@ from smoothcert.records import (
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
-from smoothcert.runs.stored_tallies import tally_from_row, tally_row
+from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
@@ -223,6 +223,15 @@ class RunStore:
                 (TallyKind.PAIRS.value,),
             )
             return {index: int(count) for index, count in rows}
+
+    def unanimous(self) -> dict[int, int]:
+        """By index the class that won every single vote drawn to prove something; other inputs are left out."""
+        found: dict[int, set[int]] = {}
+        with self._reading():
+            rows = self._connection.execute("SELECT idx, counts FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,))
+            for index, counts in rows:
+                found.setdefault(index, set()).update(classes_voted_for(counts))
+        return {index: min(classes) for index, classes in found.items() if len(classes) == 1 and min(classes) >= 0}
 
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
         """All results, by index. Without tallies it is quicker, and enough for tables."""

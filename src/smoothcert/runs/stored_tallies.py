@@ -26,6 +26,7 @@ from smoothcert.tallies import SCORE_CELLS
 _WHOLE_NUMBERS = np.dtype("<i8")
 _MOST_CLASSES = 10_000_000
 _MOST_COORDINATES = 2**22
+_VOTES = ("votes", "both", "first", "second")
 
 
 def tally_row(tally: AnyTally) -> tuple[Any, ...]:
@@ -70,6 +71,13 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
         np.array(counts["products"]),
         ranges,
     )
+
+
+def classes_voted_for(counts: str) -> set[int]:
+    """The classes with a vote in the counts of a row, cheaper than the whole tally; -1 stands for an invalid vote."""
+    stored = json.loads(counts)
+    classes = {int(label) for name in _VOTES for label, count in stored.get(name, {}).items() if count}
+    return classes | {-1} if stored.get("invalid") else classes
 
 
 def _content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:

@@ -1,0 +1,182 @@
+"""Runs from a stranger: the page shows them or refuses them in a sentence, and gives nothing of the reader's away."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from report_runs import made_run
+from smoothcert.data import load_dataset
+from smoothcert.errors import SmoothcertError
+from smoothcert.report import gallery, sources
+from smoothcert.report.content import Request, content
+from smoothcert.report.page import render_page
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    return made_run(folder / "run", load_dataset("digits"), source="digits", inputs=12)
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+def rewritten(run: Path, *at: str, value: Any) -> Path:
+    """The run with one value of its manifest changed."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    holder = manifest
+    for key in at[:-1]:
+        holder = holder[key]
+    holder[at[-1]] = value
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    return run
+
+
+def why_no_pictures(run: Path, **request: Any) -> str:
+    (shown,) = content(Request(runs=(run,), gallery=2, **request)).galleries
+    return str(shown.why_no_pictures)
+
+
+def page_or_refusal(run: Path) -> bytes:
+    """The page; nothing where the run is refused in a sentence. Anything else is a failure."""
+    try:
+        return render_page(content(Request(runs=(run,), gallery=2)))
+    except SmoothcertError:
+        return b""
+
+
+def _nested(depth: int) -> list[Any]:
+    whole: list[Any] = []
+    inner = whole
+    for _ in range(depth):
+        inner.append([])
+        inner = inner[0]
+    return whole
+
+
+ODD = (None, True, -1, 10**30, 1e308, float("nan"), float("inf"), "x\ud800\0", [[]], {"a": {"b": 1}}, _nested(900))
+
+
+def _places(document: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in document.items():
+        yield (*at, key)
+        if isinstance(value, dict):
+            yield from _places(value, (*at, key))
+
+
+def test_any_value_of_a_manifest_ends_in_a_page_or_in_a_sentence(run: Path) -> None:
+    manifest = (run / "manifest.json").read_text()
+    shown = 0
+    for number, place in enumerate(_places(json.loads(manifest))):
+        # Every place gets three values, and every value comes at many places.
+        for value in (ODD + ODD)[number % len(ODD) :][:3]:
+            (run / "manifest.json").write_text(manifest)
+            shown += bool(page_or_refusal(rewritten(run, *place, value=value)))
+    assert shown > 40
+
+
+@pytest.mark.parametrize("value", [-1, 0, 2, 1e299])
+def test_an_error_probability_that_is_none_is_no_crash(run: Path, value: float) -> None:
+    page_or_refusal(rewritten(run, "parameters", "alpha", value=value))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE points SET idx = idx - 1000000",
+        "UPDATE points SET idx = idx + 4611686018427387904",
+        "UPDATE points SET label = 9223372036854775807",
+        "UPDATE points SET label = -7",
+        "UPDATE points SET sigma = NULL",
+        "UPDATE points SET sigma = 1e308",
+        "UPDATE points SET sigma = -1.0",
+        "UPDATE points SET seconds = 9e999",
+        "UPDATE verdicts SET radius = 9e999",
+        "UPDATE verdicts SET radius = 1e308 WHERE outcome = 'CERTIFIED'",
+        "UPDATE verdicts SET radius = 5e-324 WHERE outcome = 'CERTIFIED'",
+        "UPDATE verdicts SET prediction = 9223372036854775807 WHERE outcome = 'CERTIFIED'",
+        "UPDATE verdicts SET outcome = 'FAILED', radius = 0.0, prediction = NULL, reason = '<script>alert(1)'",
+        "UPDATE verdicts SET bounds = NULL",
+        "UPDATE verdicts SET certificate = '<b>' || certificate",
+        "UPDATE tallies SET counts = '{}'",
+        "UPDATE tallies SET counts = '[]'",
+        """UPDATE tallies SET counts = '{"votes": {"0": 0}, "invalid": 0}', stop = start""",
+        "DELETE FROM tallies",
+        "DELETE FROM verdicts",
+        "DELETE FROM points",
+    ],
+)
+def test_any_row_ends_in_a_page_or_in_a_sentence(run: Path, statement: str) -> None:
+    with sqlite3.connect(run / "results.sqlite") as connection:
+        connection.execute(statement)
+        if "idx" in statement:
+            for table in ("verdicts", "tallies"):
+                connection.execute(statement.replace("points", table))
+    assert b"<script>alert" not in page_or_refusal(run)
+
+
+def test_nothing_of_a_file_that_a_manifest_names_is_quoted(run: Path, tmp_path: Path) -> None:
+    private = tmp_path / "salaries.csv"
+    private.write_text("name,secret-word\nAnna,12\n")
+    page = render_page(content(Request(runs=(rewritten(run, "extra", "job", "data", value=str(private)),), gallery=2)))
+    assert b"could not be loaded" in page
+    assert b"secret-word" not in page
+    assert b"Anna" not in page
+    # Whoever names the file himself is told what is wrong with it.
+    assert "Anna" in why_no_pictures(run, data=str(private))
+
+
+def test_another_file_of_the_reader_is_not_shown(run: Path) -> None:
+    assert "digest differs" in why_no_pictures(rewritten(run, "extra", "job", "data", value="cone"))
+    for digest in (None, "", 7, [], "0" * 64):
+        assert "digest differs" in why_no_pictures(rewritten(run, "data", "digest", value=digest))
+
+
+def test_pipes_and_devices_are_not_read(run: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.npz"
+    os.mkfifo(pipe)
+    classes = tmp_path / "pictures" / "class"
+    classes.mkdir(parents=True)
+    os.mkfifo(classes / "picture.png")
+    for named in (pipe, classes.parent, "/dev/zero", "/dev/stdin", "a\0b.npz", "x" * 100_000, "~nobody-here/x.npz"):
+        assert "could not be" in why_no_pictures(rewritten(run, "extra", "job", "data", value=str(named)))
+
+
+def test_large_files_are_read_only_for_who_names_them(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_LARGEST_UNASKED", 1000)
+    file = tmp_path / "data.csv"
+    file.write_text("label,a\n" + "0,0.5\n" * 500)
+    assert "could not be loaded" in why_no_pictures(rewritten(run, "extra", "job", "data", value=str(file)))
+    assert "digest differs" in why_no_pictures(run, data=str(file))
+
+
+def test_large_pictures_are_read_one_at_a_time(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = load_dataset("digits")
+    asked: list[int] = []
+
+    class Watched:
+        name, input_shape, input_range = digits.name, digits.input_shape, digits.input_range
+
+        def inputs(self, indices: list[int]) -> Any:
+            asked.append(len(indices))
+            return digits.inputs(indices)
+
+    (source,) = sources.load_sources([run])
+    watched = dataclasses.replace(source, inputs=sources.Inputs(Watched()))  # type: ignore[arg-type]
+    found, why, every = gallery._pictures(watched, [0, 3, 5])
+    assert (why, every, sorted(found), asked) == (None, 1, [0, 3, 5], [1, 1, 1])
+    monkeypatch.setattr(gallery, "_LARGEST_SIDE", 4)
+    assert gallery._pictures(watched, [0])[2] == 2
