@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ _LEAST_IN_A_BOX = 4
 """Inputs of a class below which its quartiles say nothing."""
 _MOST_DOTS = 1500
 _CELLS = 50
+_SEVEN_DIGITS_DOWN = Context(prec=7, rounding=ROUND_FLOOR)
 _TEXT, _FAINT, _GRID = "var(--text)", "var(--faint)", "var(--rule)"
 
 
@@ -77,7 +79,7 @@ def curves(sources: Sequence[Source], choice: BoundChoice) -> Curves:
 
 
 def _step(run: int, radius: float, share: float, low: float | None) -> Spec:
-    return {"run": run, "r": _short(radius), "y": _short(share), "low": None if low is None else _short(low)}
+    return {"run": run, "r": _down(radius), "y": _short(share), "low": None if low is None else _down(low)}
 
 
 def _probes(drawn: dict[int, Source], choice: BoundChoice, refused: dict[int, str]) -> list[Spec]:
@@ -312,7 +314,7 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
             "class": f"{names.class_name(one.label)}",
             "order": shown.index(one.label),
             "inputs": one.inputs,
-            **{f"q{k}": _short(value) for k, value in enumerate(one.quantiles)},
+            **{f"q{k}": _down(value) for k, value in enumerate(one.quantiles)},
         }
         for one in radii
         if one.label in shown
@@ -382,8 +384,8 @@ def comparison_chart(comparison: Comparison, names: Source) -> Spec:
 def _dots(comparison: Comparison, names: Source, x: Spec, y: Spec) -> Spec:
     rows = [
         {
-            "a": _short(float(a)),
-            "b": _short(float(b)),
+            "a": _down(float(a)),
+            "b": _down(float(b)),
             "kind": int(a > b) - int(a < b),
             "text": f"input {index}, {names.inputs.class_name(label) if label >= 0 else 'no label'}: "
             f"A {format_down_as_read(float(a), decimals=3)}, B {format_down_as_read(float(b), decimals=3)}",
@@ -508,3 +510,8 @@ def _spec(*, height: int, params: Sequence[Spec] = (), **parts: Any) -> Spec:
 def _short(value: float) -> float:
     """Seven digits, enough for any screen; what is printed is printed from the full number."""
     return float(f"{value:.7g}")
+
+
+def _down(value: float) -> float:
+    """As `_short`, but never above the value: for radii and lower bounds."""
+    return float(_SEVEN_DIGITS_DOWN.create_decimal_from_float(value))

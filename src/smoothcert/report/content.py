@@ -116,7 +116,7 @@ class Content:
     costs: ShownTable
     galleries: tuple[Gallery, ...]
     galleries_left_out: int
-    pixel_units: bool
+    one_pixel: str
     planes: tuple[Plane, ...]
     pairs: tuple[Pair, ...]
     pairs_left_out: int
@@ -165,7 +165,7 @@ def content(request: Request) -> Content:
         costs=_costs(sources),
         galleries=galleries,
         galleries_left_out=max(0, len(sources) - _MOST_GALLERIES) if request.gallery else 0,
-        pixel_units=all(s.inputs.dataset is not None and s.inputs.dataset.input_range == (0.0, 1.0) for s in sources),
+        one_pixel=words.one_pixel(sources, before="For scale: "),
         planes=planes(sources, request.decide),
         pairs=tuple(pairs),
         pairs_left_out=left_out,

@@ -151,7 +151,7 @@ def _card(
         label=source.inputs.class_name(int(results.label[position])) if labelled else None,
         correct=bool(results.correct[position]) if labelled and decided else None,
         outcome=outcome.name.lower(),
-        reason=point.reason if point is not None and not decided else "",
+        reason="" if point is None or decided else _reason(point, str(results.certificate[position])),
         radius=radius,
         radius_text=format_down_as_read(radius, decimals=3),
         width=100 * radius / largest if largest > 0 else 0.0,
@@ -163,6 +163,12 @@ def _card(
         votes_total=total,
         certificate=_certificate(source, point),
     )
+
+
+def _reason(point: CertifiedPoint, certificate: str) -> str:
+    """Why this certificate, one of those the point may carry, gave no answer."""
+    said = {verdict.certificate: verdict.reason for verdict in (point.verdict, *point.further)}
+    return said.get(certificate, point.reason)
 
 
 def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, ...], int]:

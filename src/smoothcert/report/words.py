@@ -12,6 +12,7 @@ from smoothcert.analysis.metrics import certified_counts, same_inputs
 from smoothcert.analysis.summary import Radii
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import Noise, Norm, Outcome, TallyKind
+from smoothcert.report.gallery import picture_shape
 from smoothcert.report.sources import Source
 
 NORMS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
@@ -49,8 +50,9 @@ class Headline:
 
 
 def percent(count: int, total: int) -> str:
-    """A share of inputs to one decimal, as in "94.0 %"."""
-    return f"{format_nearest(100 * count / total, decimals=1)} %"
+    """A share of inputs to one decimal, as in "94.0 %"; 100.0 % only where it is all of them."""
+    nearest = format_nearest(100 * count / total, decimals=1)
+    return f"{'99.9' if nearest == '100.0' and count < total else nearest} %"
 
 
 def counted(number: int, thing: str) -> str:
@@ -67,20 +69,24 @@ def headline(sources: Sequence[Source], radii: Radii) -> Headline:
         return Headline(_unlabelled_sentence(first), _how(sources), _guarantee(sources))
     right = int(first.results.correct.sum())
     answered = int(first.results.decided.sum())
-    sentence = f"{counted(answered, 'input')} of {len(first.results):,} got an answer; no radius was certified."
+    which = f" (run {first.name})" if len(sources) > 1 else ""
+    sentence = f"{counted(answered, 'input')} of {len(first.results):,} got an answer{which}; no radius was certified."
     if first.results.labelled.all():
         sentence = (
             f"{percent(right, len(first.results))} of {_inputs(first)} are classified correctly by the smoothed "
-            "classifier; how far they may be changed was not asked."
+            f"classifier{which}; how far they may be changed was not asked."
         )
     return Headline(sentence, _how(sources), _guarantee(sources))
 
 
 def _certified_headline(sources: Sequence[Source], certified: Sequence[Source], radii: Radii) -> Headline:
-    text, best = _telling(certified, radii)
+    # Radii in different norms are of different things: none of them is the better one.
+    comparable = [source for source in certified if source.results.norm is certified[0].results.norm]
+    text, best = _telling(comparable, radii)
     results = best.results
     held = int(certified_counts(results, radii[text]))
-    which = f" (run {best.name}, the best of {len(sources)} at this radius)" if len(sources) > 1 else ""
+    chosen = f", the best of {len(comparable)} at this radius" if len(comparable) > 1 else ""
+    which = f" (run {best.name}{chosen})" if len(sources) > 1 else ""
     if radii[text] == 0:
         sentence = f"{percent(held, len(results))} of {_inputs(best)} are classified correctly{which}."
     else:
@@ -109,10 +115,11 @@ def _unlabelled_sentence(source: Source) -> str:
     results = source.results
     certified = results.radius[results.is_outcome(Outcome.CERTIFIED)]
     median = format_down_as_read(float(np.median(results.radius)), decimals=3)
+    known = int(results.labelled.sum())
     return (
         f"{percent(certified.size, len(results))} of {_inputs(source)} have an answer that provably stays the same in "
         f"a ball around them; half of all inputs have a radius of at least {median}. Whether the answers are right is "
-        "not known: there are no labels."
+        + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
     )
 
 
@@ -128,25 +135,40 @@ def _inputs(source: Source) -> str:
 
 
 def _how(sources: Sequence[Source]) -> str:
-    """What was done to each input, in words; where runs differ, the first is told and the table has the rest."""
-    source = sources[0]
-    n, parameters = source.parameters.get("n"), source.parameters
-    if source.manifest is None:
+    """What was done to each input, in words; where runs differ, all that was done is listed."""
+    stored = [source for source in sources if source.manifest is not None]
+    if not stored:
         return "The figures are read from a log, which says neither how it was made nor what it rests on."
-    noise = "uniform" if source.noise is Noise.UNIFORM else "Gaussian"
-    levels = _levels(sources)
-    times = f"{n:,} times" if type(n) is int else "many times"
-    if source.results.most_samples is not None:
-        times = f"up to {times}"
-    told = (
-        f"How: each input was shown to the model {times}, each time with fresh {noise} noise of {levels} added, and "
-        "the answers were counted. The answer given is the one that wins this vote; the more one-sided the vote, the "
-        "further the input can be moved before another answer could win."
-    )
-    names = _certificates(sources)
+    noise = " or ".join(dict.fromkeys("uniform" if s.noise is Noise.UNIFORM else "Gaussian" for s in stored))
+    told = f"How: each input was shown to the model {_times(stored)}, each time with fresh {noise} noise of "
+    told += f"{_levels(stored)} added, and "
+    if all(TallyKind.SCORES in s.kinds for s in stored):
+        told += (
+            "the scores of each answer were averaged. The answer given is the one with the largest mean; the further "
+            "ahead it is, the further the input can be moved before another answer could win."
+        )
+    else:
+        told += (
+            "the answers were counted. The answer given is the one that wins this vote; the more one-sided the vote, "
+            "the further the input can be moved before another answer could win."
+        )
+    names = _certificates(stored)
     if names and names != "gaussian":
-        told += f" The radii follow from the vote by the theorems called {names}."
-    return told if "decide" not in parameters else told + " Only some radii were asked about."
+        told += f" The radii follow by the theorems called {names}."
+    if any("memory" in s.parameters for s in stored):
+        told += " An input in a region that was promised before got the answer promised there."
+    if any("decide" in s.parameters for s in stored):
+        told += " Only some radii were asked about."
+    return told if len(stored) == len(sources) else told + " How the logs among them were made is not known."
+
+
+def _times(stored: Sequence[Source]) -> str:
+    """As in "1,000 or 10,000 times", over all runs."""
+    numbers = {n for source in stored if type(n := source.parameters.get("n")) is int}
+    if not numbers:
+        return "many times"
+    most = "up to " if any(source.results.most_samples is not None for source in stored) else ""
+    return f"{most}{' or '.join(f'{n:,}' for n in sorted(numbers))} times"
 
 
 def _certificates(sources: Sequence[Source]) -> str:
@@ -164,28 +186,48 @@ def _levels(sources: Sequence[Source]) -> str:
     if varies:
         return f"a level σ that depends on the input ({distinct[0]:.3g} to {distinct[-1]:.3g})"
     listed = [f"{level:g}" for level in distinct]
-    return f"level σ = {listed[0]}" if len(listed) == 1 else f"level σ = {', '.join(listed[:-1])} or {listed[-1]}"
+    name = "λ" if all(s.noise is Noise.UNIFORM for s in sources) else "σ"
+    *others, last = listed
+    return f"level {name} = {', '.join(others)} or {last}" if others else f"level {name} = {last}"
 
 
 def _guarantee(sources: Sequence[Source]) -> str:
-    alphas = sorted({s.results.alpha for s in sources if s.results.alpha is not None})
-    norms = list(dict.fromkeys(s.results.norm for s in sources))
-    size = " and ".join(_LENGTHS[norm] for norm in norms)
-    if not any(s.results.has_radius for s in sources):
-        return (
-            f"Each answer is wrong about the vote with probability at most {alphas[-1]:g}."
-            if alphas
-            else "How sure the answers are is not recorded."
-        )
-    if not alphas:
-        return f"The size of a change is its {size}. How sure each statement is, the source does not say."
-    wrong = " or ".join(f"{alpha:g}" for alpha in alphas)
-    return (
+    certified = [s for s in sources if s.results.has_radius]
+    if not certified:
+        alphas = _alphas(sources)
+        sure = f"Each answer is wrong about the vote with probability at most {alphas[-1]}." if alphas else ""
+        return f"{sure} {_unsure(sources)}".strip()
+    size = " and ".join(dict.fromkeys(_LENGTHS[s.results.norm] for s in certified))
+    wrong = " or ".join(map(str, _alphas(certified)))
+    if not wrong:
+        return f"The size of a change is its {size}. {_unsure(certified)}"
+    said = (
         f"Guarantee: the size of a change is its {size}. The statement about one input is wrong with probability at "
-        f"most {wrong}, by bad luck in the noise that was drawn{_but_for(sources)}; it needs no other assumption about "
-        f"the model or the attacker. {_one_pixel(sources)}It is about the smoothed classifier (the vote), not about "
-        "the bare model, and about staying the same, not about being right."
+        f"most {wrong}, by bad luck in the noise that was drawn{_but_for(certified)}. It takes for granted that the "
+        "model answers each noisy input by itself; beyond that and what is said below, nothing is assumed about the "
+        f"model or the attacker. {one_pixel(sources, before='For scale: ')}It is about the smoothed classifier "
+        f"({_decision(certified)}), not about the bare model, and about staying the same, not about being right."
     )
+    return f"{said} {_unsure(certified)}".strip()
+
+
+def _alphas(sources: Sequence[Source]) -> list[float]:
+    return sorted({s.results.alpha for s in sources if s.results.alpha is not None})
+
+
+def _unsure(sources: Sequence[Source]) -> str:
+    """A sentence about sources that do not say how sure they are; empty if there are none."""
+    silent = [s.name for s in sources if s.results.alpha is None]
+    if not silent:
+        return ""
+    whose = "" if len(silent) == len(sources) else f" of {', '.join(silent)}"
+    return f"How sure each statement{whose} is, the source does not say."
+
+
+def _decision(sources: Sequence[Source]) -> str:
+    """How the smoothed classifier decides."""
+    kinds = dict.fromkeys("the mean score" if TallyKind.SCORES in s.kinds else "the vote" for s in sources)
+    return " or ".join(kinds)
 
 
 def _but_for(sources: Sequence[Source]) -> str:
@@ -198,13 +240,21 @@ def _but_for(sources: Sequence[Source]) -> str:
     return f", and supposes {' and '.join(supposed)} (see the warnings)" if supposed else ""
 
 
-def _one_pixel(sources: Sequence[Source]) -> str:
-    """Something to compare a radius with, where inputs are pictures."""
-    pictures = all(
-        s.inputs.dataset is not None and s.inputs.dataset.input_range == (0.0, 1.0) and len(s.input_shape) > 1
-        for s in sources
-    )
-    return "For scale: turning one pixel from black to white is a change of size 1. " if pictures else ""
+def one_pixel(sources: Sequence[Source], *, before: str = "") -> str:
+    """A sentence with something to compare a radius with, where all inputs are pictures of one kind; else empty."""
+    sizes = {_size_of_one_pixel(source) for source in sources}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return "" if size is None else f"{before}turning one pixel from black to white is a change of size {size}. "
+
+
+def _size_of_one_pixel(source: Source) -> str | None:
+    dataset = source.inputs.dataset
+    shape = None if dataset is None else picture_shape(dataset.input_shape)
+    if dataset is None or shape is None or dataset.input_range != (0.0, 1.0):
+        return None
+    if len(shape) == 2:
+        return "1"
+    return "1.73" if source.results.norm is Norm.L2 else "3"
 
 
 def remarks(sources: Sequence[Source], notes: Sequence[str]) -> list[Remark]:
