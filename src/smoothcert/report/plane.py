@@ -24,7 +24,7 @@ from smoothcert.runs.results import Results
 
 _MOST_POINTS = 2000
 _WIDTH = 720.0
-_LEFT, _BOTTOM, _REST = 44.0, 32.0, 12.0
+_LEFT, _BOTTOM, _REST = 50.0, 32.0, 12.0
 _TICKS = 6
 _FLATTEST = 0.3
 """Least height of the frame, as a share of its width; it is never higher than wide."""
@@ -89,7 +89,7 @@ class Ground:
 class Plane:
     """A drawing of `width` by `height` pixels, y downwards; left, top, right, bottom: of the frame in it.
 
-    diamonds: the balls are in ℓ₁. classes: names by colour. left_out: inputs not drawn. ground: None where the
+    shape: of the balls, disc or diamond. classes: names by colour. left_out: inputs not drawn. ground: None where the
     classifier was not asked; no_ground: why it could not be, if somebody wanted it. can_ask: there is a run to ask.
     """
 
@@ -100,7 +100,7 @@ class Plane:
     top: float
     right: float
     bottom: float
-    diamonds: bool
+    shape: str
     balls: tuple[Ball, ...]
     dots: tuple[Dot, ...]
     x_ticks: tuple[Tick, ...]
@@ -196,7 +196,7 @@ def _plane(shown: _Shown, frame: Rectangle, answers: DecisionMap | str | None) -
         top=_REST,
         right=_WIDTH - _REST,
         bottom=round(height - _BOTTOM, 1),
-        diamonds=results.norm is Norm.L1,
+        shape="diamond" if results.norm is Norm.L1 else "disc",
         balls=_balls(shown, classes, scale),
         dots=_dots(shown, classes, scale),
         x_ticks=tuple(Tick(_pixel(scale.x(t)), f"{t:g}") for t in _ticks(frame.low[0], frame.high[0])),
