@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +19,11 @@ import pytest
 
 from report_runs import made_run
 from smoothcert.data import load_dataset
-from smoothcert.errors import SmoothcertError
-from smoothcert.report import gallery, sources
+from smoothcert.errors import RunError, SmoothcertError
+from smoothcert.report import gallery, javascript, sources
 from smoothcert.report.content import Request, content
-from smoothcert.report.page import render_page
+from smoothcert.report.page import render_page, write_report
+from smoothcert.report.plain_text import showable
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +185,84 @@ def test_large_pictures_are_read_one_at_a_time(run: Path, monkeypatch: pytest.Mo
     assert (why, every, sorted(found), asked) == (None, 1, [0, 3, 5], [1, 1, 1])
     monkeypatch.setattr(gallery, "_LARGEST_SIDE", 4)
     assert gallery._pictures(watched, [0])[2] == 2
+
+
+def test_a_name_is_no_formula_for_a_spreadsheet(run: Path, tmp_path: Path) -> None:
+    named = run.rename(tmp_path / '=HYPERLINK("http:evil")')
+    shown = content(
+        Request(runs=(named, made_run(tmp_path / "@b", load_dataset("digits"), source="digits", inputs=12)))
+    )
+    tables = [shown.approximate, shown.bounded, shown.class_radii, shown.costs, shown.classes[0].table]
+    for table in tables:
+        assert table is not None
+        cells = [cell for row in csv.reader(io.StringIO(table.copies["CSV"])) for cell in row]
+        assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
+        assert any(cell.startswith("'=HYPERLINK") for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\u200bb", r"a\u200bb"),
+        ("a\u200db", r"a\u200db"),
+        ("\u200dé", r"\u200dé"),
+        ("👩\u200d👧", "👩\u200d👧"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("é\u200d\u200dé", r"é\u200d\u200dé"),
+        ("a\u00adb\u2060\u3164", r"a\u00adb\u2060\u3164"),
+        ("\U000e0041", r"\U000e0041"),
+    ],
+)
+def test_what_takes_no_room_is_shown(text: str, expected: str) -> None:
+    assert showable(text) == expected
+
+
+def test_only_pages_are_overwritten(run: Path, tmp_path: Path) -> None:
+    request = Request(runs=(run,), gallery=0)
+    page = tmp_path / "report.html"
+    assert write_report(request, page) == write_report(request, page)
+    results = (run / "results.sqlite").read_bytes()
+    for wrong in (run / "results.sqlite", run / "manifest.json", run, Path("/dev/null")):
+        with pytest.raises(RunError):
+            write_report(request, wrong)
+    assert (run / "results.sqlite").read_bytes() == results
+    assert not Path("/dev/null").is_file()
+    (tmp_path / "empty.html").touch()
+    assert write_report(request, tmp_path / "empty.html") > 0
+
+
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cache" / "charts.js"
+    monkeypatch.setattr(javascript, "_kept_at", lambda _: file)
+    monkeypatch.setattr(javascript, "_bundle", lambda: "whole")
+    assert javascript.chart_library() == "whole"
+    kept = file.read_bytes()
+    monkeypatch.setattr(javascript, "_bundle", lambda: "made anew")
+    assert javascript.chart_library() == "whole"
+    for damaged in (kept[:-1], b"", kept.replace(b"whole", b"alert(1)"), b"\xff\n\xff", b"alert(1)"):
+        file.write_bytes(damaged)
+        assert javascript.chart_library() == "made anew"
+        file.write_bytes(kept)
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    monkeypatch.setattr(javascript, "_kept_at", lambda _: tmp_path / "cache" / "charts.js")
+    monkeypatch.setattr(javascript, "_bundle", lambda: "whole")
+    assert javascript.chart_library() == "whole"
+
+
+@pytest.mark.parametrize("missing", ["jinja2", "vl_convert"])
+def test_a_missing_extra_is_named(run: Path, tmp_path: Path, missing: str) -> None:
+    blocked = f"import sys; sys.modules[{missing!r}] = None"
+    no_cache = "from smoothcert.report import javascript; javascript._read_kept = lambda _: None"
+    script = f"{blocked}; {no_cache}; from smoothcert.cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "report", str(run), "-o", str(tmp_path / "report.html")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "smoothcert[report]" in done.stderr
+    assert "Traceback" not in done.stderr

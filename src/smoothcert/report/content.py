@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.report import charts, words
 from smoothcert.report.charts import Spec
 from smoothcert.report.gallery import Gallery, gallery
+from smoothcert.report.plain_text import no_formula
 from smoothcert.report.plane import Decide, Plane, planes
 from smoothcert.report.sources import Source, load_sources
 
@@ -187,8 +188,18 @@ def _shown(name: str, caption: str, table: Table) -> ShownTable:
     for cells, texts in zip(table.rows, printed_cells(table), strict=True):
         shown = zip(cells, texts, table.columns, strict=True)
         rows.append(tuple((text, cell, _is_best(table, cell, column)) for cell, text, column in shown))
-    copies = {title: render(table, form=form) for title, form in _COPIES.items()}
+    copies = {
+        title: render(_without_formulas(table) if form is TableFormat.CSV else table, form=form)
+        for title, form in _COPIES.items()
+    }
     return ShownTable(name, caption, table.columns, tuple(rows), table.notes, copies)
+
+
+def _without_formulas(table: Table) -> Table:
+    """For a spreadsheet: names come from outside."""
+    columns = tuple(replace(column, key=no_formula(column.key)) for column in table.columns)
+    rows = tuple(tuple(no_formula(cell) if isinstance(cell, str) else cell for cell in row) for row in table.rows)
+    return Table(columns, rows, table.notes)
 
 
 def _is_best(table: Table, cell: Cell, column: Column) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from smoothcert.errors import MissingExtraError
 from smoothcert.files import write_whole
 
 _PACKAGE = "vl-convert-python"
+_ENTRY = "window.vegaEmbed = vegaEmbed;"
 
 
 def chart_library() -> str:
@@ -22,15 +24,28 @@ def chart_library() -> str:
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingExtraError(_PACKAGE, "report", "the report") from error
     kept = _kept_at(version)
-    try:
-        return kept.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+    bundle = _read_kept(kept)
+    if bundle is None:
         bundle = _bundle()
-    # A cache that cannot be written costs time and nothing else.
-    with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, bundle.encode())
+        # A cache that cannot be written costs time and nothing else.
+        with contextlib.suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, _digest(bundle.encode()) + b"\n" + bundle.encode())
     return bundle
+
+
+def _read_kept(file: Path) -> str | None:
+    """The bundle that was kept, if it is there and whole: every page made from half of one would be broken."""
+    try:
+        digest, _, content = file.read_bytes().partition(b"\n")
+        return content.decode() if digest == _digest(content) else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _digest(content: bytes) -> bytes:
+    """Of the bundle and of what is done to it here: another version of this file makes its own."""
+    return hashlib.sha256(_ENTRY.encode() + content).hexdigest().encode()
 
 
 def _bundle() -> str:
@@ -38,7 +53,7 @@ def _bundle() -> str:
         import vl_convert
     except ImportError as error:
         raise MissingExtraError(_PACKAGE, "report", "the report") from error
-    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    bundle = str(vl_convert.javascript_bundle(_ENTRY))
     # It ends up in a <script>, which the text "</script" would end; in JavaScript "<\/" is the same.
     return bundle.replace("</script", r"<\/script").replace("<!--", r"<\!--")
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.errors import MissingExtraError
+from smoothcert.errors import MissingExtraError, RunError
 from smoothcert.report.content import Content, Request, content
 from smoothcert.report.javascript import chart_library
 from smoothcert.report.plain_text import script_json, showable
@@ -18,13 +18,30 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_BEGINNING = b"<!doctype html>"
 
 
 def write_report(request: Request, path: Path) -> int:
-    """Write the page, replacing an older one; its size in bytes."""
+    """Write the page, replacing an older one but nothing else; its size in bytes."""
+    _refuse_to_destroy(path)
     page = render_page(content(request))
     write_atomically(path, page, overwrite=True)
     return len(page)
+
+
+def _refuse_to_destroy(path: Path) -> None:
+    """An older page is replaced; a log, a run's results or a device that was named by mistake is not."""
+    if not path.exists():
+        return
+    if not path.is_file():
+        raise RunError(f"{path} is no file: give the name of a page, such as report.html")
+    try:
+        with path.open("rb") as stream:
+            beginning = stream.read(len(_BEGINNING))
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+    if beginning and beginning.lower() != _BEGINNING:
+        raise RunError(f"{path} exists and is no page: choose another name for the report")
 
 
 def render_page(shown: Content, *, follow: str | None = None) -> bytes:
