@@ -236,3 +236,13 @@ def test_radii_that_were_not_asked_about_have_no_figure(tmp_path: Path) -> None:
     assert cells.get("certified_0.5") is None
     assert all("a0" not in row for row in shown.probes if row["r"] > 0.3)
     assert max(row["r"] for row in shown.charts["accuracy"]["layer"][0]["data"]["values"]) <= 0.3
+
+
+def test_a_contradiction_is_told_of_the_runs_it_is_between_however_many_there_are(run: Path, tmp_path: Path) -> None:
+    runs = [run, *(Path(shutil.copytree(run, tmp_path / f"copy-{k}")) for k in range(4))]
+    with sqlite3.connect(runs[-1] / "results.sqlite") as connection:
+        connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
+    shown = shown_of(*runs, gallery=0)
+    assert shown.pairs_left_out > 0
+    named = {remark.runs for remark in shown.remarks if remark.title == "contradiction"}
+    assert named == {("copy-3", "run"), *(("copy-3", f"copy-{k}") for k in range(3))}

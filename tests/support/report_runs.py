@@ -114,7 +114,7 @@ HOSTILE = (
     "\u202egnp.exe\u2066",
     "😀 עברית",
     "<!-- <svg onload=alert(6)>",
-    "&lt;b&gt;",
+    "&lt;b&gt; datum['run'].x[0] signal('hidden')",
     "a\x00b",
 )
 

@@ -132,9 +132,9 @@ def content(request: Request) -> Content:
     radii = default_radii(results) if request.radii is None else parse_radii(request.radii)
     summaries = [summarise(run, radii=radii) for run in results]
     found = charts.curves(sources, request.bound)
-    pairs, specs, left_out = _pairs(sources)
+    pairs, specs, contradictions, left_out = _pairs(sources)
     galleries = _galleries(sources, request.gallery)
-    remarks = words.remarks(sources, [note for pair in pairs for note in pair.notes])
+    remarks = words.remarks(sources, contradictions)
     class_radii = charts.class_radii(sources)
     drawn = {
         "accuracy": charts.accuracy_chart(sources, found) if found.steps else None,
@@ -384,10 +384,14 @@ def _galleries(sources: Sequence[Source], most: int) -> tuple[Gallery, ...]:
     return tuple(gallery(k, source, most=most) for k, source in enumerate(sources[:_MOST_GALLERIES]))
 
 
-def _pairs(sources: Sequence[Source]) -> tuple[list[Pair], dict[str, Spec], int]:
-    """Every two runs that can be compared, up to some number of them; the later run is A, the earlier B."""
+def _pairs(sources: Sequence[Source]) -> tuple[list[Pair], dict[str, Spec], list[words.Remark], int]:
+    """Every two runs that can be compared, up to some number of them; the later run is A, the earlier B.
+
+    With the charts by name, what contradicts itself in any pair, and how many pairs are left out.
+    """
     pairs: list[Pair] = []
     specs: dict[str, Spec] = {}
+    contradictions: list[words.Remark] = []
     left_out = 0
     for b, a in combinations(range(len(sources)), 2):
         try:
@@ -396,13 +400,14 @@ def _pairs(sources: Sequence[Source]) -> tuple[list[Pair], dict[str, Spec], int]
             continue
         if len(comparison) == 0:
             continue
+        contradictions += words.contradictions(comparison)
         if len(pairs) == _MOST_PAIRS:
             left_out += 1
             continue
         name = f"pair-{len(pairs)}"
         specs[name] = charts.comparison_chart(comparison, sources[a])
         pairs.append(_pair(a, b, comparison, name))
-    return pairs, specs, left_out
+    return pairs, specs, contradictions, left_out
 
 
 def _pair(a: int, b: int, comparison: Comparison, name: str) -> Pair:

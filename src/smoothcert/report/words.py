@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from smoothcert.analysis.comparison import Comparison
 from smoothcert.analysis.metrics import certified_counts, same_inputs
 from smoothcert.analysis.summary import Radii
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
@@ -257,14 +258,23 @@ def _size_of_one_pixel(source: Source) -> str | None:
     return "1.73" if source.results.norm is Norm.L2 else "3"
 
 
-def remarks(sources: Sequence[Source], notes: Sequence[str]) -> list[Remark]:
-    """All that must be read with the figures, the most serious first. notes: sentences of comparisons."""
+def contradictions(comparison: Comparison) -> list[Remark]:
+    """What two runs cannot both be right about; A is the first of the runs named, B the second."""
+    runs = (comparison.name_a, comparison.name_b)
+    return [
+        Remark(Weight.SERIOUS, "contradiction", note, runs)
+        for note in comparison.notes
+        if note.startswith("CONTRADICTION")
+    ]
+
+
+def remarks(sources: Sequence[Source], contradicting: Sequence[Remark]) -> list[Remark]:
+    """All that must be read with the figures, the most serious first. contradicting: what `contradictions` found."""
     found = [remark for source in _by_place(sources) for remark in _about_place(source)]
     found += [remark for source in sources for remark in _about_results(source)]
     found += _about_all(sources)
-    found += [Remark(Weight.SERIOUS, "contradiction", note) for note in notes if note.startswith("CONTRADICTION")]
     order = list(Weight)
-    return sorted(_merged(found), key=lambda remark: order.index(remark.weight))
+    return sorted([*_merged(found), *contradicting], key=lambda remark: order.index(remark.weight))
 
 
 def _merged(found: Sequence[Remark]) -> list[Remark]:
