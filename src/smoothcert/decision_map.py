@@ -10,7 +10,7 @@ from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray
 
 UNDECIDED = -1
-"""Stands where the votes settled on no class …"""
+"""Stands where the samples settle on no class …"""
 NOT_ASKED = -2
 """… and where the classifier takes no inputs."""
 

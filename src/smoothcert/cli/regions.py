@@ -21,28 +21,31 @@ def asking(settings: MapSettings, **moved: str | None) -> Decide:
     """Who answers for the runs of a report; a run with several certificates is asked once. moved: see `Job.of_run`."""
     from smoothcert.engines.deciding import speaks_of_scores
 
-    known: dict[tuple[Path, Rectangle], DecisionMap] = {}
+    known: dict[tuple[Path, Rectangle, bool], DecisionMap] = {}
 
     def decide(source: Source, rectangle: Rectangle) -> DecisionMap | str:
         if source.manifest is None:
             return "a log does not say which model it is about"
         if source.manifest.task not in ("certify", "predict"):
             return f"a {source.manifest.task} run does not say how its votes are made; take the run it comes from"
-        if speaks_of_scores(frozenset(map(str, source.results.certificate)) - {""}):
-            return "the certificates are about mean scores, and votes would show another classifier"
-        if (source.place, rectangle) not in known:
-            known[source.place, rectangle] = _asked(source, rectangle, settings, moved)
-        return known[source.place, rectangle]
+        soft = speaks_of_scores(frozenset(map(str, source.results.certificate)) - {""})
+        if (source.place, rectangle, soft) not in known:
+            known[source.place, rectangle, soft] = _asked(source, rectangle, settings, soft, moved)
+        return known[source.place, rectangle, soft]
 
     return decide
 
 
-def _asked(source: Source, rectangle: Rectangle, settings: MapSettings, moved: dict[str, str | None]) -> DecisionMap:
+def _asked(
+    source: Source, rectangle: Rectangle, settings: MapSettings, soft: bool, moved: dict[str, str | None]
+) -> DecisionMap:
     from smoothcert.engines.deciding import answer, prepare_survey
 
     with contextlib.ExitStack() as stack:
         with fetch_progress() as fetching:
-            survey = stack.enter_context(prepare_survey(source.place, rectangle, settings, fetching=fetching, **moved))
+            survey = stack.enter_context(
+                prepare_survey(source.place, rectangle, settings, soft=soft, fetching=fetching, **moved)
+            )
         say(f"{source.place}: asking at {len(survey.inputs):,} points of the plane, {survey.n:,} samples each")
         with stop_on_interrupt("points") as stop:
             try:

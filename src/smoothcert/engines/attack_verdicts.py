@@ -53,7 +53,7 @@ def checked(
         if promise is not None:
             verdicts.append(_promised(point, promise.label))
             continue
-        fresh = _scored(smoothed, points[row : row + 1], point.index, n=n, level=level, progress=progress)
+        (fresh,) = scored(smoothed, points[row : row + 1], [point.index], n=n, level=level, progress=progress)
         verdicts.append(_by_scores(point, fresh, n=n))
     return verdicts
 
@@ -112,16 +112,49 @@ def _fate(leader: int | None, prediction: int, *, settled: bool) -> Fate:
     return Fate.UNCHANGED if leader == prediction else Fate.CHANGED
 
 
-def _scored(
-    smoothed: SmoothedClassifier, x: InputArray, index: int, *, n: int, level: float, progress: Progress | None
-) -> CertifiedPoint:
-    """Whether one mean score at x is the largest: a certificate for the classifier smoothed with σ(x) throughout.
+def samples_of_selection(n: int) -> int:
+    """How many samples choose the class whose mean score n others prove to be the largest."""
+    return max(_LEAST_SELECTION, n // _SHARE_OF_SELECTION)
 
-    At x itself it is the same classifier, and nothing is claimed from a memory.
+
+def scored(
+    smoothed: SmoothedClassifier,
+    inputs: InputArray,
+    indices: Sequence[int],
+    *,
+    n: int,
+    level: float,
+    progress: Progress | None,
+) -> list[CertifiedPoint]:
+    """Whether one mean score at each input is the largest: a certificate for the classifier smoothed with the σ of that
+    input throughout.
+
+    At the input itself it is the same classifier, and nothing is claimed from a memory, nor is it asked.
     """
+    rows_by_sigma: dict[float, list[int]] = {}
+    for row, sigma in smoothed.sigmas(inputs, indices).items():
+        rows_by_sigma.setdefault(sigma, []).append(row)
+    found: dict[int, CertifiedPoint] = {}
+    for sigma, rows in rows_by_sigma.items():
+        named = [indices[row] for row in rows]
+        fresh = _scored_with(smoothed, inputs[rows], named, sigma=sigma, n=n, level=level, progress=progress)
+        found |= dict(zip(rows, fresh, strict=True))
+    return [found[row] for row in range(len(inputs))]
+
+
+def _scored_with(
+    smoothed: SmoothedClassifier,
+    x: InputArray,
+    indices: Sequence[int],
+    *,
+    sigma: float,
+    n: int,
+    level: float,
+    progress: Progress | None,
+) -> list[CertifiedPoint]:
     here = SmoothedClassifier(
         smoothed.classifier,
-        sigma=smoothed.sigmas(x, [index])[0],
+        sigma=sigma,
         noise=smoothed.noise,
         grid=smoothed.grid,
         input_shape=x.shape[1:],
@@ -130,16 +163,15 @@ def _scored(
         workers=smoothed.workers,
         input_range=smoothed.input_range,
     )
-    (fresh,) = here.certify(
+    return here.certify(
         x,
-        n0=max(_LEAST_SELECTION, n // _SHARE_OF_SELECTION),
+        n0=samples_of_selection(n),
         n=n,
         alpha=level,
         certificate=SOFT_CERTIFICATE[smoothed.noise],
-        indices=[index],
+        indices=indices,
         progress=progress,
     )
-    return fresh
 
 
 def _by_scores(point: CertifiedPoint, fresh: CertifiedPoint, *, n: int) -> FreshVerdict:
