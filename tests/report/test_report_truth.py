@@ -246,3 +246,15 @@ def test_a_contradiction_is_told_of_the_runs_it_is_between_however_many_there_ar
     assert shown.pairs_left_out > 0
     named = {remark.runs for remark in shown.remarks if remark.title == "contradiction"}
     assert named == {("copy-3", "run"), *(("copy-3", f"copy-{k}") for k in range(3))}
+
+
+def test_a_recertified_run_says_so_and_forgets_nothing(tmp_path: Path) -> None:
+    run = make_run("recertified", tmp_path)
+    again = tmp_path / "again"
+    invoke(app, "recertify", run, "--alpha", 0.05, "--out", again)
+    for one in (run, again):
+        shown = shown_of(one)
+        assert {"recertified", "chosen seed"} <= {remark.title for remark in shown.remarks}
+        assert "of digits" in shown.headline.sentence
+        assert all(card.picture is not None for card in shown.galleries[0].cards)
+    assert "recertified" not in {remark.title for remark in shown_of(make_run("votes", tmp_path)).remarks}

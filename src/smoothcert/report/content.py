@@ -175,9 +175,7 @@ def content(request: Request) -> Content:
 
 def _title(sources: Sequence[Source]) -> str:
     names = [source.name for source in sources]
-    data = {
-        str(s.manifest.extra.get("data")) for s in sources if s.manifest is not None and s.manifest.extra.get("data")
-    }
+    data = {str(s.origin.get("data")) for s in sources if s.origin.get("data")}
     about = data.pop() if len(data) == 1 else ""
     return f"{about}: {', '.join(names)}" if about and len(names) <= 3 else about or ", ".join(names[:3])
 
@@ -267,8 +265,8 @@ def _settings(source: Source) -> list[tuple[str, str]]:
         known = source.results.sigma[np.isfinite(source.results.sigma)]
         sigma = f"by input, {known.min():.4g} to {known.max():.4g}" if known.size else "by input"
     told = {
-        "model": manifest.extra.get("model"),
-        "data": manifest.extra.get("data"),
+        "model": source.origin.get("model"),
+        "data": source.origin.get("data"),
         "split": parameters.get("split"),
         "noise": parameters.get("noise"),
         "σ": sigma,

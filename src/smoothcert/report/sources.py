@@ -68,6 +68,19 @@ class Source:
         return {} if self.manifest is None else self.manifest.parameters
 
     @property
+    def origin(self) -> Mapping[str, Any]:
+        """What was recorded when the samples were drawn: where model and data lay, and what was asked for."""
+        return {} if self.manifest is None else _origin(self.manifest)
+
+    @property
+    def recertified(self) -> bool:
+        return self.manifest is not None and "recertified_from" in self.manifest.extra
+
+    @property
+    def job(self) -> Mapping[str, Any]:
+        return _job(self.origin)
+
+    @property
     def noise(self) -> Noise:
         return Noise.UNIFORM if str(self.parameters.get("noise", "")).startswith("uniform") else Noise.GAUSSIAN
 
@@ -157,12 +170,24 @@ def _facts(place: Path, data: str | None, loaded: dict[str, Inputs]) -> _Facts:
         return _Facts(missing if data is None else _load_once({"data": data}, loaded, named_by_user=True))
     with RunStore.open(place) as store:
         manifest, kinds, samples, unanimous = store.manifest, store.kinds(), store.samples(), store.unanimous()
-    job = manifest.extra.get("job")
-    recorded = job if isinstance(job, dict) else {}
+    recorded = _job(_origin(manifest))
     if data is not None:
         recorded = {**recorded, "data": data}
     inputs = _load_once(recorded, loaded, named_by_user=data is not None)
     return _Facts(_certified(inputs, manifest), manifest, frozenset(kinds), sum(samples.values()), unanimous)
+
+
+def _origin(manifest: RunManifest) -> Mapping[str, Any]:
+    """The extra part of the manifest that the samples were drawn under; a recertified run carries it along."""
+    extra: Any = manifest.extra
+    while isinstance(source := extra.get("recertified_from"), dict) and isinstance(source.get("extra"), dict):
+        extra = source["extra"]
+    return dict(extra)
+
+
+def _job(origin: Mapping[str, Any]) -> Mapping[str, Any]:
+    job = origin.get("job")
+    return job if isinstance(job, dict) else {}
 
 
 def _certified(inputs: Inputs, manifest: RunManifest) -> Inputs:

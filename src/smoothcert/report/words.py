@@ -129,7 +129,7 @@ def _inputs(source: Source) -> str:
     number = len(source.results)
     if source.manifest is None:
         return counted(number, "input")
-    data = source.manifest.extra.get("data")
+    data = source.origin.get("data")
     split = source.parameters.get("split")
     inputs = f"{split} input" if isinstance(split, str) else "input"
     return counted(number, inputs) + (f" of {data}" if isinstance(data, str) else "")
@@ -329,8 +329,17 @@ def _about_place(source: Source) -> list[Remark]:
                 (place,),
             )
         )
-    job = source.manifest.extra.get("job")
-    if isinstance(job, dict) and job.get("seed") is not None:
+    if source.recertified:
+        found.append(
+            Remark(
+                Weight.NOTE,
+                "recertified",
+                "computed anew from the votes of an earlier run. It holds if what was changed (α, n or the "
+                "certificate) was settled before looking at the results; the better of two such runs is not paid for.",
+                (place,),
+            )
+        )
+    if source.job.get("seed") is not None:
         found.append(
             Remark(
                 Weight.NOTE,
