@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import tarfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +22,7 @@ from playwright.sync_api import Browser
 
 from chromium_browser import Visit, visiting
 from report_runs import HOSTILE, hostile_run, made_run
+from report_server import served
 from smoothcert.data import load_dataset
 from smoothcert.report.content import Request, content
 from smoothcert.report.page import write_report
@@ -321,26 +322,46 @@ def test_a_run_in_progress_is_followed(browser: Browser, tmp_path: Path) -> None
     with RunStore.open(whole) as store:
         points, manifest = store.points(), store.manifest
     growing = tmp_path / "growing"
-    with RunStore.create(growing, manifest) as store:
-        server = server_for(Request(runs=(growing,)), port=0)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            with visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit:
-                assert "Nothing to show yet" in visit.page.locator("main").inner_text()
-                store.add(points[:10])
-                visit.eventually("document.body.innerText.includes('unfinished: 10 of 40 inputs')")
-                store.add(points[10:])
-                visit.eventually(
-                    "document.querySelectorAll('.chart').length > 0 && !document.body.innerText.includes('unfinished')"
-                )
-                assert visit.complaints == []
-                own = f"http://127.0.0.1:{server.server_port}/"
-                assert all(url.startswith((own, "data:")) for url in visit.requests)
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+    with (
+        RunStore.create(growing, manifest) as store,
+        served(server_for(Request(runs=(growing,)), port=0)) as server,
+        visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit,
+    ):
+        assert "Nothing to show yet" in visit.page.locator("main").inner_text()
+        store.add(points[:10])
+        visit.eventually("document.body.innerText.includes('unfinished: 10 of 40 inputs')")
+        store.add(points[10:])
+        visit.eventually(
+            "document.querySelectorAll('.chart').length > 0 && !document.body.innerText.includes('unfinished')"
+        )
+        assert visit.complaints == []
+        own = f"http://127.0.0.1:{server.server_port}/"
+        assert all(url.startswith((own, "data:")) for url in visit.requests)
+
+
+def test_the_reader_stays_where_he_was_when_the_page_is_made_anew(
+    browser: Browser, runs: tuple[Path, Path], tmp_path: Path
+) -> None:
+    both = [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
+    with (
+        served(server_for(Request(runs=tuple(both)), port=0)) as server,
+        visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit,
+    ):
+        page = visit.page
+        page.get_by_role("button", name="second").first.click()
+        page.get_by_role("radio", name="high probability").first.check()
+        page.locator("#gallery-sort").select_option("-radius")
+        page.locator("#gallery-run").select_option("1")
+        page.locator("#made details").first.evaluate("fold => { fold.open = true; }")
+        page.evaluate("scrollTo(0, 1500); window.before = true;")
+        os.utime(both[0] / "results.sqlite", (0, 0))
+        visit.eventually("!window.before && scrollY === 1500")
+        assert page.locator(".legend button[aria-pressed=false]").all_inner_texts() == ["second"]
+        assert page.locator("input[value=bounded]:checked").count() == 2
+        assert page.locator("#gallery-sort").input_value() == "-radius"
+        assert page.locator(".gallery:visible h3").inner_text() == "second"
+        assert page.locator("#made details[open]").count() == 1
+        assert visit.complaints == []
 
 
 @pytest.mark.network

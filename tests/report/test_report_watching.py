@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from cli_runner import command, environment, smoothcert
 from report_runs import made_run
+from report_server import served
 from smoothcert.data import load_dataset
 from smoothcert.demo import Demo
 from smoothcert.errors import RunError
@@ -30,18 +30,6 @@ from smoothcert.report.watching import server_for, state_of
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return made_run(tmp_path / "run", load_dataset("digits"), source="digits", inputs=20)
-
-
-@contextlib.contextmanager
-def served(found: ThreadingHTTPServer) -> Iterator[ThreadingHTTPServer]:
-    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield found
-    finally:
-        found.shutdown()
-        thread.join()
-        found.server_close()
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
-_SECONDS_TO_WAIT = 20
+_SECONDS_TO_WAIT = 60
 _ALL_DRAWN = "[...document.querySelectorAll('.chart')].filter(c => !c.closest('[hidden]')).every(c => c.dataset.drawn)"
 
 

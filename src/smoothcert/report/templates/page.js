@@ -214,12 +214,40 @@
     });
   }
 
+  // A page that loads itself anew leaves the reader where he was: choices by value, runs by name, folds by their title.
+  const choices = "select[id], #probe", folds = (open) => all("details").filter((fold) => fold.open === open);
+  const title = (fold) => fold.querySelector("summary").textContent;
+  const remember = () => sessionStorage.setItem("smoothcert-view", JSON.stringify({
+    top: scrollY,
+    bound: shown.bound,
+    hidden: [...shown.hidden].map((run) => data.runs[run]),
+    chosen: all(choices).map((choice) => [choice.id, choice.value]),
+    open: folds(true).map(title),
+  }));
+  const resume = () => {
+    const view = JSON.parse(sessionStorage.getItem("smoothcert-view"));
+    if (view === null) return;
+    all(".legend button").filter((button) => view.hidden.includes(data.runs[button.dataset.run])).forEach((button) => button.click());
+    if (view.bound) all('.switch input[value="bounded"]').slice(0, 1).forEach((input) => input.click());
+    for (const [id, value] of view.chosen) {
+      const choice = document.getElementById(id);
+      if (!choice || (choice.options && ![...choice.options].some((option) => option.value === value))) continue;
+      choice.value = value;
+      choice.dispatchEvent(new Event(choice.options ? "change" : "input"));
+    }
+    folds(false).filter((fold) => view.open.includes(title(fold))).forEach((fold) => { fold.open = true; });
+    drawAll().then(() => scrollTo(0, view.top));
+  };
+
   if (data.follow !== null) {
+    try { resume(); } catch { /* no storage: the page begins at its top */ }
     const ask = async () => {
       try {
         const answer = await fetch("state", { cache: "no-store" });
-        if (answer.ok && (await answer.text()) !== data.follow) location.reload();
-      } catch { /* the server has ended; the page stays as it is */ }
+        if (!answer.ok || (await answer.text()) === data.follow) return;
+      } catch { return; /* the server has ended; the page stays as it is */ }
+      try { remember(); } catch { /* no storage */ }
+      location.reload();
     };
     setInterval(ask, 3000);
   }
