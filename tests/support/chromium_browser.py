@@ -39,8 +39,6 @@ class NoBrowserError(Exception):
 def running_browser() -> Iterator[Browser]:
     if not _PROGRAM.exists():
         _install()
-    if not _PROGRAM.exists():
-        raise NoBrowserError("Chromium is not installed, and apt-get could not install it")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(_PROGRAM), args=list(_FLAGS))
         try:
@@ -50,14 +48,27 @@ def running_browser() -> Iterator[Browser]:
 
 
 def _install() -> None:
+    """By apt-get, for whoever may; lists of packages on a fresh machine are absent or old, so they come first."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
+        raise NoBrowserError("Chromium is not installed (Debian: apt-get install chromium)")
     with FileLock(Path(tempfile.gettempdir()) / "smoothcert-tests-apt.lock"):
-        if _PROGRAM.exists():
-            return
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-            subprocess.run(["apt-get", *arguments], env=environment, capture_output=True, timeout=600, check=False)
+            if not _PROGRAM.exists():
+                told = _apt_get(*arguments)
+    if not _PROGRAM.exists():
+        raise NoBrowserError(f"Chromium is not installed, and apt-get could not install it: {told[-500:]}")
+
+
+def _apt_get(*arguments: str) -> str:
+    """What it had to say."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        done = subprocess.run(
+            ["apt-get", *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"apt-get {arguments[0]} took more than ten minutes"
+    return done.stderr.strip()
 
 
 @dataclass
