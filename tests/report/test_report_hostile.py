@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from report_runs import made_run
@@ -266,3 +267,17 @@ def test_a_missing_extra_is_named(run: Path, tmp_path: Path, missing: str) -> No
     assert done.returncode != 0
     assert "smoothcert[report]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_very_long_texts_are_cut(tmp_path: Path) -> None:
+    file = tmp_path / "data.npz"
+    digits = load_dataset("digits")
+    names = np.array([f"{k}" + "n" * 500_000 for k in range(10)])
+    np.savez(file, x=(digits.inputs(slice(0, 40)) * 255).astype(np.uint8), y=digits.labels[:40], class_names=names)
+    run = made_run(tmp_path / "run", load_dataset(str(file)), source=str(file), inputs=40, grid=256)
+    rewritten(run, "extra", "data", value="d" * 5_000_000)
+    with sqlite3.connect(run / "results.sqlite") as connection:
+        connection.execute(f"UPDATE verdicts SET reason = '{'r' * 5_000_000}' WHERE outcome = 'ABSTAINED'")
+    page = render_page(content(Request(runs=(run,))))
+    assert len(page) < 5_000_000
+    assert "more characters" in page.decode()

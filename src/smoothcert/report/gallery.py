@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage
+from smoothcert.report.plain_text import clipped
 from smoothcert.report.png import encode_png
 from smoothcert.report.sources import Source
 from smoothcert.runs.certificate_documents import document_of
@@ -22,6 +23,7 @@ from smoothcert.runs.results import OUTCOMES, Results
 _LARGEST_SIDE = 56
 _MOST_CERTIFICATE_BYTES = 60_000
 _MOST_VOTES_SHOWN = 3
+_LONGEST_REASON = 1000
 _LARGEST_SIGMA = 1e6
 """No run has more; a file from outside may say anything."""
 _DRAW = 0x5EED
@@ -168,7 +170,7 @@ def _card(
 def _reason(point: CertifiedPoint, certificate: str) -> str:
     """Why this certificate, one of those the point may carry, gave no answer."""
     said = {verdict.certificate: verdict.reason for verdict in (point.verdict, *point.further)}
-    return said.get(certificate, point.reason)
+    return clipped(said.get(certificate, point.reason), most=_LONGEST_REASON)
 
 
 def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, ...], int]:

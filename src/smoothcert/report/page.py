@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from smoothcert.errors import MissingExtraError, RunError
 from smoothcert.report.content import Content, Request, content
 from smoothcert.report.javascript import chart_library
-from smoothcert.report.plain_text import script_json, showable
+from smoothcert.report.plain_text import clipped, script_json, showable
 from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _BEGINNING = b"<!doctype html>"
+_LONGEST_TEXT = 200_000
+"""Of anything on the page; a manifest from outside may have megabytes."""
 
 
 def write_report(request: Request, path: Path) -> int:
@@ -136,7 +138,9 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     def cleaned(value: Any) -> Any:
-        return showable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        if isinstance(value, str) and not isinstance(value, Markup):
+            return showable(clipped(value, most=_LONGEST_TEXT))
+        return value
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),

@@ -30,6 +30,11 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def clipped(text: str, *, most: int) -> str:
+    """The beginning of a text that is longer than anything meant to be read there."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
+
+
 def showable_values(value: Any) -> Any:
     """`showable` for every text in lists and mappings, however deep; keys are ours."""
     if isinstance(value, str):

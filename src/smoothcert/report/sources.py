@@ -12,6 +12,7 @@ from smoothcert.data.base import Dataset
 from smoothcert.data.catalogue import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, Noise, RunManifest, TallyKind
+from smoothcert.report.plain_text import clipped
 from smoothcert.runs.load import carried_certificates, load_each
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
@@ -19,6 +20,7 @@ from smoothcert.runs.store import RunStore
 _LARGEST_UNASKED = 2**31
 """Bytes of a file that are read because a manifest names it; more are read only where the reader names it."""
 
+_LONGEST_NAME = 200
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
 
@@ -31,7 +33,7 @@ class Inputs:
 
     def class_name(self, label: int) -> str:
         names = () if self.dataset is None else self.dataset.class_names
-        return names[label] if 0 <= label < len(names) else str(label)
+        return clipped(names[label], most=_LONGEST_NAME) if 0 <= label < len(names) else str(label)
 
 
 @dataclass(frozen=True, slots=True)
