@@ -26,6 +26,7 @@ _LONGEST_TEXT = 200_000
 def write_report(request: Request, path: Path) -> int:
     """Write the page, replacing an older one but nothing else; its size in bytes."""
     _refuse_to_destroy(path)
+    _environment()  # what is not installed is said before anything takes time
     page = render_page(content(request))
     write_atomically(path, page, overwrite=True)
     return len(page)
