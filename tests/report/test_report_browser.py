@@ -161,7 +161,7 @@ def test_the_radius_axis_is_zoomed(visit: Visit) -> None:
     before = visit.page.evaluate(last)
     visit.page.get_by_role("button", name="Zoom in").click()
     visit.eventually(f"JSON.stringify({last}) !== {json.dumps(json.dumps(before, separators=(',', ':')))}")
-    visit.page.get_by_role("button", name="whole").click()
+    visit.page.get_by_role("button", name="all", exact=True).click()
     visit.eventually(f"JSON.stringify({last}) === {json.dumps(json.dumps(before, separators=(',', ':')))}")
 
 
@@ -223,7 +223,7 @@ def test_a_certificate_is_downloaded(visit: Visit, runs: tuple[Path, Path], tmp_
 def test_the_class_table_follows_the_radius(visit: Visit) -> None:
     visit.page.locator("#class-radius").select_option("2")
     assert visit.page.locator(".classes-at:visible").count() == 1
-    assert "certified at radius 0.25" in visit.page.locator(".classes-at:visible caption").inner_text()
+    assert "certified at radius 0.25" in visit.page.locator(".classes-at:visible .caption").inner_text()
 
 
 def test_colours_are_switched(visit: Visit) -> None:

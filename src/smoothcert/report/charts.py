@@ -2,8 +2,8 @@
 
 Colours are CSS variables of the page, so that one drawing serves light, dark and print. Names from outside are values
 of data, never part of an expression. Every chart takes the parameter `hidden`, the numbers of the runs that the reader
-has switched off; the accuracy chart also `bound`, whether the high-probability curve is shown, and `pinned`, the number
-of the radius that the reader has picked.
+has switched off; the accuracy chart also `bound`, whether the high-probability curve is shown, and `pinned` and
+`pointed`, the numbers of the radii that the reader has picked by the slider and points at.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from decimal import ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis import metrics
 from smoothcert.analysis.comparison import Comparison
@@ -22,7 +23,7 @@ from smoothcert.analysis.options import BoundChoice
 from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.errors import InputError, RunError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
-from smoothcert.records import FloatArray
+from smoothcert.records import FloatArray, Norm
 from smoothcert.report.sources import Source
 from smoothcert.report.words import NORMS
 
@@ -34,6 +35,9 @@ DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2], [8, 3, 2, 3])
 _MOST_STEPS = 500
 _PROBES = 120
 _P_A_BINS = 40
+_P_A_STEP = 0.125
+"""Width of a bin of p_A on the scale of the normal distribution: an eighth of σ in radius."""
+_P_A_TICKS = (0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 _SIGMA_BINS = 30
 MOST_CLASSES = 30
 _MOST_BOXES = 6
@@ -57,6 +61,11 @@ class Curves:
     steps: list[Spec]
     probes: list[Spec]
     refused: dict[int, str]
+
+    @property
+    def certifies(self) -> bool:
+        """Whether there is anything to draw: some input is right and has a radius."""
+        return any(row["r"] > 0 and row["y"] > 0 for row in self.steps)
 
 
 def curves(sources: Sequence[Source], choice: BoundChoice) -> Curves:
@@ -124,16 +133,19 @@ def accuracy_chart(sources: Sequence[Source], found: Curves) -> Spec:
         "title": f"radius: size of the change ({' or '.join(norms)})",
         "scale": {"domain": [0, largest * 1.02], "nice": False, "zero": True},
     }
-    share = {"type": "quantitative", "title": "share certified", "scale": {"domain": [0, 1]}, "axis": {"format": "%"}}
-    shown = [{"filter": "indexof(hidden, datum.run) < 0"}]
+    # The same form as in the table and beside the slider.
+    axis = {"format": ".1f", "tickCount": 10}
+    share = {"type": "quantitative", "title": "certified accuracy", "scale": {"domain": [0, 1]}, "axis": axis}
     line: Spec = {"type": "line", "interpolate": "step-before", "strokeWidth": 2, "clip": True}
     return _spec(
-        params=[{"name": "bound", "value": False}, {"name": "pinned", "value": -1}],
+        params=[{"name": "bound", "value": False}, {"name": "pinned", "value": -1}, {"name": "pointed", "value": -1}],
         height=320,
+        # Once for both layers: a reader who switches a run off waits for what is computed here.
+        data={"values": found.steps},
+        transform=[{"filter": "indexof(hidden, datum.run) < 0"}],
         layer=[
             {
-                "data": {"values": found.steps},
-                "transform": [*shown, {"filter": "datum.low !== null"}],
+                "transform": [{"filter": "datum.low !== null"}],
                 "mark": {"type": "area", "interpolate": "step-before", "opacity": 0.18, "clip": True, "tooltip": None},
                 # The first layer to name the radius owns what the reader drags.
                 "params": [
@@ -152,9 +164,7 @@ def accuracy_chart(sources: Sequence[Source], found: Curves) -> Spec:
                 },
             },
             {
-                "data": {"values": found.steps},
                 "transform": [
-                    *shown,
                     {"calculate": "bound ? datum.low : datum.y", "as": "shown"},
                     {"filter": "datum.shown !== null"},
                 ],
@@ -169,31 +179,9 @@ def accuracy_chart(sources: Sequence[Source], found: Curves) -> Spec:
             },
             {
                 "data": {"values": [{"r": row["r"], "row": k} for k, row in enumerate(found.probes)]},
-                "params": [
-                    {
-                        "name": "probe",
-                        "select": {
-                            "type": "point",
-                            "fields": ["row"],
-                            "on": "pointermove",
-                            "clear": "pointerout",
-                            "nearest": True,
-                            "toggle": False,
-                        },
-                    }
-                ],
-                "mark": {"type": "rule", "strokeWidth": 1, "clip": True, "tooltip": None},
-                "encoding": {
-                    "x": radius,
-                    "color": {"value": _TEXT},
-                    "opacity": {
-                        "condition": [
-                            {"param": "probe", "empty": False, "value": 0.7},
-                            {"test": "datum.row === pinned", "value": 0.7},
-                        ],
-                        "value": 0,
-                    },
-                },
+                "transform": [{"filter": "datum.row === pinned || datum.row === pointed"}],
+                "mark": {"type": "rule", "strokeWidth": 1, "strokeDash": [3, 3], "clip": True, "tooltip": None},
+                "encoding": {"x": radius, "color": {"value": _TEXT}},
             },
         ],
     )
@@ -204,11 +192,30 @@ def p_a_chart(sources: Sequence[Source]) -> Spec | None:
     telling = {k: s for k, s in enumerate(sources) if np.isfinite(s.results.p_a).any()}
     if not telling:
         return None
-    edges = np.linspace(0.0, 1.0, _P_A_BINS + 1)
+    title = "winner's share of the votes, at least (p_A)"
+    if any(source.results.norm is not Norm.L2 for source in telling.values()):
+        edges = places = np.linspace(0.0, 1.0, _P_A_BINS + 1)
+        axis: Spec = {}
+    else:
+        edges, places = _normal_bins([source.results.p_a for source in telling.values()])
+        ticks = [float(ndtri(p)) for p in _P_A_TICKS if places[0] <= ndtri(p) <= places[-1]]
+        axis = {"values": ticks, "labelExpr": "format(cumulativeNormal(datum.value), '.6~f')"}
     rows = []
     for number, source in telling.items():
-        rows += _stairs(number, edges, metrics.p_a_distribution(source.results, edges=edges))
-    return _histogram(rows, len(sources), title="winner's share of the votes, at least (p_A)", domain=[0.0, 1.0])
+        rows += _stairs(number, edges, metrics.p_a_distribution(source.results, edges=edges), places)
+    return _histogram(rows, len(sources), title=title, domain=[float(places[0]), float(places[-1])], axis=axis)
+
+
+def _normal_bins(shares: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Edges from 0 to 1, and where they are drawn: evenly in Φ⁻¹(p), to which radii under Gaussian noise are
+    proportional. On an even scale in p nearly all inputs would share the last bin."""
+    known = np.concatenate([p[np.isfinite(p)] for p in shares])
+    low, high = (float(ndtri(np.clip(p, 0.01, 1 - 1e-6))) for p in (known.min(), known.max()))
+    first, last = min(np.floor(low / _P_A_STEP), -2), max(np.floor(high / _P_A_STEP) + 1, 8)
+    places = _P_A_STEP * np.arange(first, last + 1)
+    edges = ndtr(places)
+    edges[0], edges[-1] = 0.0, 1.0
+    return edges, places
 
 
 def sigma_chart(sources: Sequence[Source]) -> Spec | None:
@@ -222,21 +229,59 @@ def sigma_chart(sources: Sequence[Source]) -> Spec | None:
     rows = []
     for number, values in varying.items():
         counts, _ = np.histogram(values, bins=edges)
-        rows += _stairs(number, edges, counts / values.size)
+        rows += _stairs(number, edges, counts / values.size, edges)
     return _histogram(rows, len(sources), title="noise level σ(x)", domain=[float(edges[0]), float(edges[-1])])
 
 
-def _stairs(run: int, edges: FloatArray, shares: FloatArray) -> list[Spec]:
-    """Points of a histogram's outline, to be joined by steps; with what a reader sees of each bin."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Least, 10, 25, 50, 75, 90 % and most of some number of each input of a run: numbers that inputs really have."""
+
+    run: int
+    inputs: int
+    quantiles: tuple[float, ...]
+
+
+SPREAD_TITLES = ("least", "10 %", "25 %", "median", "75 %", "90 %", "most")
+
+
+def p_a_spreads(sources: Sequence[Source]) -> list[Spread]:
+    return [found for k, s in enumerate(sources) if (found := _spread(k, s.results.p_a)) is not None]
+
+
+def sigma_spreads(sources: Sequence[Source]) -> list[Spread]:
+    """Of the runs whose noise level differs from input to input."""
+    found = [_spread(k, s.results.sigma) for k, s in enumerate(sources)]
+    return [one for one in found if one is not None and one.quantiles[0] < one.quantiles[-1]]
+
+
+def _spread(run: int, values: FloatArray) -> Spread | None:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return None
+    at = np.quantile(known, [0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0], method="lower")
+    return Spread(run, known.size, tuple(at.tolist()))
+
+
+def _stairs(run: int, edges: FloatArray, shares: FloatArray, places: FloatArray) -> list[Spec]:
+    """Points of a histogram's outline, to be joined by steps; places: where the edges are drawn."""
     rows = [
-        {"run": run, "x": _short(float(edges[k])), "x2": _short(float(edges[k + 1])), "share": _short(float(share))}
+        {
+            "run": run,
+            "x": _short(float(places[k])),
+            "x2": _short(float(places[k + 1])),
+            "from": _short(float(edges[k])),
+            "to": _short(float(edges[k + 1])),
+            "share": _short(float(share)),
+        }
         for k, share in enumerate(shares)
     ]
     return [*rows, {**rows[-1], "x": rows[-1]["x2"]}]
 
 
-def _histogram(rows: list[Spec], runs: int, *, title: str, domain: list[float]) -> Spec:
-    x = {"field": "x", "type": "quantitative", "title": title, "scale": {"domain": domain, "nice": False}}
+def _histogram(rows: list[Spec], runs: int, *, title: str, domain: list[float], axis: Spec | None = None) -> Spec:
+    scale = {"domain": domain, "nice": False, "zero": False}
+    x = {"field": "x", "type": "quantitative", "title": title, "scale": scale, "axis": axis or {}}
     # Fixed, so that a chart does not jump when a run is switched off.
     tallest = max(row["share"] for row in rows)
     y = {
@@ -305,7 +350,8 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
     """Radii by class: line from 10 to 90 %, box from 25 to 75 %, tick at the median."""
     shown = hardest(radii)
     typical = float(np.median([one.inputs for one in radii])) if radii else 0.0
-    if len(shown) < 2 or len(sources) > _MOST_BOXES or typical < _LEAST_IN_A_BOX:
+    largest = max((one.quantiles[-1] for one in radii), default=0.0)
+    if len(shown) < 2 or len(sources) > _MOST_BOXES or typical < _LEAST_IN_A_BOX or largest == 0:
         return None
     names = sources[0].inputs
     rows = [
@@ -326,8 +372,7 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
         "axis": {"labelExpr": "classes[datum.value]", "grid": False},
         "scale": {"domain": list(range(len(shown)))},
     }
-    largest = max(one.quantiles[-1] for one in radii)
-    scale = {"domain": [0, largest * 1.03 or 1.0], "nice": False}
+    scale = {"domain": [0, largest * 1.03], "nice": False}
     x = {"type": "quantitative", "title": "certified radius", "scale": scale}
     runs = {"domain": list(range(len(sources)))}
     offset = {"yOffset": {"field": "run", "type": "nominal", "scale": runs}} if len(sources) > 1 else {}
@@ -365,8 +410,16 @@ def hardest(radii: Sequence[ClassRadii]) -> list[int]:
     return sorted(sorted(labels, key=lambda label: median[label])[:MOST_CLASSES])
 
 
-def comparison_chart(comparison: Comparison, names: Source) -> Spec:
-    """Every input that counts by its radius in B (across) and in A (up); above the diagonal A certifies more."""
+def in_cells(comparison: Comparison) -> bool:
+    """Whether inputs are counted in the cells of a grid instead of being drawn one by one."""
+    return len(comparison) > _MOST_DOTS
+
+
+def comparison_chart(comparison: Comparison, names: Source, *, run_a: int, run_b: int) -> Spec:
+    """Every input that counts by its radius in B (across) and in A (up); above the diagonal A certifies more.
+
+    run_a, run_b: whose colours the dots have: that of the run with the larger radius.
+    """
     a, b = comparison.credited_a, comparison.credited_b
     largest = max(float(a.max(initial=0.0)), float(b.max(initial=0.0))) or 1.0
     scale = {"domain": [0, largest * 1.03], "nice": False}
@@ -377,11 +430,12 @@ def comparison_chart(comparison: Comparison, names: Source) -> Spec:
         "mark": {"type": "line", "color": _FAINT, "strokeDash": [4, 4], "strokeWidth": 1, "tooltip": None},
         "encoding": {"x": x, "y": y},
     }
-    marks = _dots(comparison, names, x, y) if len(comparison) <= _MOST_DOTS else _heat(a, b, largest, scale)
+    colours = [f"var(--run-{run_a % COLOURS})", _FAINT, f"var(--run-{run_b % COLOURS})"]
+    marks = _heat(a, b, largest, scale) if in_cells(comparison) else _dots(comparison, names, x, y, colours)
     return _spec(height=360, layer=[diagonal, marks])
 
 
-def _dots(comparison: Comparison, names: Source, x: Spec, y: Spec) -> Spec:
+def _dots(comparison: Comparison, names: Source, x: Spec, y: Spec, colours: list[str]) -> Spec:
     rows = [
         {
             "a": _down(float(a)),
@@ -402,7 +456,7 @@ def _dots(comparison: Comparison, names: Source, x: Spec, y: Spec) -> Spec:
         "field": "kind",
         "type": "nominal",
         "legend": None,
-        "scale": {"domain": [1, 0, -1], "range": ["var(--run-0)", "var(--faint)", "var(--run-1)"]},
+        "scale": {"domain": [1, 0, -1], "range": colours},
     }
     return {
         "data": {"values": rows},
@@ -428,13 +482,14 @@ def _heat(a: FloatArray, b: FloatArray, largest: float, scale: Spec) -> Spec:
             "a": _short(float(edges[j])),
             "a2": _short(float(edges[j + 1])),
             "inputs": int(counts[i, j]),
-            "text": f"{int(counts[i, j])} inputs",
+            "text": f"{int(counts[i, j]):,} {'input' if counts[i, j] == 1 else 'inputs'}\n"
+            f"A {edges[j]:.3f} to {edges[j + 1]:.3f}, B {edges[i]:.3f} to {edges[i + 1]:.3f}",
         }
         for i, j in np.argwhere(counts > 0).tolist()
     ]
     return {
         "data": {"values": rows},
-        "mark": {"type": "rect", "color": "var(--run-0)", "tooltip": {"expr": "{text: datum.text}"}},
+        "mark": {"type": "rect", "color": "var(--note)", "tooltip": {"expr": "{text: datum.text}"}},
         "encoding": {
             "x": {"field": "b", "type": "quantitative", "scale": scale, "title": "radius in B"},
             "x2": {"field": "b2"},

@@ -28,6 +28,7 @@ from smoothcert.report.gallery import Gallery, gallery
 from smoothcert.report.plain_text import no_formula
 from smoothcert.report.plane import Decide, Plane, planes
 from smoothcert.report.sources import Source, load_sources
+from smoothcert.runs.results import Results
 
 _COPIES = {"LaTeX": TableFormat.LATEX, "Markdown": TableFormat.MARKDOWN, "CSV": TableFormat.CSV}
 _MOST_PAIRS = 6
@@ -87,6 +88,7 @@ class Pair:
     tables: tuple[ShownTable, ...]
     notes: tuple[str, ...]
     chart: str
+    in_cells: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,11 @@ class ClassesAt:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """charts: Vega-Lite specifications by name; probes: figures for the reader's own radius; see `charts.Curves`."""
+    """charts: Vega-Lite specifications by name; probes: figures for the reader's own radius; see `charts.Curves`.
+
+    certified: whether any run asked for radii; nothing_certified: none has an input that is right and has one. p_a,
+    sigma: what their histograms show, in numbers. class_at: which of the classes' tables is shown first.
+    """
 
     title: str
     headline: words.Headline
@@ -112,7 +118,12 @@ class Content:
     refused: tuple[str, ...]
     charts: dict[str, Spec]
     probes: tuple[Spec, ...]
+    certified: bool
+    nothing_certified: bool
+    p_a: ShownTable | None
+    sigma: ShownTable | None
     classes: tuple[ClassesAt, ...]
+    class_at: int
     class_radii: ShownTable | None
     costs: ShownTable
     galleries: tuple[Gallery, ...]
@@ -135,9 +146,11 @@ def content(request: Request) -> Content:
     pairs, specs, contradictions, left_out = _pairs(sources)
     galleries = _galleries(sources, request.gallery)
     remarks = words.remarks(sources, contradictions)
+    headline = words.headline(sources, radii)
+    classes = _classes(sources, radii)
     class_radii = charts.class_radii(sources)
     drawn = {
-        "accuracy": charts.accuracy_chart(sources, found) if found.steps else None,
+        "accuracy": charts.accuracy_chart(sources, found) if found.certifies else None,
         "p_a": charts.p_a_chart(sources),
         "sigma": charts.sigma_chart(sources),
         "classes": charts.class_chart(sources, class_radii),
@@ -145,7 +158,7 @@ def content(request: Request) -> Content:
     }
     return Content(
         title=request.title or _title(sources),
-        headline=words.headline(sources, radii),
+        headline=headline,
         remarks=tuple(remarks),
         runs=tuple(
             _run(k, source, summary) for k, (source, summary) in enumerate(zip(sources, summaries, strict=True))
@@ -153,15 +166,20 @@ def content(request: Request) -> Content:
         norm=" and ".join(dict.fromkeys(words.NORMS[run.norm] for run in results)),
         approximate=_shown(
             "certified",
-            "Certified accuracy: the share of inputs answered correctly with a radius of at least r.",
+            _caption(results),
             summary_table(summaries, notes=table_notes(results, radii=radii, bound=None)),
         ),
         bounded=_bounded(sources, radii, found.refused, request.bound),
         bound=request.bound,
         refused=tuple(found.refused.values()),
         charts={name: spec for name, spec in drawn.items() if spec is not None},
-        probes=tuple(found.probes),
-        classes=_classes(sources, radii),
+        probes=tuple(found.probes) if found.certifies else (),
+        certified=any(run.has_radius for run in results),
+        nothing_certified=bool(found.steps) and not found.certifies,
+        p_a=_spreads(sources, charts.p_a_spreads(sources), "p_a", "Winner's share of the votes, at least (p_A)"),
+        sigma=_spreads(sources, charts.sigma_spreads(sources), "sigma", "Noise level σ(x)"),
+        classes=classes,
+        class_at=next((k for k, one in enumerate(classes) if one.text == headline.radius), 0),
         class_radii=_class_radii(sources, class_radii),
         costs=_costs(sources),
         galleries=galleries,
@@ -171,6 +189,29 @@ def content(request: Request) -> Content:
         pairs=tuple(pairs),
         pairs_left_out=left_out,
     )
+
+
+def _caption(results: Sequence[Results]) -> str:
+    if any(run.has_radius for run in results):
+        return "Certified accuracy: the share of inputs answered correctly with a radius of at least r."
+    return "The share of inputs answered correctly, not at all, and wrongly. No radii were asked for."
+
+
+def _spreads(sources: Sequence[Source], spreads: Sequence[charts.Spread], name: str, what: str) -> ShownTable | None:
+    """What a histogram shows, in numbers; to five digits, because the differences near 1 are what counts."""
+    if not spreads:
+        return None
+    titles = [Column(f"q{k}", title, Kind.LOWER) for k, title in enumerate(charts.SPREAD_TITLES)]
+    columns = (Column("run", "run", Kind.NAME), Column("inputs", "inputs", Kind.COUNT), *titles)
+    rows: list[tuple[tuple[str, Cell, bool], ...]] = []
+    for one in spreads:
+        numbers: list[tuple[str, Cell, bool]] = [
+            (format_down_as_read(value, decimals=5), value, False) for value in one.quantiles
+        ]
+        run = sources[one.run].name
+        rows.append(((run, run, False), (f"{one.inputs:,}", one.inputs, False), *numbers))
+    caption = f"{what}: so many percent of the inputs have at most this."
+    return ShownTable(name, caption, columns, tuple(rows), (), {})
 
 
 def _title(sources: Sequence[Source]) -> str:
@@ -296,6 +337,8 @@ def _classes(sources: Sequence[Source], radii: dict[str, float]) -> tuple[Classe
         table = _weakest_classes(class_table(able, radius=radius))
         named = tuple((_class_title(sources[0], row[0]), *row[1:]) for row in table.rows)
         caption = f"Share of the inputs of each class that are certified at radius {text}."
+        if radius == 0:
+            caption = "Share of the inputs of each class that are answered correctly."
         found.append(
             ClassesAt(text, _shown(f"classes-{len(found)}", caption, Table(table.columns, named, table.notes)))
         )
@@ -398,28 +441,66 @@ def _pairs(sources: Sequence[Source]) -> tuple[list[Pair], dict[str, Spec], list
             continue
         if len(comparison) == 0:
             continue
-        contradictions += words.contradictions(comparison)
+        other_models = _other_models(sources[a], sources[b])
+        contradictions += [] if other_models else words.contradictions(comparison)
         if len(pairs) == _MOST_PAIRS:
             left_out += 1
             continue
         name = f"pair-{len(pairs)}"
-        specs[name] = charts.comparison_chart(comparison, sources[a])
-        pairs.append(_pair(a, b, comparison, name))
+        specs[name] = charts.comparison_chart(comparison, sources[a], run_a=a, run_b=b)
+        pairs.append(_pair(a, b, comparison, name, other_models=other_models))
     return pairs, specs, contradictions, left_out
 
 
-def _pair(a: int, b: int, comparison: Comparison, name: str) -> Pair:
+def _other_models(a: Source, b: Source) -> bool:
+    """Whether the runs are known to be about different models, which may well disagree."""
+    models = [source.results.settings.get("model") for source in (a, b)]
+    return None not in models and models[0] != models[1]
+
+
+_COMPARED = {
+    "common": "inputs in both runs",
+    "counted": "certified correctly by A or B",
+    "both": "by both",
+    "only_a": "only by A",
+    "only_b": "only by B",
+    "conflicting": "as different classes",
+    "a_larger": "larger radius in A",
+    "b_larger": "larger radius in B",
+    "equal": "equal radius",
+    "ratio_mean": "mean",
+    "ratio_geometric_mean": "geometric mean",
+    "ratio_min": "smallest",
+    "ratio_q05": "5 % have at most",
+    "ratio_q25": "25 % have at most",
+    "ratio_q75": "75 % have at most",
+    "ratio_q95": "95 % have at most",
+    "ratio_max": "largest",
+    "share_larger": "share above 1",
+}
+"""What `compare` prints in few letters, for a reader who has room."""
+
+
+def _spelt_out(table: Table) -> Table:
+    columns = tuple(replace(column, title=_COMPARED.get(column.key, column.title)) for column in table.columns)
+    return replace(table, columns=columns)
+
+
+def _pair(a: int, b: int, comparison: Comparison, name: str, *, other_models: bool) -> Pair:
     summary = summarise_comparison(comparison)
     sentence = (
-        f"Of {summary.common:,} common inputs {summary.counted:,} are certified correctly by A or B. A certifies more "
-        f"for {summary.a_larger + summary.only_a:,}, B for {summary.b_larger + summary.only_b:,}, both the same for "
-        f"{summary.equal:,}."
+        f"Of {summary.common:,} common inputs {summary.counted:,} are certified correctly by A or B. A certifies a "
+        f"larger radius for {summary.a_larger + summary.only_a:,}, B for {summary.b_larger + summary.only_b:,}, both "
+        f"the same for {summary.equal:,}."
     )
     if summary.conflicting:
         sentence += f" For {summary.conflicting:,} they certify different classes."
-    captions = ("Where the inputs went", "Mean radii", "Radius in A divided by radius in B")
+    captions = ("How many inputs", "Mean radii", "Radius in A divided by radius in B, where both certify")
     tables = tuple(
-        _shown(f"{name}-{k}", caption, table)
+        _shown(f"{name}-{k}", caption, _spelt_out(table))
         for k, (caption, table) in enumerate(zip(captions, comparison_tables(summary), strict=True))
     )
-    return Pair(a, b, comparison.name_a, comparison.name_b, sentence, tables, comparison.notes, name)
+    # Two models that disagree contradict each other as little as two people do.
+    notes = tuple(n for n in comparison.notes if not (other_models and n.startswith(words.CONTRADICTION)))
+    cells = charts.in_cells(comparison)
+    return Pair(a, b, comparison.name_a, comparison.name_b, sentence, tables, notes, name, cells)

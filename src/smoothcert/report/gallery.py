@@ -72,9 +72,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """run: its number. largest: the radius at the right end of the scale. thinned: every how many-th pixel is shown."""
+    """run: its number. certified: whether radii were asked for. largest: the radius at the right end of the scale.
+    thinned: every how many-th pixel is shown."""
 
     run: int
+    certified: bool
     cards: tuple[Card, ...]
     largest: str
     kinds: tuple[str, ...]
@@ -95,7 +97,7 @@ def gallery(number: int, source: Source, *, most: int) -> Gallery:
         for (kind, position), index in zip(chosen, indices, strict=True)
     )
     kinds = tuple(dict.fromkeys(card.kind for card in cards))
-    return Gallery(number, cards, format_down_as_read(largest, decimals=3), kinds, why, thinned)
+    return Gallery(number, results.has_radius, cards, format_down_as_read(largest, decimals=3), kinds, why, thinned)
 
 
 def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
@@ -109,11 +111,11 @@ def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
     middle = held[np.argsort(np.abs(np.arange(held.size) - (held.size - 1) / 2), kind="stable")]
     wrong = order[(results.decided & results.labelled & ~results.correct)[order]][::-1]
     queues: dict[str, list[int]] = {
-        "weakest": held.tolist(),
-        "strongest": held[::-1].tolist(),
+        # Where no radius was asked for, none is weaker than another.
+        **({"weakest": held.tolist(), "strongest": held[::-1].tolist()} if results.has_radius else {}),
         "wrong": wrong.tolist(),
         "abstained": _by_votes(results, Outcome.ABSTAINED),
-        "middling": middle.tolist(),
+        "middling" if results.has_radius else "answered": middle.tolist(),
         "failed": _by_votes(results, Outcome.FAILED),
     }
     taken: dict[int, str] = {}

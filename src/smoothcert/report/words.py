@@ -15,6 +15,7 @@ from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import Noise, Norm, Outcome, TallyKind
 from smoothcert.report.gallery import picture_shape
 from smoothcert.report.sources import Source
+from smoothcert.runs.results import Results
 
 NORMS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
 _LENGTHS = {
@@ -43,17 +44,22 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """sentence: the result, for anyone. how: what was done. guarantee: what the sentence promises, and what not."""
+    """sentence: the result, for anyone. how: what was done. guarantee: what the sentence promises, and what not.
+
+    radius: the one the sentence speaks of, as the table has it; None where it speaks of none.
+    """
 
     sentence: str
     how: str
     guarantee: str
+    radius: str | None = None
 
 
 def percent(count: int, total: int) -> str:
-    """A share of inputs to one decimal, as in "94.0 %"; 100.0 % only where it is all of them."""
+    """A share of inputs to one decimal, as in "94.0 %"; 100.0 % only where it is all of them. The space does not
+    break."""
     nearest = format_nearest(100 * count / total, decimals=1)
-    return f"{'99.9' if nearest == '100.0' and count < total else nearest} %"
+    return f"{'99.9' if nearest == '100.0' and count < total else nearest}\N{NO-BREAK SPACE}%"
 
 
 def counted(number: int, thing: str) -> str:
@@ -68,14 +74,14 @@ def headline(sources: Sequence[Source], radii: Radii) -> Headline:
     first = sources[0]
     if first.results.has_radius:
         return Headline(_unlabelled_sentence(first), _how(sources), _guarantee(sources))
-    right = int(first.results.correct.sum())
     answered = int(first.results.decided.sum())
     which = f" (run {first.name})" if len(sources) > 1 else ""
-    sentence = f"{counted(answered, 'input')} of {len(first.results):,} got an answer{which}; no radius was certified."
+    sentence = f"{_part(answered, first)} got an answer{which}; how far the inputs may be changed was not asked."
     if first.results.labelled.all():
+        right = int(first.results.correct.sum())
         sentence = (
-            f"{percent(right, len(first.results))} of {_inputs(first)} are classified correctly by the smoothed "
-            f"classifier{which}; how far they may be changed was not asked."
+            f"{_part(right, first)} {_be(right)} classified correctly by the smoothed classifier{which}; how far the "
+            "inputs may be changed was not asked."
         )
     return Headline(sentence, _how(sources), _guarantee(sources))
 
@@ -89,13 +95,35 @@ def _certified_headline(sources: Sequence[Source], certified: Sequence[Source], 
     chosen = f", the best of {len(comparable)} at this radius" if len(comparable) > 1 else ""
     which = f" (run {best.name}{chosen})" if len(sources) > 1 else ""
     if radii[text] == 0:
-        sentence = f"{percent(held, len(results))} of {_inputs(best)} are classified correctly{which}."
+        sentence = f"{_part(held, best)} {_be(held)} classified correctly{_but(results)}{which}."
     else:
+        stay = "stays" if held <= 1 else "stay"
         sentence = (
-            f"{percent(held, len(results))} of {_inputs(best)} are classified correctly and provably stay so under "
-            f"every change smaller than {text}, whoever makes it{which}."
+            f"{_part(held, best)} {_be(held)} classified correctly and provably {stay} so under every change smaller "
+            f"than {text} ({NORMS[results.norm]} length), whoever makes it{which}."
         )
-    return Headline(sentence, _how(sources), _guarantee(sources))
+    return Headline(sentence, _how(sources), _guarantee(sources), text)
+
+
+def _but(results: Results) -> str:
+    """Why so little is certified, where nothing is."""
+    if (results.radius > 0).any():
+        return ""
+    if results.is_outcome(Outcome.FAILED).all():
+        return ": the model gave no valid answer for any input"
+    if not results.decided.any():
+        return ": no vote was clear enough for an answer, so nothing is certified"
+    return ", and nothing is certified"
+
+
+def _part(count: int, source: Source) -> str:
+    """As in "80 of 150 test inputs of digits (53.3 %)"."""
+    of = _inputs(source)
+    return f"{count:,} of {of} ({percent(count, len(source.results))})" if count else f"None of {of}"
+
+
+def _be(count: int) -> str:
+    return "is" if count <= 1 else "are"
 
 
 def _telling(certified: Sequence[Source], radii: Radii) -> tuple[str, Source]:
@@ -116,11 +144,12 @@ def _unlabelled_sentence(source: Source) -> str:
     results = source.results
     certified = results.radius[results.is_outcome(Outcome.CERTIFIED)]
     median = format_down_as_read(float(np.median(results.radius)), decimals=3)
+    has = "has" if certified.size <= 1 else "have"
     known = int(results.labelled.sum())
     return (
-        f"{percent(certified.size, len(results))} of {_inputs(source)} have an answer that provably stays the same in "
-        f"a ball around them; half of all inputs have a radius of at least {median}. Whether the answers are right is "
-        + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
+        f"{_part(certified.size, source)} {has} an answer that provably stays the same within some distance; for half "
+        f"of all inputs that distance is at least {median} ({NORMS[results.norm]} length). Whether the answers are "
+        "right is " + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
     )
 
 
@@ -141,7 +170,7 @@ def _how(sources: Sequence[Source]) -> str:
     if not stored:
         return "The figures are read from a log, which says neither how it was made nor what it rests on."
     noise = " or ".join(dict.fromkeys("uniform" if s.noise is Noise.UNIFORM else "Gaussian" for s in stored))
-    told = f"How: each input was shown to the model {_times(stored)}, each time with fresh {noise} noise of "
+    told = f"Each input was shown to the model {_times(stored)}, each time with fresh {noise} noise of "
     told += f"{_levels(stored)} added, and "
     if all(TallyKind.SCORES in s.kinds for s in stored):
         told += (
@@ -189,7 +218,8 @@ def _levels(sources: Sequence[Source]) -> str:
     listed = [f"{level:g}" for level in distinct]
     name = "λ" if all(s.noise is Noise.UNIFORM for s in sources) else "σ"
     *others, last = listed
-    return f"level {name} = {', '.join(others)} or {last}" if others else f"level {name} = {last}"
+    together = f"{', '.join(others)} or {last}" if others else last
+    return f"level {name}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{together}"
 
 
 def _guarantee(sources: Sequence[Source]) -> str:
@@ -203,11 +233,12 @@ def _guarantee(sources: Sequence[Source]) -> str:
     if not wrong:
         return f"The size of a change is its {size}. {_unsure(certified)}"
     said = (
-        f"Guarantee: the size of a change is its {size}. The statement about one input is wrong with probability at "
-        f"most {wrong}, by bad luck in the noise that was drawn{_but_for(certified)}. It takes for granted that the "
-        "model answers each noisy input by itself; beyond that and what is said below, nothing is assumed about the "
-        f"model or the attacker. {one_pixel(sources, before='For scale: ')}It is about the smoothed classifier "
-        f"({_decision(certified)}), not about the bare model, and about staying the same, not about being right."
+        f"The size of a change is its {size}. {one_pixel(sources, before='For scale: ')}The statement about one input "
+        f"is wrong with probability at most {wrong}, by bad luck in the noise that was drawn{_but_for(certified)}. It "
+        "takes for granted that the model answers each noisy input by itself; beyond that and what is said below, "
+        "nothing is assumed about the model or the attacker. It is about the smoothed classifier "
+        f"({_decision(certified)}), not about the bare model: deploy {_decision(certified)}. It says that the answer "
+        "stays the same, not that it is right."
     )
     return f"{said} {_unsure(certified)}".strip()
 
@@ -258,13 +289,22 @@ def _size_of_one_pixel(source: Source) -> str | None:
     return "1.73" if source.results.norm is Norm.L2 else "3"
 
 
+CONTRADICTION = "CONTRADICTION: "
+"""How `compare` begins what two runs cannot both be right about."""
+
+
 def contradictions(comparison: Comparison) -> list[Remark]:
     """What two runs cannot both be right about; A is the first of the runs named, B the second."""
     runs = (comparison.name_a, comparison.name_b)
     return [
-        Remark(Weight.SERIOUS, "contradiction", note, runs)
+        Remark(
+            Weight.SERIOUS,
+            "contradiction",
+            note.removeprefix(CONTRADICTION).replace("by A and B", "by the two"),
+            runs,
+        )
         for note in comparison.notes
-        if note.startswith("CONTRADICTION")
+        if note.startswith(CONTRADICTION)
     ]
 
 

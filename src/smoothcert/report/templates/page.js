@@ -26,12 +26,13 @@
   };
   const hideTip = () => { tip.hidden = true; };
 
-  const number = (value) => String(Number(value.toPrecision(4)));
+  // Shares just below 1 differ in the digits after the nines.
+  const number = (value) => String(Number(value > 0.99 && value < 1 ? value.toFixed(6) : value.toPrecision(4)));
   const down = (value) => (Math.floor(value * 1000 + 1e-9) / 1000).toFixed(3);
   const runName = (run) => (data.runs.length > 1 ? `${data.runs[run]}: ` : "");
   const told = (value) => {
     if (value.text !== undefined) return value.text;
-    if (value.bin) return `${runName(value.bin.run)}${(100 * value.bin.share).toFixed(1)} % of inputs in ${number(value.bin.x)} … ${number(value.bin.x2)}`;
+    if (value.bin) return `${runName(value.bin.run)}${(100 * value.bin.share).toFixed(1)} % of inputs in ${number(value.bin.from)} … ${number(value.bin.to)}`;
     const box = value.box;
     return `${runName(box.run)}${box.class}, ${box.inputs} inputs\nmedian ${down(box.q2)}\nmiddle half ${down(box.q1)} to ${down(box.q3)}\n10 to 90 % ${down(box.q0)} to ${down(box.q4)}`;
   };
@@ -46,7 +47,7 @@
     one("#probe-radius").textContent = data.probes[shown.row].text;
     const lines = probed(shown.row).map((entry) => {
       const line = element("div");
-      const swatch = one(`.run:nth-of-type(${entry.run + 1}) .swatch`);
+      const swatch = one(`.legend [data-run="${entry.run}"] .swatch`) || one(".run .swatch");
       if (swatch) line.append(swatch.cloneNode(true));
       line.append(element("b", entry.value), element("span", data.runs.length > 1 ? entry.name : shown.bound ? "at least" : "of the inputs"));
       return line;
@@ -63,25 +64,59 @@
     });
     views.set(name, view);
     view.signal("hidden", [...shown.hidden]);
-    if (name === "accuracy") followPointer(place, view);
+    if (name === "accuracy") {
+      if (probe) view.signal("pinned", shown.row);
+      followPointer(place, view);
+    }
     await view.runAsync();
     place.dataset.drawn = "yes";
   };
 
+  // The number of the probed radius under the pointer, or -1 beside the plot.
+  const rowAt = (place, view, event) => {
+    const plot = place.querySelector("svg .root > g > .background").getBoundingClientRect();
+    const share = (event.clientX - plot.left) / plot.width, height = (event.clientY - plot.top) / plot.height;
+    if (!(share >= 0 && share <= 1 && height >= 0 && height <= 1)) return -1;
+    const radius = view.scale("x").invert(share * view.width());
+    return Math.max(0, Math.min(data.probes.length - 1, Math.round(radius / data.probes[1].r)));
+  };
+
   const followPointer = (place, view) => {
     view.signal("bound", shown.bound);
-    let row = null;
-    view.addSignalListener("probe", (_, value) => {
-      row = value.row ? value.row[0] : null;
-      if (row === null) hideTip();
-    });
-    place.addEventListener("pointermove", (event) => {
-      if (row === null) return;
+    let pointed = -1;
+    const point = (row) => {
+      if (row === pointed) return;
+      pointed = row;
+      view.signal("pointed", row).runAsync();
+      if (row < 0) hideTip();
+    };
+    const read = (event) => {
+      const row = rowAt(place, view, event);
+      point(row);
+      if (row < 0) return;
       const lines = probed(row).map((entry) => `${entry.value}${data.runs.length > 1 ? ` ${entry.name}` : ""}`);
       showTip(event, [`radius ${data.probes[row].text}${shown.bound ? ", at least" : ""}`, ...lines].join("\n"));
+    };
+    place.addEventListener("pointermove", read);
+    place.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") point(-1); });
+    // A finger does not hover: a tap reads, and moves the slider there. So does a click.
+    place.addEventListener("click", (event) => {
+      read(event);
+      if (pointed >= 0) moveProbe(pointed);
     });
-    place.addEventListener("pointerleave", hideTip);
+    document.addEventListener("pointerdown", (event) => { if (!place.contains(event.target)) point(-1); });
+    document.addEventListener("keydown", (event) => { if (event.key === "Escape") point(-1); });
+    // However far a reader drags, the curves stay in sight.
+    view.addSignalListener("zoom_r", (_, value) => {
+      if (!Array.isArray(value)) return;
+      const [low, high] = value, width = Math.min(high - low, wholeAxis[1]);
+      const from = Math.max(0, Math.min(low, wholeAxis[1] - width));
+      if (Math.abs(from - low) > 1e-9 * width || Math.abs(from + width - high) > 1e-9 * width) {
+        view.signal("zoom_r", [from, from + width]).runAsync();
+      }
+    });
   };
+  const wholeAxis = data.charts.accuracy ? data.charts.accuracy.layer[0].encoding.x.scale.domain : null;
 
   // What is not looked at yet is drawn when it comes near, and before the page is printed.
   const visible = (place) => !place.closest("[hidden]");
@@ -93,22 +128,33 @@
   let unfolded = [];
   addEventListener("beforeprint", () => {
     all(".chart").filter(visible).forEach(embed);
-    unfolded = all("details.notes:not([open])");
+    unfolded = all("details[data-print]:not([open])");
     unfolded.forEach((fold) => { fold.open = true; });
   });
   addEventListener("afterprint", () => unfolded.forEach((fold) => { fold.open = false; }));
   const drawAll = () => Promise.all(all(".chart").filter(visible).map(embed));
   addEventListener("load", () => (window.requestIdleCallback || setTimeout)(drawAll));
 
-  const tellCharts = (signal, value) => {
-    for (const view of views.values()) if (view) view.signal(signal, value).runAsync();
+  // What the reader looks at is drawn anew at once, the rest when there is time.
+  const later = window.requestIdleCallback || setTimeout;
+  const onScreen = (place) => {
+    const { top, bottom } = place.getBoundingClientRect();
+    return bottom > 0 && top < innerHeight;
+  };
+  const hideRuns = () => {
+    for (const place of all(".chart")) {
+      const view = views.get(place.dataset.chart);
+      if (!view || place.dataset.chart.startsWith("pair")) continue;
+      view.signal("hidden", [...shown.hidden]);
+      if (onScreen(place)) view.runAsync(); else later(() => view.runAsync());
+    }
   };
 
   all(".legend button").forEach((button) => button.addEventListener("click", () => {
     const run = Number(button.dataset.run), on = button.getAttribute("aria-pressed") !== "true";
-    button.setAttribute("aria-pressed", String(on));
+    all(`.legend [data-run="${run}"]`).forEach((same) => same.setAttribute("aria-pressed", String(on)));
     if (on) shown.hidden.delete(run); else shown.hidden.add(run);
-    tellCharts("hidden", [...shown.hidden]);
+    hideRuns();
     readOut();
   }));
 
@@ -125,26 +171,24 @@
   all("[data-zoom]").forEach((button) => button.addEventListener("click", () => {
     const view = views.get("accuracy");
     if (!view) return;
-    const whole = data.charts.accuracy.layer[0].encoding.x.scale.domain;
-    const [low, high] = view.scale("x").domain();
-    const factor = button.dataset.zoom === "in" ? 0.5 : 2;
-    const half = (factor * (high - low)) / 2, middle = (low + high) / 2;
-    const wider = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
-    view.signal("zoom_r", button.dataset.zoom === "reset" ? whole : wider).runAsync();
+    const [low, high] = view.scale("x").domain(), most = wholeAxis[1];
+    const width = button.dataset.zoom === "reset" ? most : Math.min(most, (high - low) * (button.dataset.zoom === "in" ? 0.5 : 2));
+    const from = Math.max(0, Math.min(most - width, data.probes[shown.row].r - width / 2));
+    view.signal("zoom_r", [from, from + width]).runAsync();
   }));
 
   const probe = one("#probe");
+  const moveProbe = (row) => {
+    shown.row = row;
+    probe.value = String(row);
+    probe.setAttribute("aria-valuetext", `radius ${data.probes[row].text}`);
+    const view = views.get("accuracy");
+    if (view) view.signal("pinned", row).runAsync();
+    readOut();
+  };
   if (probe) {
-    const moved = () => {
-      shown.row = Number(probe.value);
-      probe.setAttribute("aria-valuetext", `radius ${data.probes[shown.row].text}`);
-      const view = views.get("accuracy");
-      if (view) view.signal("pinned", shown.row).runAsync();
-      readOut();
-    };
-    probe.addEventListener("input", moved);
-    probe.value = String(Math.floor(data.probes.length / 4));
-    moved();
+    probe.addEventListener("input", () => moveProbe(Number(probe.value)));
+    moveProbe(Math.floor(data.probes.length / 4));
   }
 
   const copied = async (text) => {
