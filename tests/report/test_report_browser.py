@@ -287,6 +287,36 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
         assert visit.page.title().startswith("</title><script>alert(8)</script>")
 
 
+def test_the_policy_lets_nothing_in_and_nothing_out(browser: Browser, page_of_two: str) -> None:
+    """Whatever might slip through the templates one day."""
+    markup = (
+        "<img src='http://127.0.0.1:9/a' onerror='window.ran = 1'><svg onload='window.ran = 2'></svg>"
+        "<iframe src='http://127.0.0.1:9/b' srcdoc='<script>parent.ran = 3</script>'></iframe>"
+        "<link rel=stylesheet href='http://127.0.0.1:9/c'><link rel=prefetch href='http://127.0.0.1:9/d'>"
+        "<object data='http://127.0.0.1:9/e'></object><base href='http://127.0.0.1:9/'>"
+        "<video src='http://127.0.0.1:9/f'></video><a id=bait href='javascript:window.ran=4'>x</a>"
+        "<form id=form action='http://127.0.0.1:9/g'></form>"
+        "<style>body { background: url(http://127.0.0.1:9/h) }</style>"
+    )
+    with visiting(browser, page_of_two) as visit:
+        visit.page.evaluate("markup => document.body.insertAdjacentHTML('beforeend', markup)", markup)
+        visit.page.evaluate(
+            "() => { const made = document.createElement('script'); made.textContent = 'window.ran = 5';"
+            " document.body.append(made); document.getElementById('bait').click();"
+            " document.getElementById('form').submit(); new Image().src = 'http://127.0.0.1:9/i';"
+            " fetch('http://127.0.0.1:9/j').catch(() => {}); navigator.sendBeacon('http://127.0.0.1:9/k');"
+            " try { new WebSocket('ws://127.0.0.1:9/l'); } catch {}"
+            " setTimeout('window.ran = 6', 0); }"
+        )
+        visit.page.wait_for_timeout(500)
+        assert visit.page.evaluate("window.ran") is None
+        assert visit.page.url == page_of_two
+        # Playwright hears of what was asked for; what the policy refused is on the console too.
+        refused = "\n".join(visit.complaints)
+        sent = [url for url in asked_of_the_network(visit) if url not in refused]
+        assert sent == []
+
+
 def test_ten_thousand_inputs_stay_fluid(browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "data.npz"
     draw = np.random.default_rng(0)

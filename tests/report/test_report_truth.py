@@ -258,3 +258,26 @@ def test_a_recertified_run_says_so_and_forgets_nothing(tmp_path: Path) -> None:
         assert "of digits" in shown.headline.sentence
         assert all(card.picture is not None for card in shown.galleries[0].cards)
     assert "recertified" not in {remark.title for remark in shown_of(make_run("votes", tmp_path)).remarks}
+
+
+def test_the_headline_has_the_largest_telling_radius_in_whatever_order_they_are_given(run: Path) -> None:
+    sentences = {shown_of(run, radii=radii, gallery=0).headline.sentence for radii in ("0,0.05,0.1", "0.1,0,0.05")}
+    assert len(sentences) == 1
+    assert "smaller than 0.1 " in sentences.pop().replace(",", " ")
+
+
+def test_classes_have_names_only_where_all_runs_mean_the_same(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    runs = []
+    for name, classes in (("pets", ("cat", "dog")), ("cars", ("lorry", "van")), ("more-pets", ("cat", "dog"))):
+        file = tmp_path / f"{name}.npz"
+        pixels = draw.integers(0, 256, size=(20, 1, 4, 4), dtype=np.uint8)
+        np.savez(file, x=pixels, y=np.arange(20) % 2, class_names=np.array(classes))
+        runs.append(made_run(tmp_path / name, load_dataset(str(file)), source=str(file), inputs=20, grid=256))
+
+    def classes_of(*shown: Path) -> tuple[list[str], list[str]]:
+        page = shown_of(*shown, gallery=0)
+        return page.charts["classes"]["params"][1]["value"], [row[0][0] for row in page.classes[0].table.rows[:-1]]
+
+    assert classes_of(runs[0], runs[1]) == (["0", "1"], ["0", "1"])
+    assert classes_of(runs[0], runs[2]) == (["cat", "dog"], ["0 cat", "1 dog"])

@@ -24,7 +24,7 @@ from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.errors import InputError, RunError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import FloatArray, Norm
-from smoothcert.report.sources import Source
+from smoothcert.report.sources import Source, shared_inputs
 from smoothcert.report.words import NORMS
 
 Spec = dict[str, Any]
@@ -353,7 +353,7 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
     largest = max((one.quantiles[-1] for one in radii), default=0.0)
     if len(shown) < 2 or len(sources) > _MOST_BOXES or typical < _LEAST_IN_A_BOX or largest == 0:
         return None
-    names = sources[0].inputs
+    names = shared_inputs(sources)
     rows = [
         {
             "run": one.run,

@@ -27,7 +27,7 @@ from smoothcert.report.charts import Spec
 from smoothcert.report.gallery import Gallery, gallery
 from smoothcert.report.plain_text import no_formula
 from smoothcert.report.plane import Decide, Plane, planes
-from smoothcert.report.sources import Source, load_sources
+from smoothcert.report.sources import Inputs, Source, load_sources, shared_inputs
 from smoothcert.runs.results import Results
 
 _COPIES = {"LaTeX": TableFormat.LATEX, "Markdown": TableFormat.MARKDOWN, "CSV": TableFormat.CSV}
@@ -330,12 +330,13 @@ def _classes(sources: Sequence[Source], radii: dict[str, float]) -> tuple[Classe
     able = [source.results for source in sources if source.results.labelled.all()]
     if not able or len({int(label) for run in able for label in np.unique(run.label)}) < 2:
         return ()
+    names = shared_inputs(sources)
     found: list[ClassesAt] = []
     for text, radius in radii.items():
         if any(run.says_nothing_of(radius) or (radius > 0 and not run.has_radius) for run in able):
             continue
         table = _weakest_classes(class_table(able, radius=radius))
-        named = tuple((_class_title(sources[0], row[0]), *row[1:]) for row in table.rows)
+        named = tuple((_class_title(names, row[0]), *row[1:]) for row in table.rows)
         caption = f"Share of the inputs of each class that are certified at radius {text}."
         if radius == 0:
             caption = "Share of the inputs of each class that are answered correctly."
@@ -360,11 +361,11 @@ def _weakest_classes(table: Table) -> Table:
     return Table(table.columns, (*kept, spread), (*table.notes, note))
 
 
-def _class_title(source: Source, label: Cell) -> Cell:
+def _class_title(names: Inputs, label: Cell) -> Cell:
     text = str(label)
     if not text.isdigit():
         return label
-    name = source.inputs.class_name(int(text))
+    name = names.class_name(int(text))
     return text if name == text else f"{text} {name}"
 
 
@@ -379,7 +380,7 @@ def _class_radii(sources: Sequence[Source], radii: Sequence[charts.ClassRadii]) 
         *(Column(f"q{q}", f"{q} %", Kind.LOWER) for q in (10, 25, 50, 75, 90)),
     )
     rows = tuple(
-        (sources[one.run].name, _class_title(sources[one.run], str(one.label)), one.inputs, *one.quantiles)
+        (sources[one.run].name, _class_title(sources[one.run].inputs, str(one.label)), one.inputs, *one.quantiles)
         for one in radii
         if one.label in shown
     )

@@ -133,6 +133,13 @@ def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Sour
     return sources
 
 
+def shared_inputs(sources: Sequence[Source]) -> Inputs:
+    """Whose class names may stand for the classes of all: nobody's, where two datasets name them differently."""
+    known = [source.inputs for source in sources if source.inputs.dataset is not None]
+    names = {one.dataset.class_names for one in known if one.dataset is not None}
+    return known[0] if len(names) == 1 else Inputs(None)
+
+
 def _refuse_absurd_radii(results: Results) -> None:
     """What the charts compute with radii must stay within what a float can hold."""
     largest = float(results.radius.max())

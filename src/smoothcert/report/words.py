@@ -134,7 +134,8 @@ def _telling(certified: Sequence[Source], radii: Radii) -> tuple[str, Source]:
             return -1.0
         return int(certified_counts(source.results, radius)) / len(source.results)
 
-    at = [(text, max(certified, key=lambda s, r=radius: share(s, r))) for text, radius in radii.items()]  # type: ignore[misc]
+    ascending = sorted(radii.items(), key=lambda item: item[1])
+    at = [(text, max(certified, key=lambda s, r=radius: share(s, r))) for text, radius in ascending]  # type: ignore[misc]
     half = [(text, source) for text, source in at if share(source, radii[text]) >= 0.5]
     positive = [(text, source) for text, source in at if radii[text] > 0]
     return half[-1] if half and (radii[half[-1][0]] > 0 or not positive) else (positive or at)[0]
