@@ -271,7 +271,7 @@
   const resume = () => {
     const view = JSON.parse(sessionStorage.getItem("smoothcert-view"));
     if (view === null) return;
-    all(".legend button").filter((button) => view.hidden.includes(data.runs[button.dataset.run])).forEach((button) => button.click());
+    data.runs.forEach((name, run) => { if (view.hidden.includes(name)) one(`.legend button[data-run="${run}"]`)?.click(); });
     if (view.bound) all('.switch input[value="bounded"]').slice(0, 1).forEach((input) => input.click());
     for (const [id, value] of view.chosen) {
       const choice = document.getElementById(id);
