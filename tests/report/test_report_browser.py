@@ -27,6 +27,7 @@ from smoothcert.data import load_dataset
 from smoothcert.report.content import Request, content
 from smoothcert.report.page import write_report
 from smoothcert.report.watching import server_for
+from smoothcert.runs.load import load_all
 from smoothcert.runs.store import RunStore, read_manifest
 
 pytestmark = pytest.mark.slow
@@ -152,6 +153,80 @@ def test_the_slider_reads_the_curves_by_keyboard(visit: Visit, runs: tuple[Path,
     values = visit.page.locator("#probe-values").inner_text()
     assert probes[1]["a0"] in values
     assert probes[1]["a1"] in values
+
+
+def test_a_legend_switches_the_run_in_all_of_them(visit: Visit) -> None:
+    classes = visit.page.locator("#classes .legend").get_by_role("button", name="first")
+    classes.click()
+    visit.eventually("document.querySelectorAll('[data-chart=accuracy] .mark-line path').length === 1")
+    visit.eventually("document.querySelectorAll('[data-chart=p_a] .mark-line path').length === 1")
+    pressed = visit.page.locator(".legend [data-run='0']")
+    assert pressed.count() == 3
+    assert {pressed.nth(k).get_attribute("aria-pressed") for k in range(3)} == {"false"}
+
+
+def test_a_tap_reads_the_curves_and_moves_the_slider(browser: Browser, page_of_two: str) -> None:
+    with visiting(browser, page_of_two, viewport={"width": 390, "height": 844}, has_touch=True) as visit:
+        chart = visit.page.locator("[data-chart=accuracy]")
+        chart.scroll_into_view_if_needed()
+        box = chart.locator("svg").bounding_box()
+        assert box is not None
+        visit.page.touchscreen.tap(box["x"] + 0.6 * box["width"], box["y"] + 0.4 * box["height"])
+        visit.eventually("!document.getElementById('tip').hidden")
+        radius = visit.page.locator("#probe-radius").inner_text()
+        assert visit.page.locator("#tip").inner_text().startswith(f"radius {radius}\n")
+        assert float(radius) > 0
+        visit.page.keyboard.press("Escape")
+        visit.eventually("document.getElementById('tip').hidden")
+        assert visit.complaints == []
+
+
+def test_however_far_a_reader_drags_the_axis_stays_within_what_there_is(visit: Visit) -> None:
+    labels = (
+        "[...document.querySelectorAll('[data-chart=accuracy] .role-axis-label text')].map(t => parseFloat("
+        "t.textContent.replace('−', '-')))"
+    )
+    chart = visit.page.locator("[data-chart=accuracy]")
+    chart.scroll_into_view_if_needed()
+    visit.page.get_by_role("button", name="Zoom in").click()
+    box = chart.locator("svg").bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    visit.page.mouse.move(box["x"] + 0.2 * box["width"], y)
+    visit.page.mouse.down()
+    visit.page.mouse.move(box["x"] + 0.6 * box["width"], y, steps=4)
+    visit.page.mouse.move(box["x"] + 0.95 * box["width"], y, steps=4)
+    visit.page.mouse.up()
+    visit.eventually(f"Math.min(...{labels}) === 0")
+    assert min(visit.page.evaluate(labels)) == 0
+
+
+def test_histograms_have_their_numbers_behind_a_fold(visit: Visit, runs: tuple[Path, Path]) -> None:
+    visit.page.get_by_text("The votes as a table").click()
+    table = visit.page.locator("#table-p_a")
+    assert table.is_visible()
+    for row, source in zip(table.locator("tbody tr").all(), load_all(runs), strict=True):
+        cells = [float(str(cell.get_attribute("value"))) for cell in row.locator("data").all()]
+        assert (cells[0], cells[1], cells[-1]) == (len(source), source.p_a.min(), source.p_a.max())
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_word_of_a_table_or_its_title_is_cut_off(browser: Browser, page_of_two: str, width: int) -> None:
+    with visiting(browser, page_of_two, viewport={"width": width, "height": 844}) as visit:
+        titles = visit.page.locator(".caption:visible")
+        assert titles.count() > 3
+        for title in titles.all():
+            box = title.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
+        # A table that is wider than the screen is scrolled, and the names of its rows stay in sight.
+        table = visit.page.locator(".scroll").first
+        table.evaluate("place => { place.scrollLeft = 1e6; }")
+        name, around = table.locator("tbody th").first.bounding_box(), table.bounding_box()
+        assert name is not None
+        assert around is not None
+        assert name["x"] == pytest.approx(around["x"], abs=1)
 
 
 def test_the_radius_axis_is_zoomed(visit: Visit) -> None:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from scipy.special import ndtr
 
 from cli_runner import invoke, smoothcert
 from report_runs import hostile_run, made_run
@@ -290,6 +291,61 @@ def test_a_contradiction_is_serious(runs: tuple[Path, Path], tmp_path: Path) -> 
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
     serious = [r for r in content(Request(runs=(runs[0], other))).remarks if r.weight is words.Weight.SERIOUS]
     assert [remark.title for remark in serious] == ["contradiction"]
+
+
+def test_two_models_that_disagree_are_no_contradiction(runs: tuple[Path, Path], tmp_path: Path) -> None:
+    other = shutil.copytree(runs[0], tmp_path / "other")
+    manifest = json.loads((other / "manifest.json").read_text())
+    manifest["model"]["digest"] = "1" * 64
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    with sqlite3.connect(other / "results.sqlite") as connection:
+        connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
+    shown = content(Request(runs=(runs[0], other)))
+    assert "contradiction" not in {remark.title for remark in shown.remarks}
+    (pair,) = shown.pairs
+    assert "they certify different classes" in pair.sentence
+    assert any("differ in model" in note for note in pair.notes)
+
+
+def test_where_nothing_is_certified_the_page_says_so_and_draws_nothing(tmp_path: Path) -> None:
+    shown = content(Request(runs=(make_run("abstaining", tmp_path),)))
+    assert shown.nothing_certified
+    assert not {"accuracy", "classes"} & set(shown.charts)
+    assert shown.headline.sentence.startswith("None of 4 test inputs of digits is classified correctly")
+    assert "there is no curve to draw" in render_page(shown).decode()
+
+
+def test_without_radii_nothing_is_called_weak_or_strong(tmp_path: Path) -> None:
+    shown = content(Request(runs=(make_run("predict", tmp_path),)))
+    (gallery,) = shown.galleries
+    assert not shown.certified
+    assert not gallery.certified
+    assert {card.kind for card in gallery.cards} <= {"answered", "wrong", "abstained", "failed"}
+    page = render_page(shown).decode()
+    assert "nothing certified" not in page
+    assert 'class="ball"' not in page
+
+
+def test_every_input_is_in_a_bin_of_its_votes(runs: tuple[Path, Path]) -> None:
+    sources = load_sources(runs)
+    edges, places = charts._normal_bins([source.results.p_a for source in sources])
+    assert (edges[0], edges[-1]) == (0.0, 1.0)
+    assert edges[1:-1] == pytest.approx(ndtr(places[1:-1]), abs=1e-15)
+    chart = charts.p_a_chart(sources)
+    assert chart is not None
+    for number, spread in enumerate(charts.p_a_spreads(sources)):
+        # The last corner of an outline repeats the bin before it.
+        rows = [row for row in chart["data"]["values"] if row["run"] == number][:-1]
+        assert sum(row["share"] for row in rows) == pytest.approx(1.0, abs=1e-5)
+        filled = [row for row in rows if row["share"] > 0]
+        assert filled[0]["from"] <= spread.quantiles[0] <= filled[0]["to"]
+        assert filled[-1]["from"] <= spread.quantiles[-1] <= filled[-1]["to"]
+
+
+def test_classes_are_first_shown_at_the_radius_of_the_headline(runs: tuple[Path, Path]) -> None:
+    shown = content(Request(runs=runs, radii="0,0.1,0.25,0.5,3"))
+    assert shown.classes[shown.class_at].text == shown.headline.radius
+    assert f"smaller than {shown.headline.radius} " in shown.headline.sentence
 
 
 def test_data_that_is_not_what_was_certified_is_not_shown(runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -112,7 +112,7 @@
       const [low, high] = value, width = Math.min(high - low, wholeAxis[1]);
       const from = Math.max(0, Math.min(low, wholeAxis[1] - width));
       if (Math.abs(from - low) > 1e-9 * width || Math.abs(from + width - high) > 1e-9 * width) {
-        view.signal("zoom_r", [from, from + width]).runAsync();
+        setTimeout(() => view.signal("zoom_r", [from, from + width]).runAsync());
       }
     });
   };
@@ -135,8 +135,8 @@
   const drawAll = () => Promise.all(all(".chart").filter(visible).map(embed));
   addEventListener("load", () => (window.requestIdleCallback || setTimeout)(drawAll));
 
-  // What the reader looks at is drawn anew at once, the rest when there is time.
-  const later = window.requestIdleCallback || setTimeout;
+  // What the reader looks at is drawn anew at once, the rest after that is on the screen.
+  const later = (work) => requestAnimationFrame(() => setTimeout(work));
   const onScreen = (place) => {
     const { top, bottom } = place.getBoundingClientRect();
     return bottom > 0 && top < innerHeight;
@@ -228,7 +228,7 @@
   const arrange = () => {
     const order = one("#gallery-sort").value, kind = one("#gallery-kind").value;
     const key = order.replace("-", ""), sign = order.startsWith("-") ? -1 : 1;
-    for (const list of all(".tiles")) {
+    for (const list of all(".gallery:not([hidden]) .tiles")) {
       const tiles = all(".tile", list);
       tiles.sort((a, b) => sign * (a.dataset[key] - b.dataset[key]) || a.dataset.index - b.dataset.index);
       tiles.forEach((tile) => { tile.hidden = kind !== "" && tile.dataset.kind !== kind; });
