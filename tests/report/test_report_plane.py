@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import ndtr
 from scipy.stats import binom, ncx2
@@ -34,7 +36,7 @@ from smoothcert.memory import open_existing
 from smoothcert.report.content import Request, content
 from smoothcert.report.outlines import outline
 from smoothcert.report.page import render_page, write_report
-from smoothcert.report.plane import Ground, Plane, planes
+from smoothcert.report.plane import Ground, Plane, in_pixels, planes
 from smoothcert.report.sources import Source, load_sources
 from smoothcert.runs.load import load_results
 
@@ -305,6 +307,13 @@ class TestDrawing:
         assert checked > 20
         assert ground.inside > 100
         assert ground.contradicting == 0
+
+    @given(st.floats(0, 500), st.floats(0, 500), st.floats(0, 300))
+    def test_no_ball_reaches_further_than_it_was_proved(self, x: float, y: float, radius: float) -> None:
+        """Also where its centre is moved to a tenth of a pixel."""
+        shown_x, shown_y, shown_radius = in_pixels(x, y, radius)
+        assert shown_radius == 0 or shown_radius + math.hypot(shown_x - x, shown_y - y) <= radius + 1e-9
+        assert shown_radius >= radius - 0.12
 
     def test_the_ground_fills_the_frame_at_the_scale_of_the_discs(self, drawing: Plane) -> None:
         ground = self.ground(drawing)

@@ -143,3 +143,12 @@ def test_exports_do_not_overwrite(tmp_path: Path, write: object) -> None:
     assert target.read_text() == "precious"
     write(results_with_gaps(), target, overwrite=True)  # type: ignore[operator]
     assert target.read_text() != "precious"
+
+
+@pytest.mark.parametrize("radius", ["1e308", "5e-324"])
+def test_radii_that_no_noise_allows_are_refused(tmp_path: Path, radius: str) -> None:
+    """Tables and figures would overflow, or divide by nothing."""
+    log = tmp_path / "log.tsv"
+    log.write_text(LOG.replace("0.5", radius))
+    with pytest.raises(RunError, match=r"log\.tsv holds radii up to .*, which no level of noise allows"):
+        load_all([log])

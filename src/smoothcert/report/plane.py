@@ -213,6 +213,15 @@ def _pixel(value: FloatArray | float) -> float:
     return round(float(value), 1)
 
 
+def in_pixels(x: float, y: float, radius: float) -> tuple[float, float, float]:
+    """A ball to be drawn, in short numbers. Its radius goes down, also by what its centre is moved (in ℓ₁, which is at
+    least as far as in ℓ₂): no point is drawn inside that was not proved to be.
+    """
+    shown_x, shown_y = _pixel(x), _pixel(y)
+    moved = abs(x - shown_x) + abs(y - shown_y)
+    return shown_x, shown_y, max(0.0, math.floor(100 * (radius - moved)) / 100)
+
+
 def _chosen(results: Results) -> NDArray[np.int64]:
     """All inputs, or a fixed random part of very many."""
     if len(results) <= _MOST_POINTS:
@@ -245,12 +254,9 @@ def _extent(shown: _Shown, other: Rectangle | None) -> Rectangle:
 def _balls(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Ball, ...]:
     results = shown.results
     x, y = scale.x(shown.places[:, 0]), scale.y(shown.places[:, 1])
-    # Radii go down: a ball is never drawn larger than it was proved.
     return tuple(
         Ball(
-            _pixel(x[k]),
-            _pixel(y[k]),
-            math.floor(100 * scale.factor * float(results.radius[k])) / 100,
+            *in_pixels(float(x[k]), float(y[k]), scale.factor * float(results.radius[k])),
             classes.index(int(results.prediction[k])),
         )
         for k in np.flatnonzero(results.is_outcome(Outcome.CERTIFIED))

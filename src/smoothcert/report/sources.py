@@ -21,7 +21,6 @@ _LARGEST_UNASKED = 2**31
 """Bytes of a file that are read because a manifest names it; more are read only where the reader names it."""
 
 _LONGEST_NAME = 200
-_SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,6 @@ def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Sour
     facts: dict[Path, _Facts] = {}
     sources = []
     for place, results in load_each(paths):
-        _refuse_absurd_radii(results)
         if place not in facts:
             facts[place] = _facts(place, data, loaded)
         known = facts[place]
@@ -138,13 +136,6 @@ def shared_inputs(sources: Sequence[Source]) -> Inputs:
     known = [source.inputs for source in sources if source.inputs.dataset is not None]
     names = {one.dataset.class_names for one in known if one.dataset is not None}
     return known[0] if len(names) == 1 else Inputs(None)
-
-
-def _refuse_absurd_radii(results: Results) -> None:
-    """What the charts compute with radii must stay within what a float can hold."""
-    largest = float(results.radius.max())
-    if largest and not _SMALLEST_SCALE < largest < _LARGEST_SCALE:
-        raise RunError(f"{results.name} holds radii up to {largest:g}, which no level of noise allows")
 
 
 def _fitting(inputs: Inputs, results: Results) -> Inputs:

@@ -15,6 +15,8 @@ from smoothcert.records import CertifiedPoint, Outcome, RunManifest, Settlement,
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
 
+_SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
+
 
 def load_results(path: Path, *, name: str | None = None) -> Results:
     """The results in a run directory or a TSV log; `name` is what tables call it.
@@ -45,7 +47,16 @@ def load_each(paths: Sequence[Path]) -> list[tuple[Path, Results]]:
         else:
             found.append(read_log(place, name=name))
         places += [place] * (len(found) - len(places))
+    for results in found:
+        _refuse_absurd_radii(results)
     return list(zip(places, _numbered(found), strict=True))
+
+
+def _refuse_absurd_radii(results: Results) -> None:
+    """What tables and figures compute with radii must stay within what a float can hold."""
+    largest = float(results.radius.max(initial=0.0))
+    if largest and not _SMALLEST_SCALE < largest < _LARGEST_SCALE:
+        raise RunError(f"{results.name} holds radii up to {largest:g}, which no level of noise allows")
 
 
 def _numbered(runs: Sequence[Results]) -> list[Results]:
