@@ -194,14 +194,19 @@ def test_the_state_changes_with_the_run_and_not_by_reading(run: Path) -> None:
     assert state_of([run]) != before
 
 
-def test_ctrl_c_ends_it_quietly(run: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("in_the_background", [False, True])
+def test_ctrl_c_ends_it_quietly(run: Path, number: signal.Signals, in_the_background: bool) -> None:
+    """A shell script's background jobs begin with SIGINT ignored."""
+    watch = [str(word) for word in command("report", run, "--watch")]
+    program = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *watch] if in_the_background else watch
     with subprocess.Popen(
-        command("report", run, "--watch"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
         assert process.stdout is not None
         try:
             address = process.stdout.readline()
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             _, complaints = process.communicate(timeout=60)
         finally:
             process.kill()

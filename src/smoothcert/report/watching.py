@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import signal
 import socketserver
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -81,14 +82,26 @@ class Page:
 
 
 def serve(request: Request, *, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C. announce hears the address. port: 0 takes a free one."""
+    """Serve until Ctrl-C or SIGTERM; for the main thread. announce hears the address. port: 0 takes a free one."""
     try:
         server = server_for(request, port=port)
     except OSError as error:
         raise RunError(f"port {port} of {HOST} cannot be used: {error.strerror or error}") from error
-    with server, contextlib.suppress(KeyboardInterrupt):
+    with server, contextlib.suppress(KeyboardInterrupt), _ended_by_signals():
         announce(f"http://{HOST}:{server.server_port}/")
         server.serve_forever(poll_interval=0.2)
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Both signals interrupt, also in a job that a script began in the background, where Ctrl-C is ignored at first."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, previous, strict=True):
+            signal.signal(number, handler)
 
 
 class _Server(ThreadingHTTPServer):
