@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -404,31 +403,14 @@ def test_ten_thousand_inputs_stay_fluid(browser: Browser, tmp_path: Path) -> Non
     ]
     path = tmp_path / "report.html"
     assert write_report(Request(runs=tuple(both)), path) < 5_000_000
-    opened, switched = [], []
-    for _ in range(3):  # the best of some: other work on this machine is no fault of the page
-        with visiting(browser, path.as_uri()) as visit:
-            opened.append(visit.seconds)
-            switched.append(visit.page.evaluate(_MILLISECONDS_TO_SWITCH))
-            assert visit.complaints == []
-        if min(opened) < 3 and min(switched) < 500:
-            break
-    slowness = _slowness()
-    assert min(opened) < 3 * slowness
-    assert min(switched) < 500 * slowness
-
-
-_MILLISECONDS_TO_SWITCH = (
-    "new Promise(done => { const began = performance.now();"
-    " document.querySelector('.legend button').click();"
-    " requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began))); })"
-)
-
-
-def _slowness() -> float:
-    """How busy this machine is: how much longer than usual a fixed piece of work takes, at least 1."""
-    began = time.perf_counter()
-    sum(k * k for k in range(2_000_000))
-    return max(1.0, (time.perf_counter() - began) / 0.25)
+    with visiting(browser, path.as_uri()) as visit:
+        # What has to be laid out and drawn does not grow with the inputs (timed by benchmarks/report_page.py).
+        assert visit.page.evaluate("document.querySelectorAll('svg *').length") < 6_000
+        assert visit.page.evaluate("document.querySelectorAll('*').length") < 9_000
+        button = visit.page.locator(".legend button").first
+        button.click()
+        assert button.get_attribute("aria-pressed") == "false"
+        assert visit.complaints == []
 
 
 def test_a_run_in_progress_is_followed(browser: Browser, tmp_path: Path) -> None:
