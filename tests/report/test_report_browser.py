@@ -434,6 +434,10 @@ def test_a_run_in_progress_is_followed(browser: Browser, tmp_path: Path) -> None
         assert visit.complaints == []
         own = f"http://127.0.0.1:{server.server_port}/"
         assert all(url.startswith((own, "data:")) for url in visit.requests)
+        assert visit.page.locator(".following").inner_text() == "live: follows the run"
+        server.shutdown()
+        server.server_close()
+        visit.eventually("document.querySelector('.following').textContent.startsWith('no longer followed')")
 
 
 def test_the_reader_stays_where_he_was_when_the_page_is_made_anew(

@@ -285,11 +285,19 @@
 
   if (data.follow !== null) {
     try { resume(); } catch { /* no storage: the page begins at its top */ }
+    const status = element("p", "live: follows the run", "following");
+    status.setAttribute("role", "status");
+    one(".brand").after(status);
+    const tell = (text) => { if (status.textContent !== text) status.textContent = text; };
     const ask = async () => {
       try {
         const answer = await fetch("state", { cache: "no-store" });
+        tell("live: follows the run");
         if (!answer.ok || (await answer.text()) === data.follow) return;
-      } catch { return; /* the server has ended; the page stays as it is */ }
+      } catch {
+        tell("no longer followed: smoothcert report --watch has ended");
+        return;
+      }
       try { remember(); } catch { /* no storage */ }
       location.reload();
     };
