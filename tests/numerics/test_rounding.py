@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.numerics.rounding import format_down, format_down_as_read, format_nearest, format_up
+from smoothcert.numerics.rounding import format_down, format_down_as_read, format_nearest, format_up, round_step
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 decimals = st.integers(0, 20)
@@ -88,3 +88,11 @@ def test_only_finite_numbers_are_printed(value: float) -> None:
 def test_number_of_decimals_is_checked(places: int) -> None:
     with pytest.raises(InputError, match="decimals"):
         format_up(1.0, decimals=places)
+
+
+@given(st.floats(1e-200, 1e200), st.sampled_from([(1.0, 2.0, 5.0), (1.0, 2.5, 5.0)]))
+def test_a_round_step_is_the_next_one(least: float, factors: tuple[float, ...]) -> None:
+    step = round_step(least, factors=factors)
+    assert least <= step <= 2.5 * least * (1 + 1e-9)
+    digits = float(f"{step:.6e}".partition("e")[0])
+    assert min(abs(digits - factor) for factor in (*factors, 10.0)) < 1e-5

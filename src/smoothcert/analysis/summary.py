@@ -12,6 +12,7 @@ import numpy as np
 from smoothcert.analysis import metrics
 from smoothcert.analysis.options import BoundChoice
 from smoothcert.errors import InputError
+from smoothcert.numerics.rounding import round_step
 from smoothcert.runs.results import Results
 
 ENVELOPE_NAME = "envelope"
@@ -170,19 +171,13 @@ def default_radii(runs: Sequence[Results]) -> dict[str, float]:
     largest = max((float(run.radius.max()) for run in runs), default=0.0)
     if largest == 0:
         return {"0": 0.0}
-    step = _round_step(largest / _MOST_DEFAULT_STEPS)
+    step = round_step(largest / _MOST_DEFAULT_STEPS, factors=(1.0, 2.5, 5.0))
     return {f"{k * step:.6g}": float(f"{k * step:.6g}") for k in range(int(largest / step) + 1)}
 
 
 def _shortest(radius: float) -> str:
     short = f"{radius:g}"
     return short if float(short) == radius else repr(radius)
-
-
-def _round_step(least: float) -> float:
-    """The smallest of 1, 2.5, 5 times a power of ten that is at least `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(factor * power for factor in (1, 2.5, 5, 10) if factor * power >= least)
 
 
 def _by_text(radii: Radii, known: Radii, values: np.typing.NDArray[np.float64]) -> dict[str, float | None]:

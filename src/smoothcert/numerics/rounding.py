@@ -7,6 +7,7 @@ functions work on the exact value (every float is a finite decimal), so the dire
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 
 from smoothcert.errors import InputError
@@ -42,6 +43,15 @@ def format_down_as_read(value: float, *, decimals: int) -> str:
     down = _quantize(value, decimals=decimals, rounding=ROUND_FLOOR)
     next_up = _EXACT.add(down, Decimal((0, (1,), -decimals)))
     return _text(next_up if float(next_up) <= value else down)
+
+
+def round_step(least: float, *, factors: Sequence[float] = (1.0, 2.0, 5.0)) -> float:
+    """The smallest of these factors times a power of ten that is at least `least` > 0: a step for scales and tables.
+
+    factors: ascending, from 1 to less than 10.
+    """
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (*factors, 10.0) if factor * power >= least)
 
 
 def _quantize(value: float, *, decimals: int, rounding: str) -> Decimal:

@@ -22,7 +22,7 @@ from smoothcert.analysis.intervals import certified_accuracy_lower_bound
 from smoothcert.analysis.options import BoundChoice
 from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.errors import InputError, RunError
-from smoothcert.numerics.rounding import format_down_as_read, format_nearest
+from smoothcert.numerics.rounding import format_down_as_read, format_nearest, round_step
 from smoothcert.records import FloatArray, Norm
 from smoothcert.report.sources import Source, shared_inputs
 from smoothcert.report.words import NORMS
@@ -47,6 +47,7 @@ _LEAST_IN_A_BOX = 4
 _MOST_DOTS = 1500
 _CELLS = 50
 _SEVEN_DIGITS_DOWN = Context(prec=7, rounding=ROUND_FLOOR)
+_NOT_HIDDEN = {"filter": "indexof(hidden, datum.run) < 0"}
 _TEXT, _FAINT, _GRID = "var(--text)", "var(--faint)", "var(--rule)"
 
 
@@ -96,8 +97,7 @@ def _probes(drawn: dict[int, Source], choice: BoundChoice, refused: dict[int, st
     largest = max((float(s.results.radius.max()) for s in drawn.values()), default=0.0)
     if largest == 0:
         return []
-    step = 10.0 ** np.ceil(np.log10(largest / _PROBES))
-    step = next(part * step for part in (0.2, 0.5, 1.0) if part * step * _PROBES >= largest)
+    step = round_step(largest / _PROBES)
     radii = np.array([float(f"{k * step:.6g}") for k in range(int(largest / step) + 2)])
     rows: list[Spec] = [{"r": float(radius), "text": f"{radius:.6g}"} for radius in radii]
     for number, source in drawn.items():
@@ -142,7 +142,7 @@ def accuracy_chart(sources: Sequence[Source], found: Curves) -> Spec:
         height=320,
         # Once for both layers: a reader who switches a run off waits for what is computed here.
         data={"values": found.steps},
-        transform=[{"filter": "indexof(hidden, datum.run) < 0"}],
+        transform=[_NOT_HIDDEN],
         layer=[
             {
                 "transform": [{"filter": "datum.low !== null"}],
@@ -294,7 +294,7 @@ def _histogram(rows: list[Spec], runs: int, *, title: str, domain: list[float], 
     mark = {"interpolate": "step-after", "tooltip": None}
     return _spec(
         data={"values": rows},
-        transform=[{"filter": "indexof(hidden, datum.run) < 0"}],
+        transform=[_NOT_HIDDEN],
         height=200,
         layer=[
             {
@@ -382,7 +382,7 @@ def class_chart(sources: Sequence[Source], radii: Sequence[ClassRadii]) -> Spec 
     return _spec(
         params=[{"name": "classes", "value": [names.class_name(label) for label in shown]}],
         data={"values": rows},
-        transform=[{"filter": "indexof(hidden, datum.run) < 0"}],
+        transform=[_NOT_HIDDEN],
         height=len(shown) * max(24, 12 * len(sources) + 6) + 10,
         layer=[
             {

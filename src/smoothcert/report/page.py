@@ -53,7 +53,7 @@ def render_page(shown: Content, *, follow: str | None = None) -> bytes:
     follow: the state of a run in progress, for a page that is served: it asks for the state again and again, and loads
     itself anew when that has changed.
     """
-    library, script, style = chart_library(), _read("page.js"), _read("page.css")
+    library = chart_library()
     data = {
         "charts": shown.charts,
         "probes": shown.probes,
@@ -61,34 +61,27 @@ def render_page(shown: Content, *, follow: str | None = None) -> bytes:
         "copies": {table.name: table.copies for table in _tables(shown)},
         "follow": follow,
     }
-    page = (
-        _environment()
-        .get_template("page.html")
-        .render(
-            shown=shown,
-            data=_markup(script_json(data)),
-            library=_markup(library),
-            script=_markup(script),
-            style=_markup(style),
-            policy=_policy(scripts=(library, script), style=style, served=follow is not None),
-        )
-    )
-    return page.encode()
+    return _render("page.html", data, libraries=(library,), shown=shown, library=_markup(library))
 
 
 def render_waiting(reason: str, *, follow: str) -> bytes:
     """A page that says that there is nothing to show yet, and follows the run like any other."""
-    script, style = _read("page.js"), _read("page.css")
     data = {"charts": {}, "probes": [], "runs": [], "copies": {}, "follow": follow}
+    return _render("waiting.html", data, reason=reason)
+
+
+def _render(template: str, data: dict[str, Any], *, libraries: tuple[str, ...] = (), **parts: Any) -> bytes:
+    """A template with our script, which finds the data in the page, and our style. libraries: other scripts it has."""
+    script, style = _read("page.js"), _read("page.css")
     page = (
         _environment()
-        .get_template("waiting.html")
+        .get_template(template)
         .render(
-            reason=reason,
             data=_markup(script_json(data)),
             script=_markup(script),
             style=_markup(style),
-            policy=_policy(scripts=(script,), style=style, served=True),
+            policy=_policy(scripts=(*libraries, script), style=style, served=data["follow"] is not None),
+            **parts,
         )
     )
     return page.encode()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smoothcert.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
 from smoothcert.errors import InputError, SmoothcertError
-from smoothcert.numerics.rounding import format_down_as_read
+from smoothcert.numerics.rounding import format_down_as_read, round_step
 from smoothcert.records import FloatArray, Norm, Outcome
 from smoothcert.report.outlines import outline
 from smoothcert.report.sources import Source
@@ -320,8 +320,6 @@ def _agreement(shown: _Shown, decisions: DecisionMap) -> tuple[int, int]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    least = (high - low) / _TICKS
-    power = 10.0 ** math.floor(math.log10(least))
-    step = next(part * power for part in (1.0, 2.0, 5.0, 10.0) if part * power >= least)
+    step = round_step((high - low) / _TICKS)
     first = math.ceil(low / step)
     return [float(f"{k * step:.6g}") for k in range(first, math.floor(high / step) + 1)]
