@@ -70,7 +70,7 @@ class Curves:
 
 
 def curves(sources: Sequence[Source], choice: BoundChoice) -> Curves:
-    drawn = {k: s for k, s in enumerate(sources) if s.results.has_radius and s.results.labelled.all()}
+    drawn = {k: s for k, s in enumerate(sources) if s.has_curve}
     steps, refused = [], {}
     for number, source in drawn.items():
         x = _thinned(accuracy_curve(source.results).x)
@@ -220,7 +220,7 @@ def _normal_bins(shares: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
 
 def sigma_chart(sources: Sequence[Source]) -> Spec | None:
     """The levels of noise, where they differ from input to input."""
-    levels = {k: s.results.sigma[np.isfinite(s.results.sigma)] for k, s in enumerate(sources)}
+    levels = {k: s.levels for k, s in enumerate(sources)}
     varying = {k: values for k, values in levels.items() if np.unique(values).size > 1}
     if not varying:
         return None

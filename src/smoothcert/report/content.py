@@ -250,11 +250,7 @@ def _is_best(table: Table, cell: Cell, column: Column) -> bool:
 def _bounded(
     sources: Sequence[Source], radii: dict[str, float], refused: dict[int, str], choice: BoundChoice
 ) -> ShownTable | None:
-    able = [
-        source
-        for k, source in enumerate(sources)
-        if k not in refused and source.results.has_radius and source.results.labelled.all()
-    ]
+    able = [source for k, source in enumerate(sources) if k not in refused and source.has_curve]
     if not able:
         return None
     summaries = [summarise(source.results, radii=radii, bound=choice) for source in able]
@@ -303,7 +299,7 @@ def _settings(source: Source) -> list[tuple[str, str]]:
     manifest, parameters = source.manifest, source.parameters
     sigma = parameters.get("sigma")
     if sigma is None:
-        known = source.results.sigma[np.isfinite(source.results.sigma)]
+        known = source.levels
         sigma = f"by input, {known.min():.4g} to {known.max():.4g}" if known.size else "by input"
     told = {
         "model": source.origin.get("model"),

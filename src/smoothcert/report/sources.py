@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from smoothcert.data import load_dataset, parse_input_range, parse_shape
 from smoothcert.data.base import Dataset
 from smoothcert.data.catalogue import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
-from smoothcert.records import CertifiedPoint, Noise, RunManifest, TallyKind
+from smoothcert.records import CertifiedPoint, FloatArray, Noise, RunManifest, TallyKind
 from smoothcert.report.plain_text import clipped
 from smoothcert.runs.load import carried_certificates, load_each
 from smoothcert.runs.results import Results
@@ -65,6 +67,16 @@ class Source:
         return carried_certificates(str(self.parameters.get("certificate", "")))
 
     @property
+    def has_curve(self) -> bool:
+        """Whether certified accuracy can be told: there are radii, and every label is known."""
+        return self.results.has_radius and bool(self.results.labelled.all())
+
+    @property
+    def levels(self) -> FloatArray:
+        """The noise levels that are known, one for each input that has one."""
+        return self.results.sigma[np.isfinite(self.results.sigma)]
+
+    @property
     def parameters(self) -> Mapping[str, Any]:
         return {} if self.manifest is None else self.manifest.parameters
 
@@ -89,14 +101,6 @@ class Source:
     def grid(self) -> int | None:
         grid = self.parameters.get("grid")
         return grid if type(grid) is int and grid > 1 else None
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of one input; empty where neither data nor manifest say it."""
-        if self.inputs.dataset is not None:
-            return self.inputs.dataset.input_shape
-        shape = None if self.manifest is None else self.manifest.data.get("input_shape")
-        return tuple(shape) if isinstance(shape, list) and all(type(side) is int for side in shape) else ()
 
     def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
         """The stored points with their tallies; none for a log."""

@@ -68,7 +68,7 @@ def counted(number: int, thing: str) -> str:
 
 def headline(sources: Sequence[Source], radii: Radii) -> Headline:
     """In one sentence what the best of the runs achieves at a telling radius."""
-    certified = [s for s in sources if s.results.has_radius and s.results.labelled.all()]
+    certified = [s for s in sources if s.has_curve]
     if certified:
         return _certified_headline(sources, certified, radii)
     first = sources[0]
@@ -209,11 +209,11 @@ def _certificates(sources: Sequence[Source]) -> str:
 
 def _levels(sources: Sequence[Source]) -> str:
     """As in "level σ = 0.25", over all runs."""
-    known = np.concatenate([s.results.sigma[np.isfinite(s.results.sigma)] for s in sources])
+    known = np.concatenate([s.levels for s in sources])
     if not known.size:
         return "a level that is not recorded"
     distinct = np.unique(known)
-    varies = any(np.unique(s.results.sigma[np.isfinite(s.results.sigma)]).size > 1 for s in sources)
+    varies = any(np.unique(s.levels).size > 1 for s in sources)
     if varies:
         return f"a level σ that depends on the input ({distinct[0]:.3g} to {distinct[-1]:.3g})"
     listed = [f"{level:g}" for level in distinct]
