@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from smoothcert.records import AnyTally, InputArray, Noise, Stage, StreamId, Tally, TallyKind
-from smoothcert.sampling import Request, Tallier
+from smoothcert.sampling import ModelChecks, PickedVote, Request, Tallier
 from smoothcert.sampling.sampler import Progress
 
 Range = tuple[int, int]
@@ -37,7 +37,8 @@ class Drawing:
     """Inputs with the numbers of their noise streams and their noise levels, and who draws.
 
     inputs: (m, *input_shape) float32; indices: (m,); sigmas: by row, for the rows that will be drawn. shared_noise: all
-    inputs get the noise of one stream. grid: the levels that inputs and noise have; None for noise in float32.
+    inputs get the noise of one stream. grid: the levels that inputs and noise have; None for noise in float32. checks:
+    asks the user's model again about some of what is drawn.
     """
 
     tallier: Tallier
@@ -46,6 +47,7 @@ class Drawing:
     sigmas: Mapping[int, float]
     seed: int
     noise: Noise
+    checks: ModelChecks
     shared_noise: bool = False
     grid: int | None = None
     progress: Progress | None = None
@@ -58,11 +60,17 @@ class Drawing:
             # A cluster takes several jobs before it answers the first one.
             for draws in jobs:
                 asked.append(draws)
-                yield self._requests(draws)
+                yield self.checks.pick(self._requests(draws))
 
-        for number, tallies in enumerate(self.tallier.tally_each(self.inputs, requests(), progress=self.progress)):
+        counted = self.tallier.tally_each(
+            self.inputs, requests(), progress=self.progress, on_picked=self._compare_with_the_model
+        )
+        for number, tallies in enumerate(counted):
             found = iter(tallies)
             yield {row: [next(found) for _ in ranges] for row, ranges in asked[number].ranges.items()}
+
+    def _compare_with_the_model(self, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
+        self.checks.compare(self.inputs, requests, picked)
 
     def votes(self, stage: Stage, rows: Sequence[int], *, n: int) -> dict[int, Tally]:
         """The votes of the first n samples of every row."""

@@ -5,7 +5,8 @@
     ├── MissingExtraError     an optional package is not installed (exit 2)
     ├── DataError             a dataset is unknown, missing, corrupt or of the wrong shape (exit 3)
     ├── ModelError            a model cannot be loaded, or does not answer as a classifier must (exit 4)
-    │   └── BatchTooLargeError    memory does not hold a batch of this size
+    │   ├── BatchTooLargeError    memory does not hold a batch of this size
+    │   └── ModelMismatchError    what was sampled is not the model that was given, or it is no fixed function
     ├── RunError              a run directory or a log cannot be used (exit 5)
     │   ├── RunBusyError          another process is writing to it
     │   ├── ManifestMismatchError it was made with other settings
@@ -60,6 +61,10 @@ class ModelError(SmoothcertError):
 
 class BatchTooLargeError(ModelError):
     """Memory does not hold a batch of this size."""
+
+
+class ModelMismatchError(ModelError):
+    """The model, asked again about single noisy copies, does not give the votes that were counted for them."""
 
 
 class RunError(SmoothcertError):

@@ -329,6 +329,23 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckCounts:
+    """drawn: noisy copies that were counted. asked: those asked again from the original. ties: those among them for
+    which it gave another class because of rounding. A difference of any other kind is an error, so it is never counted.
+    """
+
+    drawn: int = 0
+    asked: int = 0
+    ties: int = 0
+
+    def __add__(self, other: CheckCounts) -> CheckCounts:
+        return CheckCounts(self.drawn + other.drawn, self.asked + other.asked, self.ties + other.ties)
+
+    def __sub__(self, other: CheckCounts) -> CheckCounts:
+        return CheckCounts(self.drawn - other.drawn, self.asked - other.asked, self.ties - other.ties)
+
+
+@dataclass(frozen=True, slots=True)
 class CertifiedPoint:
     """What is known about one input, with the tallies it was computed from.
 

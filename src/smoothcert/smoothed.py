@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 
 from smoothcert.adaptive.answers import Inquiry, answer_votes, check_can_ask, check_can_decide, only_certificate
-from smoothcert.adaptive.questions import Question, asked_question
+from smoothcert.adaptive.questions import Question, asked_question, looks
 from smoothcert.adaptive.rounds import INPUTS_AT_ONCE, draw_until_answered
 from smoothcert.certificates import Certificate, Portfolio, get_portfolio
 from smoothcert.certification import (
@@ -34,6 +34,7 @@ from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
     AnyTally,
     CertifiedPoint,
+    CheckCounts,
     ConstantSigma,
     InputArray,
     Noise,
@@ -42,7 +43,7 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
-from smoothcert.sampling import Sampler, Tallier, inputs_per_shard, measure_batch, segments
+from smoothcert.sampling import ModelChecks, Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import alpha_after_noise, noise_price, plurality, price_of
@@ -144,6 +145,8 @@ class SmoothedClassifier:
         self._backend = backend
         self.shared_noise = shared_noise
         self._classifier: BaseClassifier | None = None
+        self._checks: ModelChecks | None = None
+        self._checks_are_planned = False
         self._shape: tuple[int, ...] = ()
         if input_shape is not None:
             self._adapt(input_shape)
@@ -193,7 +196,9 @@ class SmoothedClassifier:
         x: (m, *input_shape). indices number the noise streams; by default every input ever given gets a new one.
         """
         shards = self.predict_shards(x, n=n, alpha=alpha, labels=labels, indices=indices, progress=progress)
-        return [point for shard in shards for point in shard]
+        points = [point for shard in shards for point in shard]
+        self.checks.ask_again()
+        return points
 
     def predict_shards(
         self,
@@ -212,6 +217,8 @@ class SmoothedClassifier:
         """
         check_can_predict(n=n, alpha=alpha)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n)
+        # A memory may answer for all inputs but one.
+        self._expect(n if self._memory is not None else n * len(inputs))
         self._check_price(self._bare_smoothing(inputs), n=n, alpha=alpha)
         every = self._shards(range(len(inputs)), n)
         shards = [rows for rows in every if not all(indices[row] in done for row in rows)]
@@ -322,7 +329,9 @@ class SmoothedClassifier:
             indices=indices,
             progress=progress,
         )
-        return [point for shard in shards for point in shard]
+        points = [point for shard in shards for point in shard]
+        self.checks.ask_again()
+        return points
 
     def certify_shards(
         self,
@@ -350,12 +359,14 @@ class SmoothedClassifier:
         if question is not None:
             check_can_ask(question, portfolio, n=n, alpha=alpha, n0=n0)
             inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
+            self._expect((n0 + looks(n)[0]) * len(inputs))
             inquiry = self.inquiry(question, portfolio, n=n, alpha=alpha, size=int(np.prod(inputs.shape[1:])))
             for rows, points in self._answers(inputs, indices, known, inquiry, n0=n0, done=done, progress=progress):
                 yield from self._kept(points, inputs, rows, done, check)
             return
         check_can_certify(portfolio, n=n, alpha=alpha, n0=n0)
         inputs, indices, known = self._prepare(x, labels, indices, samples_per_input=n0 + n)
+        self._expect((n0 + n) * len(inputs))
         check_can_certify(portfolio, n=n, alpha=alpha, num_classes=self.classifier.num_classes)
         size = int(np.prod(inputs.shape[1:]))
         smoothing = self.smoothing(portfolio, size=size)
@@ -583,6 +594,7 @@ class SmoothedClassifier:
             sigmas=self.sigmas(inputs, indices, rows=rows),
             seed=self.seed,
             noise=self.noise,
+            checks=self.checks,
             shared_noise=self.shared_noise,
             grid=self.grid,
             progress=progress,
@@ -665,7 +677,29 @@ class SmoothedClassifier:
             )
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self.grid)
             self._shape = input_shape
+            self._checks = ModelChecks(self._classifier)
         return self._classifier
+
+    @property
+    def checks(self) -> ModelChecks:
+        """How many noisy copies were drawn so far, and how many of them the model itself was asked about again, alone:
+        `checks.drawn`, `checks.asked` and `checks.ties`.
+        """
+        if self._checks is None:
+            raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
+        return self._checks
+
+    def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
+        """For a run: so many copies, at least, will be drawn until it ends, after those that were drawn earlier."""
+        self._checks = ModelChecks(self.classifier, earlier=earlier)
+        self._checks.expect(copies, whole_life=True)
+        self._checks_are_planned = True
+        return self._checks
+
+    def _expect(self, copies: int) -> None:
+        """Without a plan, each call stands for itself."""
+        if not self._checks_are_planned:
+            self.checks.expect(copies, whole_life=False)
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""

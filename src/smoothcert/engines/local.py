@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from smoothcert.adaptive import Question
+from smoothcert.adaptive.questions import looks
 from smoothcert.adaptive.rounds import INPUTS_AT_ONCE
 from smoothcert.data import Dataset
-from smoothcert.errors import InterruptedRunError
+from smoothcert.errors import InterruptedRunError, ModelMismatchError
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs.store import RunStore
 from smoothcert.sampling.sampler import Progress
@@ -38,6 +39,11 @@ class Study:
     @property
     def samples_per_input(self) -> int:
         return self.n + (self.n0 or 0)
+
+    @property
+    def least_samples_per_input(self) -> int:
+        """What is drawn for an input whose question is answered at the first look."""
+        return (self.n if self.question is None else looks(self.n)[0]) + (self.n0 or 0)
 
     def group_size(self) -> int:
         """Inputs that share their first batches; fixed by the settings, so that resuming repeats the same groups."""
@@ -84,16 +90,26 @@ def run_study(
     """Work through `indices`, storing every shard; what the store already holds is not done again.
 
     stop: when set, the shard in flight is finished and stored, then InterruptedRunError is raised.
+
+    A model that is found not to be a fixed function, or not to be what was sampled, spoils all of the run: that is
+    stored too, and the ModelError raised.
     """
     done = frozenset(store.indices())
+    open_inputs = sum(index not in done for index in indices)
+    checks = study.smoothed.plan_checks(open_inputs * study.least_samples_per_input, earlier=store.check_counts())
     size = study.group_size()
-    for at in range(0, len(indices), size):
-        group = indices[at : at + size]
-        if done.issuperset(group):
-            continue
-        for points in study.shards(group, done=done, progress=progress):
-            store.add(points)
-            if on_shard is not None:
-                on_shard(points)
-            if stop is not None and stop.is_set() and not store.indices().issuperset(indices):
-                raise InterruptedRunError(f"stopped on request; every finished input is stored in {store.path}")
+    try:
+        for at in range(0, len(indices), size):
+            group = indices[at : at + size]
+            if done.issuperset(group):
+                continue
+            for points in study.shards(group, done=done, progress=progress):
+                store.add(points, checks=checks.unsaved())
+                if on_shard is not None:
+                    on_shard(points)
+                if stop is not None and stop.is_set() and not store.indices().issuperset(indices):
+                    raise InterruptedRunError(f"stopped on request; every finished input is stored in {store.path}")
+        checks.ask_again()
+    except ModelMismatchError as error:
+        store.add_failure(str(error))
+        raise

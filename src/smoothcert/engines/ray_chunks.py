@@ -12,6 +12,7 @@ import numpy as np
 
 from smoothcert.records import AnyTally, InputArray, IntArray, TallyKind
 from smoothcert.sampling.counters import tallies_of
+from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.plan import Request, Slice, batch_slices, draws_per_batch, samples_per_draw, shared_kind
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Slice))
@@ -56,11 +57,12 @@ class OpenJob:
 
     def __init__(self, inputs: InputArray, requests: Sequence[Request], *, batch: int) -> None:
         self._inputs = inputs
-        self._requests = requests
+        self.requests = requests
         self._kind = shared_kind(requests) if requests else TallyKind.VOTES
         self._draws = draws_per_batch(self._kind, batch=batch)
         self._batches = batch_slices(requests, batch=self._draws)
         self._totals: tuple[IntArray, ...] | None = None
+        self.picked: list[PickedVote] = []
         self._out = 0
         self._all_cut = False
         total = sum(request.stop - request.start for request in requests)
@@ -76,8 +78,8 @@ class OpenJob:
     def _piece(self, batches: Sequence[Sequence[Slice]]) -> Piece:
         touched = tuple(sorted({piece.request for slices in batches for piece in slices}))
         position = {number: place for place, number in enumerate(touched)}
-        rows = sorted({self._requests[number].row for number in touched})
-        requests = (self._requests[number] for number in touched)
+        rows = sorted({self.requests[number].row for number in touched})
+        requests = (self.requests[number] for number in touched)
         places = np.array(
             [(number, *_values(piece)) for number, slices in enumerate(batches) for piece in slices], dtype=np.int64
         )
@@ -93,10 +95,11 @@ class OpenJob:
         samples = sum(draws) * samples_per_draw(self._kind)
         return Piece(chunk=chunk, touched=touched, batches=len(batches), samples=samples)
 
-    def add(self, piece: Piece, sums: Sequence[IntArray]) -> None:
+    def add(self, piece: Piece, sums: Sequence[IntArray], picked: Sequence[PickedVote] = ()) -> None:
         """Take in what was counted for a piece."""
+        self.picked += [dataclasses.replace(vote, request=piece.touched[vote.request]) for vote in picked]
         if self._totals is None:
-            self._totals = tuple(np.zeros((len(self._requests), *part.shape[1:]), dtype=np.int64) for part in sums)
+            self._totals = tuple(np.zeros((len(self.requests), *part.shape[1:]), dtype=np.int64) for part in sums)
         for total, part in zip(self._totals, sums, strict=True):
             total[list(piece.touched)] += part
         self._out -= 1
@@ -110,4 +113,4 @@ class OpenJob:
         assert self.is_done
         if self._totals is None:  # nothing was asked for
             return []
-        return tallies_of(self._requests, [self._totals])
+        return tallies_of(self.requests, [self._totals])

@@ -22,7 +22,7 @@ from smoothcert.errors import ClusterError, InputError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import AnyTally, InputArray, Noise
 from smoothcert.sampling.plan import Request
-from smoothcert.sampling.sampler import Progress
+from smoothcert.sampling.sampler import OnPicked, Progress
 
 _SECONDS_PER_CHUNK = 1.0
 _LEAST_SECONDS_PER_CHUNK = 0.05
@@ -177,7 +177,12 @@ class RayTallier:
         self._batch = batch
 
     def tally_each(
-        self, inputs: InputArray, jobs: Iterable[Sequence[Request]], *, progress: Progress | None = None
+        self,
+        inputs: InputArray,
+        jobs: Iterable[Sequence[Request]],
+        *,
+        progress: Progress | None = None,
+        on_picked: OnPicked | None = None,
     ) -> Iterator[list[AnyTally]]:
         """For each job, in order, one tally per request. Later jobs are begun before earlier ones are done."""
         opened: deque[OpenJob] = deque()
@@ -194,7 +199,10 @@ class RayTallier:
                         out[found[0]] = found[1:]
                         self._crew.submit(found[0])
                 while opened and opened[0].is_done:
-                    yield opened.popleft().tallies()
+                    job = opened.popleft()
+                    if on_picked is not None:
+                        on_picked(job.requests, job.picked)
+                    yield job.tallies()
                 if out:
                     self._take_in(out, progress)
         finally:
@@ -217,7 +225,7 @@ class RayTallier:
     def _take_in(self, out: dict[Task, tuple[OpenJob, Piece]], progress: Progress | None) -> None:
         for task, counted in self._crew.answers(out):
             job, piece = out.pop(task)
-            job.add(piece, counted.sums)
+            job.add(piece, counted.sums, counted.picked)
             self._pace.add(seconds=counted.seconds, batches=piece.batches)
             if progress is not None:
                 progress(piece.samples)

@@ -15,6 +15,7 @@ from smoothcert.errors import ModelError, SmoothcertError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import IntArray, Noise
 from smoothcert.sampling import measure_batch
+from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.sampler import new_counter
 
 T = TypeVar("T")
@@ -22,9 +23,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The sums of one chunk, and how long they took."""
+    """The sums of one chunk, the votes of the copies that were picked, and how long it took."""
 
     sums: tuple[IntArray, ...]
+    picked: list[PickedVote]
     seconds: float
 
 
@@ -113,7 +115,7 @@ class Worker:
         counter = new_counter(self._held, chunk.inputs, chunk.requests, draws=chunk.draws)
         for slices in chunk.batches():
             counter.add(slices)
-        return Counted(sums=counter.sums(), seconds=time.perf_counter() - began)
+        return Counted(sums=counter.sums(), picked=counter.picked(), seconds=time.perf_counter() - began)
 
     def measure(
         self, input_shape: tuple[int, ...], samples: int, noise: Noise, shared: bool, grid: int | None

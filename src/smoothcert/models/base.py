@@ -74,6 +74,12 @@ class FirstLayerNoise(BaseClassifier, Protocol):
     def colour(self, normals: InputArray, out: InputArray, /) -> None:
         """Standard normals (rows, width) → draws of Wε at σ = 1, into `out` of the same shape."""
 
+    def lifted(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
+        """A noisy copy x + ε with W(x + ε) + b = hidden, to within rounding, where ε ~ N(0, σ²I) given that.
+
+        x: (*input_shape); hidden: (width,). Returns the shape of x, float32.
+        """
+
 
 @runtime_checkable
 class DeviceClassifier(BaseClassifier, Protocol):

@@ -11,18 +11,20 @@ from torch import Tensor, nn
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.backends import FROM_TORCH, ONNXRUNTIME
 from smoothcert.models.devices import usable_cores
-from smoothcert.models.freezing import check_batches, same_logits
+from smoothcert.models.freezing import check_batches, exported_program, same_logits, summary
 from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
 from smoothcert.models.onnx_session import device_kind, open_session
+from smoothcert.models.original import Original
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.torch_classifier import (
-    FloatingArray,
+    checked_original,
     described,
     filled_up,
     module_digest,
     private_copy,
     tried_num_classes,
 )
+from smoothcert.models.torch_original import FloatingArray, check_no_autocast, floating_dtypes
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -30,9 +32,11 @@ from smoothcert.records import FloatArray, InputArray, IntArray
 class ExportedClassifier:
     """A torch module, written as ONNX and computed by onnxruntime; the caller's module is copied, never changed.
 
-    It is used only if its logits agree with the module's, within the rounding errors a frozen graph is allowed too;
-    otherwise a ModelError says so. Batches are filled up as `TorchClassifier` does. On the processor any number of
-    threads may call `classify`; each works on one core. Scores are the softmax of the logits, in float64.
+    The module must be float32, `torch.export` must be able to write it down as one graph, which shows that no Python
+    code in it depends on values, and the logits must agree with the module's, within the rounding errors a frozen graph
+    is allowed too; otherwise a ModelError says so. Batches are filled up as `TorchClassifier` does. On the processor
+    any number of threads may call `classify`; each works on one core. Scores are the softmax of the logits, in float64.
+    `original` is the caller's own object.
     """
 
     gives_scores = True
@@ -47,9 +51,14 @@ class ExportedClassifier:
     ) -> None:
         if input_shape is None:
             raise InputError("the back end onnxruntime must know the shape of an input: give input_shape")
+        check_no_autocast()
         network = private_copy(module, torch.device("cpu"))
+        _check_can_export(network, input_shape)
         self.input_shape: tuple[int, ...] | None = input_shape
         self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
+        self.original: Original = checked_original(
+            module, network, num_classes=self.num_classes, input_shape=input_shape, input_dtype=torch.float32
+        )
         kind = device_kind(device)
         self.backend = f"{ONNXRUNTIME} {kind} {FROM_TORCH}"
         self.description = described(module, self.num_classes)
@@ -93,3 +102,21 @@ class ExportedClassifier:
             raise ModelError(
                 f"the model failed in onnxruntime on a float32 batch of shape {batch.shape}: {error}"
             ) from error
+
+
+def _check_can_export(network: nn.Module, input_shape: tuple[int, ...]) -> None:
+    """ModelError for a module that an ONNX file would not be the same function as."""
+    other = [dtype for dtype in floating_dtypes(network) if dtype is not torch.float32]
+    if other:
+        kind = str(other[0]).removeprefix("torch.")
+        raise ModelError(
+            f"the model has {kind} values, and the back end onnxruntime computes in float32 only: use the back end "
+            "torch, which keeps the precision, or convert the model yourself"
+        )
+    try:
+        exported_program(network, input_shape, input_dtype=torch.float32)
+    except Exception as error:  # whatever export or the user's code may raise
+        raise ModelError(
+            "the back end onnxruntime needs a model that is one graph, whatever the values of its input, and "
+            f"torch.export cannot write this one down ({summary(error)}): use the back end torch"
+        ) from error

@@ -1,21 +1,43 @@
-"""A torch module as a frozen, fused graph for the processor."""
+"""A torch module as a frozen, fused graph for the processor, where that is the same function."""
 
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from smoothcert.errors import ModelError
+from smoothcert.models.original import FLOAT32_ROUNDING
+from smoothcert.models.torch_original import floating_dtypes
 
 Forward = Callable[[Tensor], Tensor]
 
+_NOISE_LEVELS = (0.0, 0.25, 1.0)
+_EXAMPLE_ROWS = 16
 
-class RowwiseLinear(nn.Module):
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What became of a module. forward: the fused graph; None where the module must run as it was given, and `reason`
+    says why. program: the module as `torch.export` wrote it down; None where it depends on values in a way that cannot
+    be written down as one graph.
+    """
+
+    forward: Forward | None
+    program: ExportedProgram | None
+    reason: str
+
+
+class RowwiseLinear(nn.Linear):
     """A linear layer the graph optimiser leaves alone.
 
     It would store the weights transposed; the matrix kernel then chosen for few classes gives a row other
@@ -23,29 +45,56 @@ class RowwiseLinear(nn.Module):
     and is no slower.
     """
 
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.weight = layer.weight
-        self.bias = layer.bias
-
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.ndim != 2:
-            return nn.functional.linear(inputs, self.weight, self.bias)
+            return super().forward(inputs)
         return torch.addmm(self.bias, inputs, self.weight.t())
 
 
-def frozen_graph(network: nn.Module, input_shape: tuple[int, ...]) -> Forward | None:
-    """The traced, frozen and fused network, or None where that cannot be done faithfully."""
-    batches = check_batches(input_shape)
+def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> Frozen:
+    """The traced, frozen and fused network, where that is the same function.
+
+    A trace follows one example. It is the whole network only if no Python code in it looks at values, which is shown by
+    `torch.export`: it runs the network on tensors that have no values, for batches of any size. What passes is traced,
+    compared with the network on noisy batches, and used if it agrees.
+    """
+    try:
+        program = exported_program(network, input_shape, input_dtype=input_dtype)
+    except Exception as error:  # whatever export or the user's code may raise: the module itself still works
+        return Frozen(None, None, f"torch.export cannot write it down as one graph ({summary(error)})")
+    coarse = [dtype for dtype in floating_dtypes(network) if dtype not in (torch.float32, torch.float64)]
+    if coarse:
+        return Frozen(None, program, f"it computes in {str(coarse[0]).removeprefix('torch.')}")
+    batches = [batch.to(input_dtype) for batch in check_batches(input_shape)]
     try:
         graph = _traced(network, batches[0])
         # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
         agrees = all(same_logits(network, graph, batch) for batch in batches * 2)
     except ModelError:
         raise
-    except Exception:  # whatever a graph compiler may raise: the module itself still works
-        return None
-    return graph if agrees else None
+    except Exception as error:  # whatever a graph compiler may raise
+        return Frozen(None, program, f"torch.jit cannot trace it ({summary(error)})")
+    return Frozen(graph, program, "") if agrees else Frozen(None, program, "the fused graph gives other logits")
+
+
+def exported_program(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> ExportedProgram:
+    """The network as one graph for batches of any size. Raises where Python code depends on values or batch size."""
+    example = check_batches(input_shape)[0].to(input_dtype)
+    with _silence(), torch.no_grad():
+        return torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Torch logs, warns and prints about modules it cannot export; here that is an ordinary answer."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
 
 
 def _traced(network: nn.Module, example: Tensor) -> Forward:
@@ -60,31 +109,54 @@ def _traced(network: nn.Module, example: Tensor) -> Forward:
 
 
 def check_batches(input_shape: tuple[int, ...]) -> list[Tensor]:
-    """Batches of several sizes on which a faster form of a network is compared with it."""
+    """Batches of several sizes on which another form of a network is compared with it: values in [0, 1], and the same
+    under noise, which leaves that range.
+    """
     generator = torch.Generator().manual_seed(0)
-    return [torch.rand((rows, *input_shape), generator=generator) for rows in (16, 32, 48)]
+    batches = []
+    for rows in (_EXAMPLE_ROWS, 32, 48):
+        levels = torch.tensor(_NOISE_LEVELS).repeat(rows)[:rows].reshape(-1, *(1 for _ in input_shape))
+        clean = torch.rand((rows, *input_shape), generator=generator)
+        batches.append(clean + levels * torch.randn((rows, *input_shape), generator=generator))
+    return batches
 
 
-def same_logits(network: nn.Module, graph: Forward, batch: Tensor) -> bool:
-    """Whether another form of the network gives its logits, to within 10⁻⁴ of the largest.
+def same_logits(network: Forward, other: Forward, batch: Tensor, *, rounding: float = FLOAT32_ROUNDING) -> bool:
+    """Whether another form of the network gives its logits, to within `rounding` of the largest.
 
     ModelError where the network does not repeat its own.
     """
     with torch.inference_mode():
-        expected, again, fused = network(batch), network(batch), graph(batch)
+        expected, again, found = network(batch), network(batch), other(batch)
     scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    if not torch.allclose(expected, again, rtol=1e-5, atol=1e-5 * scale, equal_nan=True):
+
+    def agrees(logits: Tensor, share: float) -> bool:
+        return torch.allclose(expected, logits, rtol=share, atol=share * scale, equal_nan=True)
+
+    if not agrees(again, rounding / 10.0):
         raise ModelError(
             "the model gives different logits for the same batch; a base classifier must be "
             "deterministic: noise belongs to the smoothing, and dropout must follow eval mode"
         )
-    return torch.allclose(expected, fused, rtol=1e-4, atol=1e-4 * scale, equal_nan=True)
+    return found.dtype == expected.dtype and agrees(found, rounding)
 
 
 def _with_rowwise_layers(network: nn.Module) -> nn.Module:
-    """Every linear layer with a bias replaced, in place; subclasses keep whatever they do differently."""
-    if type(network) is nn.Linear and network.bias is not None:
-        return RowwiseLinear(network)
-    for name, child in network.named_children():
-        setattr(network, name, _with_rowwise_layers(child))
+    """Every plain linear layer with a bias made rowwise, in place; one that does anything else keeps doing it."""
+    for layer in network.modules():
+        if type(layer) is nn.Linear and layer.bias is not None and not _is_changed(layer):
+            layer.__class__ = RowwiseLinear
     return network
+
+
+def _is_changed(layer: nn.Module) -> bool:
+    """Whether calling this layer runs code of somebody else: a hook, or a method of this one object."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(layer, name, None) for name in hooks) or any(callable(value) for value in vars(layer).values())
+
+
+def summary(error: Exception) -> str:
+    """The first sentence of an error of torch's, which may go on for pages."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else ""
+    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__

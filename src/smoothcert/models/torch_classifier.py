@@ -5,24 +5,33 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
 from smoothcert.models.digests import Hasher, feed, source_text
 from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.freezing import Forward, frozen_graph
+from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze, same_logits
+from smoothcert.models.original import Original
 from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.torch_original import (
+    FloatingArray,
+    TorchOriginal,
+    accepted_dtype,
+    as_array,
+    check_is_logits,
+    check_no_autocast,
+    floating_dtypes,
+    home_of,
+    last_line,
+)
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
-
-FloatingArray = NDArray[np.floating[Any]]
 
 ROW_MULTIPLE = 16
 """Batches on the processor are filled up to a multiple of this.
@@ -35,12 +44,15 @@ batch size changes no vote.
 
 
 class TorchClassifier:
-    """A torch module on the processor; the caller's module is copied, never changed.
+    """A torch module on the processor; the caller's module is copied, never changed, and keeps its precision.
 
-    With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks), if that
-    graph agrees with the module on random batches of other sizes; otherwise the module runs as it is.
-    `backend` says which. Any number of threads may call `classify`; each works on one core. Scores are the softmax of
-    the logits, in float64.
+    With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks), if it can be shown
+    that this is the same function (`freezing`); otherwise the copy runs as it is, and `as_given` says why. `backend`
+    says which. Any number of threads may call `classify` at once, each working on one core, unless the module could not
+    be written down as a graph: then it may keep state, and one thread asks it. Scores are the softmax of the logits, in
+    float64.
+
+    `original` is the caller's own object.
     """
 
     gives_scores = True
@@ -48,15 +60,28 @@ class TorchClassifier:
     def __init__(
         self, module: nn.Module, *, num_classes: int | None = None, input_shape: tuple[int, ...] | None = None
     ) -> None:
+        check_no_autocast()
         network = private_copy(module, torch.device("cpu"))
         self.input_shape = input_shape
-        self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
-        frozen = None if input_shape is None else frozen_graph(network, input_shape)
-        self._forward: Forward = network if frozen is None else frozen
-        self.backend = f"torch cpu {'eager' if frozen is None else 'frozen'}{_precision_note()}"
+        self._input_dtype = accepted_dtype(network, input_shape)
+        found = tried_num_classes(network, input_shape, input_dtype=self._input_dtype)
+        self.num_classes = known_num_classes(found, num_classes)
+        self.original: Original = checked_original(
+            module, network, num_classes=self.num_classes, input_shape=input_shape, input_dtype=self._input_dtype
+        )
+        frozen = self._frozen(network)
+        self._forward: Forward = network if frozen.forward is None else frozen.forward
+        self.as_given = frozen.reason
+        kind = "eager" if frozen.forward is None else "frozen"
+        self.backend = f"torch cpu {kind}{precision_note(network, self._input_dtype)}{_matmul_note()}"
         self.description = described(module, self.num_classes)
         self.digest = module_digest(network, backend=self.backend)
-        self.concurrency = usable_cores()
+        self.concurrency = 1 if frozen.program is None else usable_cores()
+
+    def _frozen(self, network: nn.Module) -> Frozen:
+        if self.input_shape is None:
+            return Frozen(None, None, "the shape of its inputs is not known")
+        return freeze(network, self.input_shape, input_dtype=self._input_dtype)
 
     def classify(self, batch: InputArray, /) -> IntArray:
         return votes_from_logits(self._logits(batch))
@@ -66,10 +91,10 @@ class TorchClassifier:
 
     def _logits(self, batch: InputArray) -> FloatingArray:
         check_batch(batch, self.input_shape)
-        inputs = _as_tensor(filled_up(batch))
+        inputs = _as_tensor(filled_up(batch)).to(self._input_dtype)
         with torch.inference_mode():
             logits = _logits(self._forward, inputs, self.num_classes)
-        return _as_array(logits)[: len(batch)]
+        return as_array(logits)[: len(batch)]
 
     def prepare_thread(self) -> None:
         make_thread_sequential()
@@ -81,8 +106,9 @@ class TorchClassifier:
 class TorchDeviceClassifier:
     """A torch module on `device`, usually an accelerator; inputs, logits and votes can all stay there.
 
-    The module is copied there once. Full float32 with deterministic kernels; one thread at a time. Scores are computed
-    from the logits in host memory: not every accelerator has float64.
+    The module is copied there once, in its own precision; float32 is computed in full, with deterministic kernels. One
+    thread at a time. Scores are computed from the logits in host memory: not every accelerator has float64. `original`
+    is the caller's own object, wherever it lies.
     """
 
     gives_scores = True
@@ -95,12 +121,19 @@ class TorchDeviceClassifier:
         num_classes: int | None = None,
         input_shape: tuple[int, ...] | None = None,
     ) -> None:
+        check_no_autocast()
         self.device = device
         self._network = private_copy(module, device)
         self.input_shape = input_shape
         with reproducible_kernels():
-            self.num_classes = known_num_classes(tried_num_classes(self._network, input_shape), num_classes)
-        self.backend = f"torch {device.type}"
+            self._input_dtype = accepted_dtype(self._network, input_shape)
+            found = tried_num_classes(self._network, input_shape, input_dtype=self._input_dtype)
+            self.num_classes = known_num_classes(found, num_classes)
+            self.original: Original = checked_original(
+                module, self._network, num_classes=self.num_classes, input_shape=input_shape,
+                input_dtype=self._input_dtype,
+            )  # fmt: skip
+        self.backend = f"torch {device.type}{precision_note(self._network, self._input_dtype)}"
         self.description = described(module, self.num_classes)
         self.digest = module_digest(self._network, backend=self.backend)
         self.concurrency = 1
@@ -120,14 +153,14 @@ class TorchDeviceClassifier:
 
     def votes_and_scores_tensor(self, batch: Tensor, /) -> tuple[IntArray, FloatArray]:
         with torch.inference_mode(), reproducible_kernels():
-            return votes_and_softmax(_as_array(self._logits(batch)))
+            return votes_and_softmax(as_array(self._logits(batch)))
 
     def _logits(self, batch: Tensor) -> Tensor:
         if self.input_shape is not None and tuple(batch.shape[1:]) != self.input_shape:
             raise InputError(
                 f"inputs of shape {tuple(batch.shape[1:])} were given, but the model takes {self.input_shape}"
             )
-        return _logits(self._network, batch, self.num_classes)
+        return _logits(self._network, batch.to(self._input_dtype), self.num_classes)
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the device does its own scheduling."""
@@ -150,16 +183,52 @@ def tensor_votes(logits: Tensor) -> Tensor:
 
 
 def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
-    """A float32 copy in evaluation mode on `device`, without gradients."""
+    """A copy in evaluation mode on `device`, without gradients, in the precision of the module."""
     try:
         twin = copy.deepcopy(module)
     except Exception as error:
         raise ModelError(
             f"the module {type(module).__name__} cannot be copied ({error}); give a module that copy.deepcopy accepts"
         ) from error
-    twin = twin.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
-    # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
-    return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
+    try:
+        twin = twin.to(device=device).eval().requires_grad_(False)
+        # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
+        return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
+    except Exception as error:
+        kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in floating_dtypes(module)) or "no"
+        raise ModelError(
+            f"the module {type(module).__name__} with {kinds} values cannot be moved to {device}: {last_line(error)}. "
+            "Its precision is not changed: use --device cpu, or convert the module yourself"
+        ) from error
+
+
+def checked_original(
+    module: nn.Module,
+    network: nn.Module,
+    *,
+    num_classes: int,
+    input_shape: tuple[int, ...] | None,
+    input_dtype: torch.dtype,
+) -> TorchOriginal:
+    """The caller's module, to be asked again; a ModelError where the private copy of it is another function."""
+    original = TorchOriginal(module, num_classes=num_classes, input_dtype=input_dtype)
+    if input_shape is None:
+        return original
+    rounding = original.rounding_of(torch.zeros((), dtype=input_dtype))
+    home = home_of(network)
+
+    def copied(batch: Tensor) -> Tensor:
+        return network(batch.to(home, input_dtype)).cpu().double()
+
+    def own(batch: Tensor) -> Tensor:
+        return original.logits(batch.numpy()).cpu().double()
+
+    if not same_logits(own, copied, check_batches(input_shape)[0], rounding=rounding):
+        raise ModelError(
+            f"a copy of the module {type(module).__name__} answers otherwise than the module itself, so it cannot be "
+            "kept apart from it: look for hooks that hold on to the module, and for a __deepcopy__ of its own"
+        )
+    return original
 
 
 def module_digest(network: nn.Module, *, backend: str) -> str:
@@ -190,42 +259,33 @@ def feed_tensors(hasher: Hasher, tensors: Mapping[str, Tensor]) -> None:
         feed(hasher, tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
-def _logits(forward: Forward, inputs: Tensor, num_classes: int) -> Tensor:
+def _logits(forward: Callable[[Tensor], Tensor], inputs: Tensor, num_classes: int) -> Tensor:
     try:
         logits = forward(inputs)
     except torch.OutOfMemoryError as error:
         raise BatchTooLargeError(f"a batch of {len(inputs)} does not fit in memory; use a smaller --batch") from error
     except MODEL_FAILURES as error:
+        kind = str(inputs.dtype).removeprefix("torch.")
         raise ModelError(
-            f"the model failed on a float32 batch of shape {tuple(inputs.shape)}: {_last_line(error)}"
+            f"the model failed on a {kind} batch of shape {tuple(inputs.shape)}: {last_line(error)}"
         ) from error
-    _check_is_logits(logits)
+    check_is_logits(logits)
     check_logits_shape(tuple(logits.shape), batch_size=len(inputs), num_classes=num_classes)
     return logits
 
 
-def _check_is_logits(logits: object) -> None:
-    if not isinstance(logits, Tensor):
-        raise ModelError(
-            f"the model answers with a {type(logits).__name__}; expected one tensor of logits, (batch, classes)"
-        )
-    if not logits.is_floating_point():
-        raise ModelError(
-            f"the model answers with {logits.dtype} values; expected floating-point logits, (batch, classes)"
-        )
-
-
-def tried_num_classes(network: nn.Module, input_shape: tuple[int, ...] | None) -> int | None:
+def tried_num_classes(
+    network: nn.Module, input_shape: tuple[int, ...] | None, *, input_dtype: torch.dtype = torch.float32
+) -> int | None:
     """Columns of the logits for two zero inputs; None if the input shape is not known."""
     if input_shape is None:
         return None
-    device = next((tensor.device for tensor in network.state_dict().values()), torch.device("cpu"))
     try:
         with torch.inference_mode():
-            logits = network(torch.zeros((2, *input_shape), device=device))
+            logits = network(torch.zeros((2, *input_shape), dtype=input_dtype, device=home_of(network)))
     except MODEL_FAILURES as error:
-        raise ModelError(f"the model does not take inputs of shape {input_shape}: {_last_line(error)}") from error
-    _check_is_logits(logits)
+        raise ModelError(f"the model does not take inputs of shape {input_shape}: {last_line(error)}") from error
+    check_is_logits(logits)
     if logits.ndim != 2 or len(logits) != 2:
         raise ModelError(
             f"the model answers 2 inputs with values of shape {tuple(logits.shape)}; expected logits (2, classes)"
@@ -246,16 +306,16 @@ def _as_tensor(batch: InputArray) -> Tensor:
     return torch.from_numpy(batch if batch.flags.writeable else batch.copy())
 
 
-def _as_array(logits: Tensor) -> FloatingArray:
-    return cast(FloatingArray, logits.to(_numpy_dtype(logits)).cpu().numpy())
+def precision_note(network: nn.Module, input_dtype: torch.dtype) -> str:
+    """What a reader must know of the precision of a module that is not all float32."""
+    found = [dtype for dtype in floating_dtypes(network) if dtype is not torch.float32]
+    kinds = list(dict.fromkeys(str(dtype).removeprefix("torch.") for dtype in found))
+    if input_dtype is not torch.float32:
+        kinds.append(f"inputs cast to {str(input_dtype).removeprefix('torch.')}")
+    return "".join(f", {kind}" for kind in kinds)
 
 
-def _numpy_dtype(logits: Tensor) -> torch.dtype:
-    """numpy has no bfloat16."""
-    return logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
-
-
-def _precision_note() -> str:
+def _matmul_note() -> str:
     precision = torch.get_float32_matmul_precision()
     return "" if precision == "highest" else f", float32 matmul precision {precision}"
 
@@ -266,9 +326,3 @@ def described(module: nn.Module, num_classes: int) -> str:
     layers = ", ".join(type(part).__name__ for part in module) if isinstance(module, nn.Sequential) else ""
     name = f"{type(module).__name__}({layers})" if layers and len(layers) < 60 else type(module).__name__
     return f"torch {name}, {count} parameters, {num_classes} classes"
-
-
-def _last_line(error: BaseException) -> str:
-    """The sentence of a torch error without the listing of graph code above it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

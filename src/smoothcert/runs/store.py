@@ -24,6 +24,7 @@ from smoothcert.records import (
     Bound,
     Bounds,
     CertifiedPoint,
+    CheckCounts,
     Norm,
     Outcome,
     Promise,
@@ -38,7 +39,7 @@ from smoothcert.records import (
 )
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
-from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
+from smoothcert.runs.seals import SEALS_TABLE, begin_seals, has_table, seal_inputs
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
 
 MANIFEST = "manifest.json"
@@ -90,10 +91,20 @@ CREATE TABLE promises (
     memory TEXT NOT NULL,
     entry TEXT NOT NULL
 ) STRICT;
+CREATE TABLE model_checks (
+    idx INTEGER PRIMARY KEY REFERENCES points (idx),
+    drawn INTEGER NOT NULL,
+    asked INTEGER NOT NULL,
+    ties INTEGER NOT NULL
+) STRICT;
+CREATE TABLE failures (
+    position INTEGER PRIMARY KEY,
+    reason TEXT NOT NULL
+) STRICT;
 """
     + SEALS_TABLE
 )
-_TABLES = {"points", "verdicts", "tallies", "promises", "seals"}
+_TABLES = {"points", "verdicts", "tallies", "promises", "model_checks", "failures", "seals"}
 
 
 class RunStore:
@@ -159,7 +170,9 @@ class RunStore:
         lock = _acquire(path)
         try:
             _attach(path, files)
-            return cls(path, stored, _connect(path), lock)
+            run = cls(path, stored, _connect(path), lock)
+            run._check_not_failed()
+            return run
         except BaseException:
             lock.release()
             raise
@@ -173,8 +186,11 @@ class RunStore:
     def exists(cls, path: Path) -> bool:
         return (path / MANIFEST).is_file()
 
-    def add(self, points: Sequence[CertifiedPoint]) -> None:
-        """Store a shard, all of it or nothing. An input that is already there is an error: nothing is overwritten."""
+    def add(self, points: Sequence[CertifiedPoint], *, checks: CheckCounts | None = None) -> None:
+        """Store a shard, all of it or nothing. An input that is already there is an error: nothing is overwritten.
+
+        checks: how many noisy copies were drawn and asked again since the shard before, kept with the last input.
+        """
         if self._lock is None:
             raise RunError(f"{self.path} was opened for reading")
         try:
@@ -196,11 +212,41 @@ class RunStore:
                 promises = [_promise_row(point.index, point.promise) for point in points if point.promise is not None]
                 if promises:  # a run of an earlier version has no such table, and no memory either
                     self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?,?)", promises)
+                if checks is not None and points and has_table(self._connection, "model_checks"):
+                    self._connection.execute(
+                        "INSERT INTO model_checks VALUES (?,?,?,?)",
+                        (points[-1].index, checks.drawn, checks.asked, checks.ties),
+                    )
                 seal_inputs(self._connection, [point.index for point in points])
         except sqlite3.IntegrityError as error:
             raise RunError(
                 f"{self.path} already holds a result for one of these inputs; nothing was changed"
             ) from error
+
+    def add_failure(self, reason: str) -> None:
+        """Store that the model was found not to be what was sampled: nothing in this run is to be relied on."""
+        with _explain(self.path), self._connection:
+            if has_table(self._connection, "failures"):
+                self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
+
+    def failures(self) -> list[str]:
+        """Why nothing in this run is to be relied on; empty for a sound run."""
+        with self._reading():
+            if not has_table(self._connection, "failures"):
+                return []
+            return [str(row[0]) for row in self._connection.execute("SELECT reason FROM failures ORDER BY position")]
+
+    def _check_not_failed(self) -> None:
+        if found := self.failures():
+            raise RunError(f"{self.path} cannot be resumed, and nothing in it is to be relied on: {found[0]}")
+
+    def check_counts(self) -> CheckCounts:
+        """How many noisy copies were drawn for what is stored, and how many of them the model was asked about again."""
+        with self._reading():
+            if not has_table(self._connection, "model_checks"):
+                return CheckCounts()
+            row = self._connection.execute("SELECT SUM(drawn), SUM(asked), SUM(ties) FROM model_checks").fetchone()
+            return CheckCounts(*(int(count or 0) for count in row))
 
     def indices(self) -> set[int]:
         """The inputs that have a result."""
@@ -287,8 +333,7 @@ class RunStore:
         return self._connection.execute(f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}", (only,))
 
     def _promises(self) -> dict[int, Promise]:
-        known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'promises'"
-        if self._connection.execute(known).fetchone() is None:
+        if not has_table(self._connection, "promises"):
             return {}  # made by a version that knew no memory
         rows = self._connection.execute("SELECT * FROM promises")
         return {row[0]: _promise_from_row(_typed(row, _PROMISE)) for row in rows}

@@ -1,10 +1,14 @@
 """Noise → model → tallies."""
 
 from smoothcert.sampling.batch_size import measure_batch
+from smoothcert.sampling.model_checks import ModelChecks
+from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.plan import Request, inputs_per_shard, segments
 from smoothcert.sampling.sampler import Sampler, Tallier
 
 __all__ = [
+    "ModelChecks",
+    "PickedVote",
     "Request",
     "Sampler",
     "Tallier",

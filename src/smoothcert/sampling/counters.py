@@ -25,8 +25,8 @@ from smoothcert.records import (
     TallyKind,
 )
 from smoothcert.sampling.noisy_copies import Colour, noisy_copies, rows_of
+from smoothcert.sampling.picked import PickedVote, PickedVotes
 from smoothcert.sampling.plan import Request, Slice, samples_per_draw
-from smoothcert.sampling.row_by_row import RowByRow
 from smoothcert.sampling.score_sums import ScoreSums, score_tally
 from smoothcert.tallies import GRADIENT_UNIT
 
@@ -47,6 +47,9 @@ class Counter(Protocol):
         num_classes + 1), both votes, first only, second only. GRADIENTS: votes as above; (requests, 2, groups, size);
         (requests, groups). SCORES: votes as above; (requests, 2 * SCORE_CELLS).
         """
+
+    def picked(self) -> list[PickedVote]:
+        """The votes of the copies that the requests picked."""
 
 
 def host_counter(
@@ -141,8 +144,8 @@ class _Bench:
         self.flat_inputs = inputs.reshape(len(inputs), -1)
         self.size = self.flat_inputs.shape[1]
         self.copies = noisy_copies(self.flat_inputs, requests, draws=draws, colour=colour)
+        self.picks = PickedVotes(requests)
         self._classifier = classifier
-        self._row_by_row = RowByRow()
         self._noisy = np.empty((draws * copies, *inputs.shape[1:]), dtype=np.float32)
         self.flat_noisy = self._noisy.reshape(len(self._noisy), -1)
 
@@ -157,22 +160,12 @@ class _Bench:
 
     def votes(self, rows: int) -> IntArray:
         """Votes for the first rows of the buffer, if they are what a base classifier must return."""
-        votes = checked_votes(self._classifier.classify(self._noisy[:rows]), rows=rows, columns=self.columns)
-        self._look_at_one(votes)
-        return votes
+        return checked_votes(self._classifier.classify(self._noisy[:rows]), rows=rows, columns=self.columns)
 
     def votes_and_scores(self, rows: int) -> tuple[IntArray, FloatArray]:
         """`votes`, and the scores behind them."""
         votes, scores = scoring(self._classifier).votes_and_scores(self._noisy[:rows])
-        votes = checked_votes(votes, rows=rows, columns=self.columns)
-        self._look_at_one(votes)
-        return votes, scores
-
-    def _look_at_one(self, votes: IntArray) -> None:
-        def ask(place: int, rows: slice) -> int:
-            return int(self._classifier.classify(self._noisy[rows])[place])
-
-        self._row_by_row.look(len(votes), vote=lambda row: int(votes[row]), ask=ask)
+        return checked_votes(votes, rows=rows, columns=self.columns), scores
 
 
 def checked_votes(votes: IntArray, *, rows: int, columns: int) -> IntArray:
@@ -198,11 +191,15 @@ class _HostVotes:
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         votes = bench.votes(bench.fill_noisy(slices))
+        bench.picks.note(slices, votes)
         for piece in slices:
             self._votes[piece.request] += _count(votes[rows_of(piece)], bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._votes,)
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
 
 
 class _HostScores:
@@ -214,10 +211,15 @@ class _HostScores:
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
-        self._scores.add(slices, *bench.votes_and_scores(bench.fill_noisy(slices)))
+        votes, scores = bench.votes_and_scores(bench.fill_noisy(slices))
+        self._scores.add(slices, votes, scores)
+        bench.picks.note(slices, votes, scores=scores)
 
     def sums(self) -> tuple[IntArray, ...]:
         return self._scores.sums()
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
 
 
 class _HostPairs:
@@ -234,12 +236,17 @@ class _HostPairs:
             first, second = bench.flat_noisy[:draws], bench.flat_noisy[draws:]
             bench.copies.pair(piece, first[rows_of(piece)], second[rows_of(piece)])
         votes = bench.votes(2 * draws)
+        for half in range(2):
+            bench.picks.note(slices, votes[half * draws :], half=half)
         for piece in slices:
             cast_first, cast_second = votes[:draws][rows_of(piece)], votes[draws:][rows_of(piece)]
             self._pairs[piece.request] += _count_pairs(cast_first, cast_second, bench.columns)
 
     def sums(self) -> tuple[IntArray, ...]:
         return (self._pairs,)
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
 
 
 class _HostGradients:
@@ -265,6 +272,7 @@ class _HostGradients:
         for piece in slices:
             bench.copies.add_to_input(piece, bench.flat_noisy[rows_of(piece)])
         votes = bench.votes(slices[-1].last_row)
+        bench.picks.note(slices, votes)
         for piece in slices:
             cast = votes[rows_of(piece)]
             self._votes[piece.request] += _count(cast, bench.columns)
@@ -289,6 +297,9 @@ class _HostGradients:
 
     def sums(self) -> tuple[IntArray, ...]:
         return self._votes, self._sums, self._products
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
 
 
 def _count(votes: IntArray, columns: int) -> IntArray:

@@ -19,8 +19,8 @@ from smoothcert.noise.host import split_seed
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.sampling.counters import Counter, checked_votes
+from smoothcert.sampling.picked import PickedVote, PickedVotes
 from smoothcert.sampling.plan import Request, Slice
-from smoothcert.sampling.row_by_row import RowByRow
 from smoothcert.sampling.score_sums import ScoreSums
 from smoothcert.tallies import GRADIENT_UNIT
 
@@ -45,7 +45,7 @@ class _Bench:
         self.columns = classifier.num_classes + 1
         self._classifier = classifier
         self._shape = inputs.shape[1:]
-        self._row_by_row = RowByRow()
+        self.picks = PickedVotes(requests)
         self._inputs = torch.from_numpy(inputs).to(classifier.device).reshape(len(inputs), -1)
         # A vote outside the announced classes must not land in a neighbour's count; it is remembered and reported.
         self._strays = torch.zeros((), dtype=torch.int64, device=classifier.device)
@@ -116,12 +116,13 @@ class _Bench:
         if votes.shape != (len(batch),):
             raise ModelError(f"the model returned votes of shape {tuple(votes.shape)} for {len(batch)} inputs")
         self._strays += ((votes < 0) | (votes >= self.columns)).sum()
-
-        def ask(place: int, rows: slice) -> int:
-            return int(self._classifier.classify_tensor(batch[rows])[place])
-
-        self._row_by_row.look(len(batch), vote=lambda row: int(votes[row]), ask=ask)
         return votes.clamp(0, self.columns - 1)
+
+    def note_picks(self, slices: Sequence[Slice], votes: torch.Tensor, *, half: int = 0) -> None:
+        """Take down the votes of the copies that were picked; the others stay on the device."""
+        rows = self.picks.rows(slices, half=half)
+        if rows:
+            self.picks.add(rows, _on_host(votes[[pick.row for pick in rows]]))
 
     def votes_and_scores(self, noisy: list[torch.Tensor]) -> tuple[IntArray, FloatArray]:
         """Votes and scores for rows of flat inputs, in host memory."""
@@ -161,11 +162,15 @@ class _DeviceVotes:
         bench = self._bench
         with torch.inference_mode():
             votes = bench.votes([bench.noisy(piece, bench.draws(piece)) for piece in slices])
+            bench.note_picks(slices, votes)
             _count(self._votes, bench.request_of_row(slices), votes)
 
     def sums(self) -> tuple[IntArray, ...]:
         self._bench.check()
         return (_on_host(self._votes),)
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
 
 
 class _DevicePairs:
@@ -180,6 +185,8 @@ class _DevicePairs:
             plus = [bench.noisy(piece, drawn) for piece, drawn in zip(slices, draws, strict=True)]
             minus = [bench.noisy(piece, drawn, sign=-1) for piece, drawn in zip(slices, draws, strict=True)]
             first, second = bench.votes(plus + minus).chunk(2)
+            for half, votes in enumerate((first, second)):
+                bench.note_picks(slices, votes, half=half)
             request, same = bench.request_of_row(slices), first == second
             _count(self._pairs, request, torch.where(same, 0, 1), first)
             _count(self._pairs, request[~same], torch.full_like(second[~same], 2), second[~same])
@@ -187,6 +194,9 @@ class _DevicePairs:
     def sums(self) -> tuple[IntArray, ...]:
         self._bench.check()
         return (_on_host(self._pairs),)
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
 
 
 class _DeviceGradients:
@@ -204,6 +214,7 @@ class _DeviceGradients:
         with torch.inference_mode():
             draws = [bench.draws(piece) for piece in slices]
             votes = bench.votes([bench.noisy(piece, drawn) for piece, drawn in zip(slices, draws, strict=True)])
+            bench.note_picks(slices, votes)
             _count(self._votes, bench.request_of_row(slices), votes)
             for piece, drawn in zip(slices, draws, strict=True):
                 group = self._groups[piece.request][votes[piece.first_row : piece.last_row]]
@@ -223,6 +234,9 @@ class _DeviceGradients:
         self._bench.check()
         return _on_host(self._votes), _on_host(self._sums), _on_host(self._products)
 
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found
+
 
 class _DeviceScores:
     def __init__(self, bench: _Bench) -> None:
@@ -233,7 +247,12 @@ class _DeviceScores:
         bench = self._bench
         with torch.inference_mode():
             noisy = [bench.noisy(piece, bench.draws(piece)) for piece in slices]
-            self._scores.add(slices, *bench.votes_and_scores(noisy))
+            votes, scores = bench.votes_and_scores(noisy)
+            self._scores.add(slices, votes, scores)
+            bench.picks.note(slices, votes, scores=scores)
 
     def sums(self) -> tuple[IntArray, ...]:
         return self._scores.sums()
+
+    def picked(self) -> list[PickedVote]:
+        return self._bench.picks.found

@@ -28,7 +28,9 @@ class Request:
     level; what PAIRS and GRADIENTS count says something of Gaussian noise only. shared: the noise is that of one stream
     for all inputs, which the tally does not show: each input's samples are still independent of each other, but what is
     found for one input is not independent of what is found for another. grid: the input is on a grid of so many levels
-    in [0, 1], and the noise goes in whole steps of it; None for noise in float32.
+    in [0, 1], and the noise goes in whole steps of it; None for noise in float32. picks: numbers of the noisy copies
+    whose votes are also handed back one by one, in ascending order: a draw's own number, or with PAIRS 2·draw for x+ε
+    and 2·draw + 1 for x-ε.
     """
 
     row: int
@@ -42,6 +44,7 @@ class Request:
     noise: Noise = Noise.GAUSSIAN
     shared: bool = False
     grid: int | None = None
+    picks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:

@@ -19,6 +19,7 @@ from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerN
 from smoothcert.models.devices import usable_cores
 from smoothcert.records import AnyTally, InputArray, Noise, TallyKind
 from smoothcert.sampling.counters import Counter, host_counter, tallies_of
+from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.plan import (
     Request,
     Slice,
@@ -30,6 +31,8 @@ from smoothcert.sampling.plan import (
 
 Progress = Callable[[int], None]
 """Told the number of samples just finished; called from worker threads."""
+OnPicked = Callable[[Sequence[Request], list[PickedVote]], None]
+"""Told the votes of the copies that the requests of a job picked, before its tallies are handed over."""
 
 
 class Tallier(Protocol):
@@ -39,7 +42,12 @@ class Tallier(Protocol):
     """
 
     def tally_each(
-        self, inputs: InputArray, jobs: Iterable[Sequence[Request]], *, progress: Progress | None = None
+        self,
+        inputs: InputArray,
+        jobs: Iterable[Sequence[Request]],
+        *,
+        progress: Progress | None = None,
+        on_picked: OnPicked | None = None,
     ) -> Iterator[list[AnyTally]]:
         """For each job, in order, one tally per request. Jobs share no batch; a later one may be begun early."""
 
@@ -60,14 +68,24 @@ class Sampler:
         self.workers = min(workers or usable_cores(), classifier.concurrency)
 
     def tally_each(
-        self, inputs: InputArray, jobs: Iterable[Sequence[Request]], *, progress: Progress | None = None
+        self,
+        inputs: InputArray,
+        jobs: Iterable[Sequence[Request]],
+        *,
+        progress: Progress | None = None,
+        on_picked: OnPicked | None = None,
     ) -> Iterator[list[AnyTally]]:
         """`tally` for one job after the other."""
         for requests in jobs:
-            yield self.tally(inputs, requests, progress=progress)
+            yield self.tally(inputs, requests, progress=progress, on_picked=on_picked)
 
     def tally(
-        self, inputs: InputArray, requests: Sequence[Request], *, progress: Progress | None = None
+        self,
+        inputs: InputArray,
+        requests: Sequence[Request],
+        *,
+        progress: Progress | None = None,
+        on_picked: OnPicked | None = None,
     ) -> list[AnyTally]:
         """One tally per request, in order; all requests ask for the same kind, under the same kind of noise.
 
@@ -87,7 +105,10 @@ class Sampler:
             self._work(counters[0], batches, told)
         else:
             self._work_in_threads(counters, batches, told)
-        return tallies_of(requests, [counter.sums() for counter in counters])
+        sums = [counter.sums() for counter in counters]
+        if on_picked is not None:
+            on_picked(requests, [vote for counter in counters for vote in counter.picked()])
+        return tallies_of(requests, sums)
 
     def _work(self, counter: Counter, batches: _SharedBatches, progress: Progress | None) -> None:
         for slices in batches:

@@ -1,0 +1,107 @@
+"""The model as the user gave it, asked about one input alone, and how its answer compares with a counted vote.
+
+A base classifier may compute the user's model by a faster form of it, for many rows at once. What is certified must be
+the model itself. So some noisy copies are asked again from the original (`sampling.model_checks`): the same object, in
+its own precision, one row at a time. numpy only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scores import gives_scores
+from smoothcert.records import FloatArray, InputArray
+
+FLOAT32_ROUNDING = 1e-4
+"""Relative difference of logits that rounding in float32 can make, in a deep network summed in another order."""
+
+_PERTURBATIONS = 32
+_PERTURBATION_SEED = 0
+_SCORE_FACTOR = 10.0
+"""Scores are compared this many times more loosely than logits: a softmax multiplies errors by the size of logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model says about one input.
+
+    vote: 0 … K, where K stands for an answer that is not finite. logits, scores: (K,) float64, None where the model
+    gives none. rounding: relative error that the precision of the model allows.
+    """
+
+    vote: int
+    logits: FloatArray | None = None
+    scores: FloatArray | None = None
+    rounding: float = FLOAT32_ROUNDING
+
+
+class Original(Protocol):
+    """The object the user gave."""
+
+    def answer(self, row: InputArray, /) -> Answer:
+        """The answer to one input, asked alone. row: (*input_shape) float32. Nothing is cached."""
+
+
+@runtime_checkable
+class HasOriginal(Protocol):
+    """A base classifier that knows the object it was made from."""
+
+    original: Original
+
+
+def original_of(classifier: BaseClassifier) -> Original:
+    """The object behind a base classifier; a base classifier of the user's own is its own original."""
+    return classifier.original if isinstance(classifier, HasOriginal) else OneRow(classifier)
+
+
+class OneRow:
+    """A base classifier that is asked about one row at a time."""
+
+    def __init__(self, classifier: BaseClassifier) -> None:
+        self._classifier = classifier
+
+    def answer(self, row: InputArray, /) -> Answer:
+        if gives_scores(self._classifier):
+            votes, scores = self._classifier.votes_and_scores(row[None])
+            return Answer(vote=int(votes[0]), scores=np.asarray(scores[0], dtype=np.float64))
+        return Answer(vote=int(self._classifier.classify(row[None])[0]))
+
+
+def is_tie(original: Original, row: InputArray, answer: Answer, vote: int) -> bool:
+    """Whether rounding explains that `vote` was counted where the original gives `answer`.
+
+    It does where the two logits are equal to within rounding, or where the original itself gives that vote when the
+    input is moved by a rounding error: then the input lies on a boundary between classes, to within rounding. Moving
+    the input also finds ties of logits that are small differences of large terms, and of models without logits.
+    """
+    if _logits_are_close(answer, vote):
+        return True
+    # About a hundred times below what is allowed for logits: a last digit of the input, not a step away from it.
+    size = answer.rounding / 100.0
+    generator = np.random.default_rng(_PERTURBATION_SEED)
+    for number in range(_PERTURBATIONS):
+        # From one to several last digits, in random directions.
+        step = size * 2.0 ** (number % 4 - 3)
+        moved = row + np.float32(step) * generator.choice([-1.0, 1.0], row.shape) * np.maximum(np.abs(row), 1.0)
+        if original.answer(moved.astype(np.float32)).vote == vote:
+            return True
+    return False
+
+
+def same_scores(answer: Answer, scores: FloatArray) -> bool:
+    """Whether scores that were counted are those of the original, to within rounding."""
+    if answer.scores is None:
+        return True
+    return bool(np.all(np.abs(answer.scores - scores) <= _SCORE_FACTOR * answer.rounding))
+
+
+def _logits_are_close(answer: Answer, vote: int) -> bool:
+    logits = answer.logits
+    if logits is None or max(vote, answer.vote) >= len(logits):
+        return False
+    ours, theirs = float(logits[answer.vote]), float(logits[vote])
+    return ours - theirs <= answer.rounding * max(abs(ours), abs(theirs))

@@ -1,0 +1,161 @@
+"""A torch module as the user gave it: its own object, its own precision, on its own device, one row at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from smoothcert.errors import InputError, ModelError
+from smoothcert.models.devices import torch_threads
+from smoothcert.models.failures import MODEL_FAILURES
+from smoothcert.models.original import FLOAT32_ROUNDING, Answer
+from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.votes import check_logits_shape
+from smoothcert.records import InputArray
+
+FloatingArray = NDArray[np.floating[Any]]
+
+_ROUNDING = {
+    torch.float64: 1e-9,
+    torch.float32: FLOAT32_ROUNDING,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+"""Relative difference of logits that rounding can make in a deep network, by the coarsest precision in it."""
+
+_switching = threading.Lock()
+"""Held while a module of the user's is switched to evaluation mode for a moment."""
+
+
+class TorchOriginal:
+    """The user's module, asked in evaluation mode; it is left as it was found.
+
+    input_dtype: what the module takes, see `accepted_dtype`.
+    """
+
+    def __init__(self, module: nn.Module, *, num_classes: int, input_dtype: torch.dtype) -> None:
+        self._module = module
+        self._num_classes = num_classes
+        self._input_dtype = input_dtype
+        self._device = home_of(module)
+        self._coarsest = max((_ROUNDING.get(dtype, 0.0) for dtype in floating_dtypes(module)), default=0.0)
+
+    def answer(self, row: InputArray, /) -> Answer:
+        logits = self.logits(row[None])
+        values = as_array(logits)
+        votes, scores = votes_and_softmax(values)
+        return Answer(
+            vote=int(votes[0]),
+            logits=values[0].astype(np.float64),
+            scores=scores[0],
+            rounding=self.rounding_of(logits),
+        )
+
+    def rounding_of(self, logits: Tensor) -> float:
+        """The relative error of logits that come from this module: its coarsest precision decides."""
+        return max(self._coarsest, _ROUNDING.get(self._input_dtype, 0.0), _ROUNDING.get(logits.dtype, 0.0))
+
+    def logits(self, batch: InputArray) -> Tensor:
+        """(B, K) for (B, *input_shape) float32, as the module gives them."""
+        inputs = torch.tensor(batch, dtype=self._input_dtype, device=self._device)
+        try:
+            # One row is too little work to share: threads that wait for each other made it thirty times slower.
+            with evaluating(self._module), torch.no_grad(), torch_threads(1):
+                logits = self._module(inputs)
+        except MODEL_FAILURES as error:
+            raise ModelError(
+                f"the model failed on {len(batch)} input{'s' * (len(batch) > 1)} alone: {last_line(error)}. A base "
+                "classifier must answer every input by itself"
+            ) from error
+        check_is_logits(logits)
+        if len(batch) == 1 and tuple(logits.shape) == (self._num_classes,):
+            logits = logits[None]  # a squeeze inside the module takes the axis of a lone input away
+        check_logits_shape(tuple(logits.shape), batch_size=len(batch), num_classes=self._num_classes)
+        return cast(Tensor, logits.detach())
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in evaluation mode inside the block, and every part of it in the mode it had after it."""
+    training = [part for part in module.modules() if part.training]
+    if not training:
+        yield
+        return
+    with _switching:
+        module.eval()
+        try:
+            yield
+        finally:
+            for part in training:
+                part.training = True
+
+
+def accepted_dtype(network: nn.Module, input_shape: tuple[int, ...] | None) -> torch.dtype:
+    """The type in which a module takes its input.
+
+    Noisy copies are float32, and are given as they are if the module takes them. Only a module that refuses float32
+    gets them in the type of its first floating-point parameter; nothing in the module is ever converted.
+    """
+    found = floating_dtypes(network)
+    if not found or torch.float32 in found[:1]:
+        return torch.float32
+    if input_shape is None:
+        return torch.float32 if torch.float32 in found else found[0]
+    try:
+        with evaluating(network), torch.no_grad():
+            network(torch.zeros((2, *input_shape), device=home_of(network)))
+    except MODEL_FAILURES:
+        return found[0]
+    return torch.float32
+
+
+def floating_dtypes(module: nn.Module) -> list[torch.dtype]:
+    """The floating-point types of parameters, then of buffers, in the order in which they occur."""
+    tensors = [*module.parameters(), *module.buffers()]
+    return list(dict.fromkeys(tensor.dtype for tensor in tensors if tensor.is_floating_point()))
+
+
+def home_of(module: nn.Module) -> torch.device:
+    """Where a module takes its inputs: where its first parameter or buffer lies."""
+    return next((tensor.device for tensor in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+
+
+def check_no_autocast() -> None:
+    """InputError inside a block of `torch.autocast`: other threads, where the model is asked, do not see it."""
+    for kind in ("cpu", "cuda", "mps"):
+        if torch.is_autocast_enabled(kind):
+            raise InputError(
+                f"this is called inside torch.autocast({kind!r}), which changes the model's precision only here and "
+                "not in the threads that sample: use autocast inside the model's forward instead"
+            )
+
+
+def check_is_logits(logits: object) -> None:
+    """ModelError unless a module's answer is one floating-point tensor."""
+    if not isinstance(logits, Tensor):
+        raise ModelError(
+            f"the model answers with a {type(logits).__name__}; expected one tensor of logits, (batch, classes)"
+        )
+    if not logits.is_floating_point():
+        raise ModelError(
+            f"the model answers with {logits.dtype} values; expected floating-point logits, (batch, classes)"
+        )
+
+
+def as_array(logits: Tensor) -> FloatingArray:
+    """In host memory; numpy has no bfloat16, whose values float32 holds exactly, as it does those of float16."""
+    dtype = logits.dtype if logits.dtype in (torch.float32, torch.float64) else torch.float32
+    return cast(FloatingArray, logits.to(dtype).cpu().numpy())
+
+
+def last_line(error: BaseException) -> str:
+    """The sentence of a torch error without the listing of graph code above it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,219 @@
+"""Whether the votes that are counted are those of the model the user gave: tried on noisy copies picked at random.
+
+A base classifier may compute the model by a fused graph, by another back end, many rows at once, in several threads or
+on other machines. A copy that is picked is asked again from the original object, alone. Which copies are picked is
+drawn by the operating system's randomness from all copies of a job, before they are sampled, so the share neither
+depends on batches, workers and shards nor can be foreseen by a model.
+
+Of m copies none differed: then with confidence 1-β less than ln(1/β)/m of the votes are others than the original's
+(docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from smoothcert.errors import ModelMismatchError
+from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.models.original import Answer, is_tie, original_of, same_scores
+from smoothcert.records import CheckCounts, InputArray, TallyKind
+from smoothcert.sampling.noisy_copies import Colour, noisy_copies
+from smoothcert.sampling.picked import PickedVote
+from smoothcert.sampling.plan import Request, Slice, samples_per_draw
+
+ONE_IN = 1000
+"""One copy in so many is asked again, always …"""
+LEAST_ASKED = 2000
+"""… and so many over the life of a run or of a SmoothedClassifier, where so many are drawn."""
+_ONE_IN_TO_CATCH_UP = 100
+"""The most that a later call asks to come up to that number: it must not take noticeably longer."""
+_ASKED_TWICE = 64
+"""Copies that are kept, and asked once more at the end."""
+_FEW_TIES, _LARGEST_SHARE_OF_TIES = 10, 0.05
+"""A vote may fall otherwise where two classes tie to the last digits. More of them than this, and votes are made by
+rounding, not by the model.
+"""
+
+_random = secrets.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A noisy copy that was asked: itself, and what was counted for it."""
+
+    noisy: InputArray
+    vote: int
+
+
+class ModelChecks:
+    """Picks copies, asks the original about them, and raises a ModelMismatchError when it answers otherwise.
+
+    earlier: what was drawn and asked before, by the process that began a run.
+    """
+
+    def __init__(self, classifier: BaseClassifier, *, earlier: CheckCounts | None = None) -> None:
+        self._classifier = classifier
+        self._original = original_of(classifier)
+        self._behind_layer = classifier if isinstance(classifier, FirstLayerNoise) else None
+        self.counts = earlier or CheckCounts()
+        self._stored = self.counts
+        self._expected = 0
+        self._in_haste = False
+        self._kept: list[_Kept] = []
+        self._seen = 0
+
+    @property
+    def drawn(self) -> int:
+        return self.counts.drawn
+
+    @property
+    def asked(self) -> int:
+        return self.counts.asked
+
+    @property
+    def ties(self) -> int:
+        return self.counts.ties
+
+    def __repr__(self) -> str:
+        return f"ModelChecks(drawn={self.drawn}, asked={self.asked}, ties={self.ties})"
+
+    def expect(self, copies: int, *, whole_life: bool) -> None:
+        """At least so many copies will be drawn now, so that the least number can be spread over them.
+
+        whole_life: nothing is expected after them. Otherwise the first call makes up for all, and later ones are quick.
+        """
+        self._expected = copies
+        self._in_haste = not whole_life and self.counts.drawn > 0
+
+    def pick(self, requests: Sequence[Request]) -> list[Request]:
+        """The requests of a job, with the copies that will be asked again."""
+        sizes = [request.samples for request in requests]
+        total = sum(sizes)
+        count = self._quota(total)
+        self._expected = max(0, self._expected - total)
+        chosen = np.sort(np.array(_random.sample(range(total), count), dtype=np.int64))
+        ends = np.cumsum(sizes)
+        found = []
+        for request, size, end in zip(requests, sizes, ends.tolist(), strict=True):
+            first, last = np.searchsorted(chosen, [end - size, end])
+            numbers = chosen[first:last] - (end - size) + request.start * samples_per_draw(request.kind)
+            found.append(replace(request, picks=tuple(numbers.tolist())))
+        self.counts += CheckCounts(drawn=total)
+        return found
+
+    def _quota(self, copies: int) -> int:
+        """How many of so many copies are asked again; rounded up or down at random, so that its mean is exact."""
+        wanted = copies / ONE_IN
+        missing = max(0, LEAST_ASKED - self.counts.asked)
+        if missing:
+            share = missing / max(copies, self._expected)
+            wanted = max(wanted, copies * min(1.0, share, 1.0 / _ONE_IN_TO_CATCH_UP if self._in_haste else 1.0))
+            # Whole numbers that add up: nobody may be short of the least number because of bad luck.
+            return min(copies, math.ceil(wanted))
+        return min(copies, math.floor(wanted) + (_random.random() < wanted % 1.0))
+
+    def compare(self, inputs: InputArray, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
+        """Ask the original about the copies that were picked. inputs: (m, *input_shape), the rows of the requests."""
+        for vote in picked:
+            noisy = noisy_copy(self._behind_layer, inputs, requests[vote.request], vote.copy)
+            answer = self._original.answer(noisy)
+            tie = answer.vote != vote.vote
+            if tie:
+                self._explain(noisy, answer, vote.vote)
+            elif vote.scores is not None and not same_scores(answer, vote.scores):
+                raise ModelMismatchError(self._sentence("scores", f"{vote.scores.tolist()}", f"{answer.scores}"))
+            self.counts += CheckCounts(asked=1, ties=int(tie))
+            self._keep(_Kept(noisy, vote.vote))
+        if self.ties > max(_FEW_TIES, _LARGEST_SHARE_OF_TIES * self.asked):
+            raise ModelMismatchError(
+                f"for {self.ties} of {self.asked} noisy copies the model gives another class when it is asked again "
+                "alone, because two classes tie to the last digits: its votes are made by rounding, and no certificate "
+                "about them holds for the model itself. Does it give nearly equal logits to all classes?"
+            )
+
+    def ask_again(self) -> None:
+        """Ask about some copies once more: a ModelMismatchError where the answer is no longer the one that was counted.
+
+        A base classifier is a fixed function. One that keeps state or looks at a clock may change while it is sampled.
+        """
+        for kept in self._kept:
+            later = int(self._ask_classifier(kept.noisy)), self._original.answer(kept.noisy)
+            for vote in (later[0], later[1].vote):
+                if vote != kept.vote and not is_tie(self._original, kept.noisy, later[1], kept.vote):
+                    raise ModelMismatchError(
+                        f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a "
+                        "base classifier must be a fixed function of its input. Look for state that is changed by "
+                        "calls, for a clock, and for weights that were changed in the meantime"
+                    )
+        self._kept, self._seen = [], 0
+
+    def unsaved(self) -> CheckCounts:
+        """What was counted since this was last asked for."""
+        new = self.counts - self._stored
+        self._stored = self.counts
+        return new
+
+    def _explain(self, noisy: InputArray, answer: Answer, vote: int) -> None:
+        """Raise, unless rounding explains the difference."""
+        if is_tie(self._original, noisy, answer, vote):
+            return
+        if any(self._original.answer(noisy).vote != answer.vote for _ in range(3)):
+            raise ModelMismatchError(
+                "the model gives different classes for the same input; a base classifier must be a fixed function: "
+                "noise belongs to the smoothing, and dropout must follow eval mode"
+            )
+        raise ModelMismatchError(self._sentence("class", str(vote), str(answer.vote)))
+
+    def _sentence(self, what: str, counted: str, found: str) -> str:
+        return (
+            f"the model gives a noisy copy the {what} {found} when it is asked alone, and the {what} {counted} was "
+            f"counted for it by {self._classifier.backend} (after {self.asked} copies that agreed): what was sampled "
+            "is not the model that was given, so nothing is certified. Either its answer to one input depends on the "
+            "others in the batch (batch statistics must be frozen, in `eval` mode), or it was changed after it was "
+            "given, or it keeps state; or please report that its faster form differs from it"
+        )
+
+    def _ask_classifier(self, noisy: InputArray) -> int:
+        return int(self._classifier.classify(np.ascontiguousarray(noisy[None]))[0])
+
+    def _keep(self, one: _Kept) -> None:
+        """A random choice of all that were asked, a few of them."""
+        self._seen += 1
+        most = min(_ASKED_TWICE, math.ceil(self._seen / 10))
+        if len(self._kept) < most:
+            self._kept.append(one)
+        elif (place := _random.randrange(self._seen)) < len(self._kept):
+            self._kept[place] = one
+
+
+def noisy_copy(layer: FirstLayerNoise | None, inputs: InputArray, request: Request, copy: int) -> InputArray:
+    """One noisy copy, (*input_shape) float32, made again. copy: its number, as in `Request.picks`.
+
+    layer: the classifier, where the noise was drawn behind its first layer.
+    """
+    draw, half = divmod(copy, samples_per_draw(request.kind))
+    x = np.ascontiguousarray(inputs[request.row], dtype=np.float32)
+    if layer is not None:
+        made = _made_again(layer.hidden(x[None]).reshape(1, -1), request, draw, half, colour=layer.colour)
+        return layer.lifted(x, made, sigma=request.sigma)
+    return _made_again(x.reshape(1, -1), request, draw, half).reshape(x.shape)
+
+
+def _made_again(flat: InputArray, request: Request, draw: int, half: int, colour: Colour | None = None) -> InputArray:
+    copies = noisy_copies(flat, [replace(request, row=0, picks=())], draws=1, colour=colour)
+    piece = Slice(request=0, first_row=0, last_row=1, counter=draw)
+    out = np.empty((2, flat.shape[1]), dtype=np.float32)
+    if request.kind is TallyKind.PAIRS:
+        copies.prepare([piece])
+        copies.pair(piece, out[:1], out[1:])
+    elif request.kind is TallyKind.GRADIENTS:
+        copies.prepare([piece])
+        copies.add_to_input(piece, out[:1])
+    else:
+        copies.write([piece], out[:1])
+    return out[half]
