@@ -98,11 +98,11 @@ def test_the_digest_is_of_weights_and_back_end():
 
 
 def test_the_callers_module_is_left_alone():
-    module = network("cifar_resnet20", (3, 32, 32)).double().train()
+    module = network("cifar_resnet20", (3, 32, 32)).train()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     ExportedClassifier(module, input_shape=(3, 32, 32)).classify(noisy_batch(4, (3, 32, 32)))
     assert module.training
-    assert all(parameter.requires_grad and parameter.dtype == torch.float64 for parameter in module.parameters())
+    assert all(parameter.requires_grad for parameter in module.parameters())
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
 
 

@@ -38,6 +38,7 @@ from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
 from smoothcert.models.backends import FASTEST, check_backend, named_backend, recorded_backend
+from smoothcert.models.probe import check_probe, probe
 from smoothcert.noise import GRID_GENERATOR, as_noise, check_sigma
 from smoothcert.noise.self_test import check_noise
 from smoothcert.own_code import is_own_code
@@ -348,6 +349,8 @@ def _prepared(
     batch = smoothed.tune(dataset.input_shape, samples=len(indices) * (job.n + (job.n0 or 0)))
     hands = _hands(smoothed, tallier, batch=batch)
     notice(f"{smoothed.classifier.description}; {smoothed.classifier.backend}, batch {batch}, {hands}")
+    if reason := getattr(smoothed.classifier, "as_given", ""):
+        notice(f"the model runs as it was given, not as a fused graph: {reason}")
     check_noise(smoothed.noise, sigma=_first_sigma(job, smoothed, dataset), levels=smoothed.grid)
     if smoothed.grid is None:
         notice(_float_notice(job, dataset))
@@ -370,6 +373,8 @@ def _prepared(
     manifest = _manifest(job, study, inputs=len(indices))
     begin = RunStore.resume if exists else RunStore.create
     with begin(out, manifest, files=_files(job)) as store:
+        if exists:
+            check_probe(store.manifest.extra.get("probe"), smoothed.classifier, dataset.input_shape, of=str(out))
         if smoothed.memory is not None:
             check_promises_are_kept(smoothed.memory, store)
             notice(memory_notice(smoothed.memory))
@@ -601,5 +606,6 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
             "model": classifier.description,
             "data": dataset.name,
             "alpha_split": _split(job),
+            "probe": probe(classifier, dataset.input_shape),
         },
     )

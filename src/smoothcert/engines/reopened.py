@@ -10,6 +10,7 @@ from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.engines.jobs import Job, dataset_for, smoothed_for
 from smoothcert.engines.promised import check_key_is_known, check_memory_is_there, check_promises_are_kept
 from smoothcert.errors import ManifestMismatchError, RunError
+from smoothcert.models.probe import check_probe
 from smoothcert.records import RunManifest
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.smoothed import SmoothedClassifier
@@ -62,3 +63,4 @@ def _check_same(run: Path, manifest: RunManifest, smoothed: SmoothedClassifier, 
                 f"{run} was made with another {name} (or back end): it has the digest {str(stored)[:12]}, now it is "
                 f"{str(now)[:12]}. Certificates speak of the classifier they were made for; give the right one"
             )
+    check_probe(manifest.extra.get("probe"), smoothed.classifier, dataset.input_shape, of=str(run))
