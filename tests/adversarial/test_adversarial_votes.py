@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from adversarial_models import ORDINARY, ROOM, SHAPE, Case, Expected
-from adversarial_votes import SEED, SIGMA, answers_of, counted, differences, images, noisy_copies, state_of
+from adversarial_votes import SEED, SIGMA, compared, counted, images, state_of
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError, ModelError
 from smoothcert.records import Stage
@@ -31,27 +30,16 @@ def test_votes_are_those_of_the_users_object(case: Case) -> None:
         before = state_of(model)
         try:
             points = smoothed(model).certify(inputs, n0=N0, n=N)
-        except (ModelError, InputError) as refusal:
-            assert case.expected is not Expected.SAME, f"refused: {refusal}"
-            assert len(str(refusal)) > 40
+        except (ModelError, InputError):
+            if case.expected is Expected.SAME:
+                raise
         else:
             assert case.expected is not Expected.REFUSED, [str(point) for point in points]
-            assert not differences(model, case, points, inputs, n0=N0, n=N)
-        if "lazy" not in case.name:
+            comparison = compared(model, case, points, inputs, n0=N0, n=N)
+            assert not comparison.differences
+            assert comparison.could_fail or case.expected is not Expected.SAME
+        if case.name != "lazy_module":  # it has no weights before
             assert state_of(model) == before
-
-
-FUNCTIONS_OF_A_ROW = [case for case in ROOM.values() if case.expected is Expected.SAME]
-
-
-@pytest.mark.parametrize("case", FUNCTIONS_OF_A_ROW, ids=[case.name for case in FUNCTIONS_OF_A_ROW])
-def test_the_comparison_can_fail(case: Case) -> None:
-    """The room's own check: votes are mixed, and few of them are ties that might fall either way."""
-    with case.opened() as model:
-        rows = np.concatenate([noisy_copies(x, k, Stage.ESTIMATION, count=60) for k, x in enumerate(images())])
-        own = answers_of(model, rows, case.modes[0])
-    assert np.bincount(own.votes).max() < len(rows)
-    assert (own.margin <= case.tolerance).mean() < 0.25
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -63,19 +51,21 @@ def test_ordinary_models_are_computed_by_a_frozen_graph(name: str) -> None:
 
 
 NEVER_FROZEN = (
-    "pre_hook_on_linear", "forward_hook_on_linear", "hook_on_nested_child", "asked_equal", "asked_allclose",
-    "asked_is_nonzero", "asked_item", "asked_numpy", "while_loop", "try_and_except", "forward_of_the_instance",
+    "asked_equal", "asked_allclose", "asked_is_nonzero", "asked_item", "asked_numpy", "while_loop", "try_and_except",
+    "hides_from_export",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NEVER_FROZEN)
 def test_models_that_a_graph_cannot_hold_run_as_they_are(name: str) -> None:
-    """Fails where a graph of one branch, or one without hooks, is taken for the model."""
+    """Fails where a graph of one branch is taken for the model."""
     with ROOM[name].opened() as model:
         assert "eager" in smoothed(model, input_shape=SHAPE).classifier.backend
 
 
-@pytest.mark.parametrize("name", [*ORDINARY, "pre_hook_on_linear", "asked_numpy", "while_loop", "pipeline_with_function"])
+@pytest.mark.parametrize(
+    "name", [*ORDINARY, "pre_hook_on_linear", "asked_numpy", "while_loop", "pipeline_with_function"]
+)
 def test_batch_size_and_workers_change_no_vote(name: str) -> None:
     """Fails where a row is answered otherwise in other company; `row_position` is the negative control."""
     found = []
@@ -93,13 +83,16 @@ def test_an_answer_by_place_in_the_batch_is_refused_whatever_the_batch(batch: in
         smoothed(model, batch=batch).certify(images(), n0=N0, n=N)
 
 
-BEYOND_GRAPHS = ("pre_hook_on_linear", "asked_equal", "asked_allclose", "asked_is_nonzero", "bfloat16_module",
-                 "float64_module", "float32_front_bfloat16_rest", "forward_of_the_instance", "asked_whether_exported",
-                 "float64_logits", "changed_by_copying", "batch_mean", "counts_calls", "scripted")  # fmt: skip
+BEYOND_GRAPHS = (
+    "pre_hook_on_linear", "asked_equal", "asked_allclose", "asked_is_nonzero", "bfloat16_module", "float64_module",
+    "float32_front_bfloat16_rest", "forward_of_the_instance", "asked_whether_exported", "float64_logits",
+    "changed_by_copying", "batch_mean", "counts_calls", "scripted",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("backend", ["onnxruntime", "fastest"])
-@pytest.mark.parametrize("name", BEYOND_GRAPHS)
+@pytest.mark.parametrize(("name", "backend"), [(name, "onnxruntime") for name in BEYOND_GRAPHS] + [
+    ("asked_allclose", "fastest"), ("bfloat16_module", "fastest"), ("batch_mean", "fastest"),
+])  # fmt: skip
 def test_other_back_ends_refuse_what_they_would_change(name: str, backend: str) -> None:
     """Fails where an export holds one branch, no hooks or another precision, and is computed all the same."""
     case = dataclasses.replace(ROOM[name], tolerance=max(ROOM[name].tolerance, 1e-5))
@@ -110,7 +103,7 @@ def test_other_back_ends_refuse_what_they_would_change(name: str, backend: str) 
         except (ModelError, InputError):
             return
         assert case.expected is not Expected.REFUSED
-        assert not differences(model, case, points, inputs, n0=N0, n=N)
+        assert not compared(model, case, points, inputs, n0=N0, n=N).differences
 
 
 @pytest.mark.parametrize("name", ORDINARY)
@@ -121,7 +114,7 @@ def test_other_back_ends_compute_ordinary_models(name: str) -> None:
         classifier = smoothed(model, backend="onnxruntime")
         points = classifier.certify(inputs, n0=N0, n=N)
         assert "onnxruntime" in classifier.classifier.backend
-        assert not differences(model, ROOM[name], points, inputs, n0=N0, n=N)
+        assert not compared(model, ROOM[name], points, inputs, n0=N0, n=N).differences
 
 
 def test_a_model_changed_between_two_calls_is_not_certified_as_what_it_was() -> None:
@@ -136,4 +129,4 @@ def test_a_model_changed_between_two_calls_is_not_certified_as_what_it_was() -> 
             points = classifier.certify(inputs, n0=N0, n=N)
         except ModelError:
             return
-        assert not differences(model, ROOM["plain_mlp"], points, inputs, n0=N0, n=N)
+        assert not compared(model, ROOM["plain_mlp"], points, inputs, n0=N0, n=N).differences

@@ -13,6 +13,7 @@ import inspect
 import itertools
 import math
 import tempfile
+import threading
 import time
 import types
 import warnings
@@ -131,14 +132,25 @@ def flat_linear() -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), bright())
 
 
+def balanced(network: nn.Module, last: nn.Linear) -> nn.Module:
+    """The network in evaluation mode, the bias of its last layer such that noisy copies are voted for both classes."""
+    rows = 0.1 + 0.5 * torch.randn((200, *SHAPE), generator=torch.Generator().manual_seed(5))
+    with torch.no_grad():
+        logits = network.eval()(rows)
+        last.bias[0] -= (logits[:, 0] - logits[:, 1]).median()
+    return network
+
+
 def small_network() -> nn.Sequential:
-    return nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 24), nn.ReLU(), nn.Linear(24, 2))
+    network = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 24), nn.ReLU(), nn.Linear(24, 2))
+    return balanced(network, network[3])
 
 
 def convolutional() -> nn.Sequential:
-    return nn.Sequential(
+    network = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(4 * 16, 2)
-    )  # fmt: skip
+    )
+    return balanced(network, network[4])
 
 
 def with_batch_norm() -> nn.Sequential:
@@ -148,7 +160,7 @@ def with_batch_norm() -> nn.Sequential:
     with torch.no_grad():
         network[1].running_mean.normal_(0.0, 0.2)
         network[1].running_var.uniform_(0.5, 2.0)
-    return network
+    return balanced(network, network[4])
 
 
 class Judge(nn.Module):
@@ -183,19 +195,19 @@ def judging(see: Callable[..., Tensor]) -> Callable[[], nn.Module]:
 @case()
 def plain_mlp() -> nn.Module:
     """Nothing: two linear layers."""
-    return small_network().eval()
+    return small_network()
 
 
 @case()
 def plain_convolution() -> nn.Module:
     """Nothing: a small convolutional network."""
-    return convolutional().eval()
+    return convolutional()
 
 
 @case()
 def plain_batch_norm() -> nn.Module:
     """Nothing: batch norm in evaluation mode."""
-    return with_batch_norm().eval()
+    return with_batch_norm()
 
 
 ORDINARY = ("plain_mlp", "plain_convolution", "plain_batch_norm")
@@ -265,8 +277,8 @@ def hooks_prepended_and_always_called() -> nn.Module:
     """Two hooks whose order matters: the one registered last comes first."""
     model = flat_linear()
     model[1].register_forward_hook(lambda _, a, out: out + torch.tensor([4.0, 0.0]), always_call=True)
-    model[1].register_forward_hook(flip_outside, prepend=True)
-    model[1].register_forward_pre_hook(lambda _, a: (a[0] * 2.0 - 0.1,))
+    model[1].register_forward_hook(lambda _, a, out: out.flip(1), prepend=True)
+    model[1].register_forward_pre_hook(lambda _, a: (a[0] * 1.5 - 0.1,))
     model[1].register_forward_pre_hook(clamp_argument, prepend=True)
     return model
 
@@ -282,7 +294,7 @@ def hook_on_nested_child() -> nn.Module:
 @case()
 def hook_on_convolution() -> nn.Module:
     """A convolution, which a graph compiler fuses with its neighbours, has a hook."""
-    model = convolutional().eval()
+    model = convolutional()
     model[0].register_forward_pre_hook(clamp_argument)
     model[0].register_forward_hook(lambda _, a, out: torch.where(a[0] > 0.5, -3.0 * out, out))
     return model
@@ -291,15 +303,15 @@ def hook_on_convolution() -> nn.Module:
 @case()
 def hook_on_activation() -> nn.Module:
     """ReLU lets negative values through."""
-    model = small_network().eval()
+    model = small_network()
     model[2].register_forward_hook(lambda _, a, out: a[0])
-    return model
+    return balanced(model, model[3])
 
 
 @case()
 def hook_on_batch_norm() -> nn.Module:
     """Batch norm, which is folded into the convolution before it, has a hook."""
-    model = with_batch_norm().eval()
+    model = with_batch_norm()
     model[1].register_forward_hook(lambda _, a, out: out.clamp(-0.3, 0.3))
     return model
 
@@ -504,7 +516,7 @@ def python_sorting(self: Judge, inputs: Tensor) -> Tensor:
     rows = []
     for row in inputs.flatten(1):
         order = sorted(range(len(row)), key=row.tolist().__getitem__)
-        rows.append(row[torch.tensor(order)] * torch.linspace(0.0, 3.0, len(row)))
+        rows.append(row[torch.tensor(order)] * torch.linspace(-0.37, 0.74, len(row)))
     return torch.stack(rows)
 
 
@@ -564,6 +576,30 @@ def asked_whether_traced(self: Judge, inputs: Tensor) -> Tensor:
 def asked_whether_compiled(self: Judge, inputs: Tensor) -> Tensor:
     """Another function while torch.compile or torch.export looks at it."""
     return inputs if torch.compiler.is_compiling() else clamped(inputs)
+
+
+@case()
+@judging
+def hides_from_export(self: Judge, inputs: Tensor) -> Tensor:
+    """It hides its control flow from torch.export, so that export alone proves nothing."""
+    if torch.compiler.is_compiling():
+        return inputs
+    middle = torch.tensor(0.1)
+    return torch.stack([clamped(row) if torch.allclose(row.mean(), middle, atol=0.06) else row for row in inputs])
+
+
+@case()
+@judging
+def asked_whether_in_training(self: Judge, inputs: Tensor) -> Tensor:
+    """Another function in training mode, in which it is handed over."""
+    return inputs if self.training else clamped(inputs)
+
+
+@case(SAME_OR_REFUSED)
+@judging
+def asked_for_the_thread(self: Judge, inputs: Tensor) -> Tensor:
+    """Another function in the threads of the sampler."""
+    return clamped(inputs) if threading.current_thread() is threading.main_thread() else inputs
 
 
 @case()
@@ -647,13 +683,13 @@ def float64_module() -> nn.Module:
 @case(tolerance=0.03)
 def bfloat16_network() -> nn.Module:
     """An ordinary network in bfloat16: convolutions and linear layers."""
-    return with_batch_norm().eval().to(torch.bfloat16)
+    return with_batch_norm().to(torch.bfloat16)
 
 
 @case()
 def float64_network() -> nn.Module:
     """An ordinary network in float64."""
-    return with_batch_norm().eval().double()
+    return with_batch_norm().double()
 
 
 class MixedPrecision(nn.Module):
@@ -739,6 +775,22 @@ def autocast_inside() -> nn.Module:
     return Autocast()
 
 
+class ComplexWeights(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = nn.Parameter(torch.polar(torch.ones(SIZE), torch.linspace(0.0, 3.0, SIZE)))
+        self.head = bright(threshold=8.0)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head((inputs.flatten(1) * self.turn).imag.abs())
+
+
+@case()
+def complex_weights() -> nn.Module:
+    """Complex weights, of which a conversion to float32 leaves the real part."""
+    return ComplexWeights()
+
+
 @case()
 @judging
 def nan_outside(self: Judge, inputs: Tensor) -> Tensor:
@@ -786,7 +838,8 @@ class ClampedConvolution(nn.Conv2d):
 @case()
 def subclass_of_convolution() -> nn.Module:
     """The same for a convolution."""
-    return nn.Sequential(ClampedConvolution(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    network = nn.Sequential(ClampedConvolution(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 2))
+    return balanced(network, network[3])
 
 
 @case()
@@ -829,9 +882,27 @@ def own_call_of_a_child() -> nn.Module:
 @case()
 def forward_swapped_on_a_stock_layer() -> nn.Module:
     """A stock activation whose forward was exchanged on the instance."""
-    model = small_network().eval()
+    model = small_network()
     model[2].forward = lambda values: values.abs() * 0.5
-    return model
+    return balanced(model, model[3])
+
+
+class Unregistered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Flatten(), bright()]
+        self.layers[1].register_forward_pre_hook(clamp_argument)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        for layer in self.layers:
+            inputs = layer(inputs)
+        return inputs
+
+
+@case()
+def unregistered_layers() -> nn.Module:
+    """The layers, and their hooks, are in a list that torch does not look into."""
+    return Unregistered()
 
 
 class ChangedByCopying(Judge):
@@ -901,14 +972,16 @@ def nested_and_shared() -> nn.Module:
     """One layer is used twice, in two places of the tree, and has a hook."""
     shared = nn.Linear(SIZE, SIZE)
     shared.register_forward_pre_hook(clamp_argument)
-    return nn.Sequential(nn.Flatten(), nn.Sequential(shared, nn.ReLU()), nn.Sequential(shared), nn.Linear(SIZE, 2))
+    network = nn.Sequential(nn.Flatten(), nn.Sequential(shared, nn.ReLU()), nn.Sequential(shared), nn.Linear(SIZE, 2))
+    return balanced(network, network[3])
 
 
 @case(tolerance=1e-4)
 def transformer() -> nn.Module:
     """A transformer layer takes a fast path of its own where no gradient is asked for."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    return nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), nn.Linear(SIZE, 2)).eval()
+    network = nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), nn.Linear(SIZE, 2))
+    return balanced(network, network[3])
 
 
 @case(SAME_OR_REFUSED)
@@ -922,7 +995,7 @@ def lazy_module_with_weights() -> nn.Module:
     """It was asked before."""
     model = nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
     model(torch.zeros(2, *SHAPE))
-    return model
+    return balanced(model, model[1])
 
 
 class Absolute(nn.Module):
@@ -969,7 +1042,7 @@ def old_spectral_norm() -> nn.Module:
 @case(tolerance=1e-4)
 def channels_last() -> nn.Module:
     """Another layout in memory, and with it other kernels."""
-    return with_batch_norm().eval().to(memory_format=torch.channels_last)
+    return with_batch_norm().to(memory_format=torch.channels_last)
 
 
 @case()
@@ -988,7 +1061,7 @@ def shifts_in_place(self: Judge, inputs: Tensor) -> Tensor:
 
 class Transposed(Judge):
     def forward(self, inputs: Tensor) -> Tensor:
-        return torch.stack([super().forward(inputs)[:, k] for k in range(2)]).t()
+        return super().forward(inputs).t().contiguous().t()
 
 
 @case()
@@ -1042,7 +1115,7 @@ def scripted() -> nn.Module:
 def traced() -> nn.Module:
     """A module the user traced: the trace is the model, whatever was traced."""
     with _without_warnings():
-        return torch.jit.trace(convolutional().eval(), torch.zeros(3, *SHAPE))
+        return torch.jit.trace(convolutional(), torch.zeros(3, *SHAPE))
 
 
 @case(SAME_OR_REFUSED)
@@ -1070,7 +1143,7 @@ def data_parallel() -> nn.Module:
 @case()
 def symbolically_traced() -> nn.Module:
     """A graph module, whose code is made at run time."""
-    return torch.fx.symbolic_trace(convolutional().eval())
+    return torch.fx.symbolic_trace(convolutional())
 
 
 # --- no functions of one row ------------------------------------------------------------------------------------------
@@ -1081,6 +1154,14 @@ def symbolically_traced() -> nn.Module:
 def batch_mean(self: Judge, inputs: Tensor) -> Tensor:
     """Every row is answered by the mean of the batch."""
     return clamped(inputs).mean(dim=0, keepdim=True).expand_as(inputs) * 1.02
+
+
+@case(SAME_OR_REFUSED)
+@judging
+def quantised_by_the_batch(self: Judge, inputs: Tensor) -> Tensor:
+    """Dynamic quantisation: the step is that of the largest value in the batch, an accident that changes few votes."""
+    step = inputs.abs().amax() / 31.0
+    return torch.round(inputs / step) * step
 
 
 @case(SAME_OR_REFUSED)
@@ -1149,9 +1230,9 @@ class RunningMax(Judge):
         return inputs + (self.peak - 1.6) * 0.5
 
 
-@case(REFUSED)
+@case(SAME_OR_REFUSED)
 def running_max() -> nn.Module:
-    """A buffer holds the largest value ever seen, and the answer depends on it."""
+    """A buffer holds the largest value ever seen, and the answer depends on it, until nothing larger comes."""
     return RunningMax()
 
 

@@ -16,7 +16,8 @@ from adversarial_models import SHAPE, SIZE, Case
 from smoothcert.noise import add_noise
 from smoothcert.records import CertifiedPoint, Noise, Stage, StreamId
 
-SIGMA, SEED = 0.5, 20_26
+SIGMA, SEED = 0.5, 2026
+Mode = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def images() -> np.ndarray:
@@ -43,7 +44,7 @@ class Answers:
     margin: np.ndarray
 
 
-def answers_of(model: Any, rows: np.ndarray, mode: Callable[[], contextlib.AbstractContextManager[Any]]) -> Answers:
+def answers_of(model: Any, rows: np.ndarray, mode: Mode = torch.inference_mode) -> Answers:
     """What the user's object says of each row alone."""
     ask = _asking(model)
     with mode():
@@ -52,9 +53,10 @@ def answers_of(model: Any, rows: np.ndarray, mode: Callable[[], contextlib.Abstr
         return Answers(np.array(given, dtype=np.int64), np.full(len(rows), np.inf))
     logits = np.array(given, dtype=np.float64)
     ordered = np.sort(np.nan_to_num(logits), axis=1)
-    votes = np.where(np.isfinite(logits.max(axis=1)), logits.argmax(axis=1), logits.shape[1])
+    finite = np.isfinite(logits.max(axis=1))
     scale = np.maximum(np.abs(ordered).max(axis=1), 1e-30)
-    return Answers(votes, (ordered[:, -1] - ordered[:, -2]) / scale)
+    margin = np.where(finite, (ordered[:, -1] - ordered[:, -2]) / scale, np.inf)
+    return Answers(np.where(finite, logits.argmax(axis=1), logits.shape[1]), margin)
 
 
 def _asking(model: Any) -> Callable[[np.ndarray], Any]:
@@ -106,18 +108,32 @@ def counted(point: CertifiedPoint, stage: Stage) -> np.ndarray:
     return np.sum([[*tally.counts, tally.invalid] for tally in tallies], axis=0)
 
 
-def differences(
+@dataclass(frozen=True)
+class Comparison:
+    """What was counted beside what the user's object votes. differences: beyond ties within rounding, in words."""
+
+    differences: tuple[str, ...]
+    classes: int
+    tied_share: float
+
+    @property
+    def could_fail(self) -> bool:
+        """Whether the votes are mixed, and few of them are ties that might fall either way."""
+        return self.classes > 1 and self.tied_share < 0.25
+
+
+def compared(
     model: Any, case: Case, points: Sequence[CertifiedPoint], inputs: np.ndarray, *, n0: int, n: int
-) -> list[str]:
-    """Where the votes counted are not those of the model, but for ties within rounding; in the mode that suits best."""
-    by_mode = [_differences(model, case.tolerance, mode, points, inputs, n0=n0, n=n) for mode in case.modes]
-    return min(by_mode, key=len)
+) -> Comparison:
+    """In the mode of asking that suits best, where several are right."""
+    by_mode = [_compared(model, case.tolerance, mode, points, inputs, n0=n0, n=n) for mode in case.modes]
+    return min(by_mode, key=lambda comparison: len(comparison.differences))
 
 
-def _differences(
-    model: Any, tolerance: float, mode: Any, points: Sequence[CertifiedPoint], inputs: np.ndarray, *, n0: int, n: int
-) -> list[str]:
-    found = []
+def _compared(
+    model: Any, tolerance: float, mode: Mode, points: Sequence[CertifiedPoint], inputs: np.ndarray, *, n0: int, n: int
+) -> Comparison:
+    found, totals, ties = [], 0, 0
     for point, x in zip(points, inputs, strict=True):
         for stage, count in ((Stage.SELECTION, n0), (Stage.ESTIMATION, n)):
             votes = counted(point, stage)
@@ -130,7 +146,8 @@ def _differences(
                     f"input {point.index}, {stage.name}: {votes.tolist()} were counted, and the model votes "
                     f"{expected.tolist()} ({tied} ties)"
                 )
-    return found
+            totals, ties = totals + expected, ties + tied
+    return Comparison(tuple(found), int(np.count_nonzero(totals)), ties / int(np.sum(totals)))
 
 
 def state_of(model: Any) -> dict[str, Any]:
