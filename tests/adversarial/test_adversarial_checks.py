@@ -35,7 +35,7 @@ def constant_images(count: int, value: float = CALIBRATED) -> np.ndarray:
 
 
 class ByBatchMean(nn.Module):
-    """All rows by the mean of the batch, which gives away the input they are copies of: unanimous, and worth nothing."""
+    """All rows by the mean of the batch, which gives away the input they are copies of."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         margin = (inputs.mean() - CALIBRATED + 0.01).expand(len(inputs))
@@ -192,8 +192,8 @@ def clean() -> BaseClassifier:
 
 
 @pytest.mark.parametrize(("inputs", "n", "batch", "workers"), [
-    (1, 60_000, 64, 1), (1, 60_000, 4096, 1), (1, 60_000, 4096, 2), (1, 60_000, 60_000, 1), (60, 1000, 128, 1),
-    (60, 1000, 4096, 2),
+    (1, 30_000, 64, 1), (1, 30_000, 4096, 1), (1, 30_000, 4096, 2), (1, 30_000, 30_000, 1), (30, 1000, 128, 1),
+    (30, 1000, 4096, 2),
 ])  # fmt: skip
 def test_two_thousand_rows_are_asked_whatever_batch_workers_and_shards(
     inputs: int, n: int, batch: int, workers: int, clean: BaseClassifier

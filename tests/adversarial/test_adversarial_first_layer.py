@@ -128,7 +128,7 @@ def certified(model: Any, **settings: Any) -> list[CertifiedPoint]:
     classifier = SmoothedClassifier(
         model, sigma=SIGMA, seed=SEED, batch=256, device="cpu", num_classes=2, input_shape=SHAPE, **settings
     )
-    return classifier.certify(images(), n0=50, n=2000)
+    return classifier.certify(images()[:1], n0=50, n=600)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -144,10 +144,10 @@ def test_what_is_not_linear_first_is_refused_or_answered_alike(name: str) -> Non
 
 
 def assert_alike(first: list[CertifiedPoint], second: list[CertifiedPoint]) -> None:
-    """Within what chance explains: 2000 other samples of the same vote."""
+    """Within what chance explains: 600 other samples of the same vote."""
     assert [point.prediction for point in first] == [point.prediction for point in second]
     for one, other in zip(first, second, strict=True):
-        assert abs(one.radius - other.radius) < 0.12
+        assert abs(one.radius - other.radius) < 0.25
 
 
 @contextmanager

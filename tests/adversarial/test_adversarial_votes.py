@@ -14,7 +14,7 @@ from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError, ModelError
 from smoothcert.records import Stage
 
-N0, N = 20, 400
+N0, N = 20, 300
 
 
 def smoothed(model: Any, **settings: Any) -> SmoothedClassifier:

@@ -452,9 +452,9 @@ def asked_float(self: Judge, inputs: Tensor) -> Tensor:
 @case()
 @judging
 def asked_tolist(self: Judge, inputs: Tensor) -> Tensor:
-    """The values leave torch as Python lists, and come back."""
-    rows = [[min(max(value, 0.0), 1.0) for value in row] for row in inputs.flatten(1).tolist()]
-    return torch.tensor(rows, dtype=inputs.dtype)
+    """Values leave torch as a Python list: each row is multiplied by its own smallest one."""
+    lowest = inputs.flatten(1).amin(dim=1).tolist()
+    return torch.stack([clamped(row) * max(0.3, 0.2 - value) for row, value in zip(inputs, lowest, strict=True)])
 
 
 @case()
@@ -468,8 +468,8 @@ def asked_numpy(self: Judge, inputs: Tensor) -> Tensor:
 @judging
 def python_max_and_min(self: Judge, inputs: Tensor) -> Tensor:
     """Python's max and min compare tensors by asking them for a truth value."""
-    lowest = [min(row.flatten()) for row in inputs]
-    return torch.stack([row.clamp(max(low, torch.tensor(0.0)), 1.0) for row, low in zip(inputs, lowest, strict=True)])
+    lowest = [min(row[0, 0]) for row in inputs]
+    return torch.stack([row.clamp(max(low, torch.tensor(-0.2)), 1.0) for row, low in zip(inputs, lowest, strict=True)])
 
 
 @case()
@@ -503,8 +503,8 @@ def early_exit(self: Judge, inputs: Tensor) -> Tensor:
 def try_and_except(self: Judge, inputs: Tensor) -> Tensor:
     """The exception that only values outside [0, 1] raise decides what is seen."""
     try:
-        torch.distributions.Bernoulli(probs=inputs, validate_args=True)
-    except ValueError:
+        torch.bernoulli(inputs)
+    except RuntimeError:
         return clamped(inputs)
     return inputs
 
