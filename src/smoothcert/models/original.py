@@ -93,8 +93,10 @@ def is_tie(original: Original, row: InputArray, answer: Answer, vote: int) -> bo
 
 
 def same_scores(answer: Answer, scores: FloatArray) -> bool:
-    """Whether scores that were counted are those of the original, to within rounding."""
-    if answer.scores is None:
+    """Whether scores that were counted are those of the original, to within rounding. Those of an answer that is not
+    finite count for nothing.
+    """
+    if answer.scores is None or answer.vote >= len(scores):
         return True
     return bool(np.all(np.abs(answer.scores - scores) <= _SCORE_FACTOR * answer.rounding))
 

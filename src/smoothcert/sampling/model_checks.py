@@ -126,7 +126,7 @@ class ModelChecks:
             if tie:
                 self._explain(noisy, answer, vote.vote)
             elif vote.scores is not None and not same_scores(answer, vote.scores):
-                raise ModelMismatchError(self._sentence("scores", f"{vote.scores.tolist()}", f"{answer.scores}"))
+                raise ModelMismatchError(self._sentence("scores", f"{vote.scores}", f"{answer.scores}"))
             self.counts += CheckCounts(asked=1, ties=int(tie))
             self._keep(_Kept(noisy, vote.vote))
         if self.ties > max(_FEW_TIES, _LARGEST_SHARE_OF_TIES * self.asked):

@@ -1,0 +1,326 @@
+"""Noisy copies picked at random are asked again from the user's own model: which, how many, and what is found."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import ModelMismatchError
+from smoothcert.models import as_classifier
+from smoothcert.models.original import Answer, is_tie
+from smoothcert.noise import from_grid
+from smoothcert.records import CheckCounts, Noise, Stage, StreamId, TallyKind
+from smoothcert.sampling import ModelChecks, Request, Sampler
+from smoothcert.sampling.model_checks import LEAST_ASKED, noisy_copy
+
+SHAPE, SIZE, CLASSES, LEVELS = (2, 3), 6, 4, 256
+INPUTS = from_grid(np.random.default_rng(0).integers(0, LEVELS, (3, *SHAPE)).astype(np.int32), LEVELS)
+
+
+def logits_of(batch: np.ndarray) -> np.ndarray:
+    flat = batch.reshape(len(batch), -1).astype(np.float64)
+    return np.stack([np.sin(3 * k + flat @ np.arange(1, SIZE + 1)) for k in range(CLASSES)], axis=1)
+
+
+class Pure:
+    """A base classifier of the user's own that gives scores, for several threads."""
+
+    num_classes, input_shape, digest, description, backend = CLASSES, SHAPE, "pure", "pure", "numpy"
+    concurrency, gives_scores = 4, True
+
+    def classify(self, batch: np.ndarray) -> np.ndarray:
+        return logits_of(batch).argmax(axis=1)
+
+    def votes_and_scores(self, batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        raised = np.exp(logits_of(batch))
+        return self.classify(batch), raised / raised.sum(axis=1, keepdims=True)
+
+    def prepare_thread(self) -> None: ...
+    def release_threads(self) -> None: ...
+
+
+class OnDevice(Pure):
+    device, concurrency = torch.device("cpu"), 1
+
+    def classify_tensor(self, batch: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(self.classify(batch.numpy()))
+
+
+def request(row: int, kind: TallyKind, *, stop: int = 200, **changes) -> Request:
+    group = tuple(range(CLASSES + 1)) if kind is TallyKind.GRADIENTS else ()
+    made = Request(row, StreamId(7, 10 * row, Stage.ESTIMATION), 0.5, 0, stop, kind=kind, group=group)
+    return replace(made, **changes)
+
+
+@pytest.mark.parametrize("classifier", [Pure(), OnDevice()], ids=["host", "device"])
+@pytest.mark.parametrize("kind", list(TallyKind))
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"grid": LEVELS}, {"shared": True}, {"grid": LEVELS, "shared": True}, {"noise": Noise.UNIFORM}],
+    ids=["float", "grid", "shared", "grid-shared", "uniform"],
+)
+def test_a_picked_copy_is_the_one_that_was_counted(classifier, kind, changes):
+    """All copies are picked: the copies made again get the votes that were counted, and these add up to the tallies."""
+    if changes.get("noise") is Noise.UNIFORM and kind in (TallyKind.PAIRS, TallyKind.GRADIENTS):
+        pytest.skip("counted under Gaussian noise only")
+    wanted = [request(row, kind, stop=40, **changes) for row in range(3)]
+    wanted = [replace(one, picks=tuple(range(one.samples))) for one in wanted]
+    found = []
+    sampler = Sampler(classifier, batch=14, workers=2)
+    tallies = sampler.tally(INPUTS, wanted, on_picked=lambda requests, picked: found.extend(picked))
+    assert sorted((vote.request, vote.copy) for vote in found) == [
+        (number, copy) for number, one in enumerate(wanted) for copy in range(one.samples)
+    ]
+    for vote in found:
+        noisy = noisy_copy(None, INPUTS, wanted[vote.request], vote.copy)
+        assert classifier.classify(noisy[None])[0] == vote.vote
+        assert (vote.scores is not None) == (kind is TallyKind.SCORES)
+        if vote.scores is not None:
+            assert np.allclose(classifier.votes_and_scores(noisy[None])[1][0], vote.scores)
+    if kind is not TallyKind.PAIRS:
+        for number, tally in enumerate(tallies):
+            counted = Counter(vote.vote for vote in found if vote.request == number)
+            assert counted == {label: count for label, count in enumerate(tally.counts) if count}
+
+
+def test_the_copies_of_a_pair_are_those_on_both_sides():
+    one = request(0, TallyKind.PAIRS)
+    plus, minus = (noisy_copy(None, INPUTS, one, 2 * 17 + half) for half in range(2))
+    assert not np.array_equal(plus, minus)
+    assert np.allclose((plus + minus) / 2, INPUTS[0], atol=1e-6)
+
+
+def picks_of(checks: ModelChecks, jobs: int, copies: int) -> list[int]:
+    """How many are asked of each of so many jobs, if the model agrees."""
+    counts = []
+    for _ in range(jobs):
+        (picked,) = checks.pick([request(0, TallyKind.VOTES, stop=copies)])
+        counts.append(len(picked.picks))
+        checks.counts += CheckCounts(asked=len(picked.picks))
+    return counts
+
+
+def test_a_run_spreads_the_least_number_over_its_life():
+    checks = ModelChecks(Pure())
+    checks.expect(50_000, whole_life=True)
+    counts = picks_of(checks, 50, 1000)
+    assert sum(counts) >= LEAST_ASKED
+    assert max(counts) <= 41
+    assert min(counts) >= 38
+
+
+def test_a_long_run_asks_one_in_a_thousand():
+    checks = ModelChecks(Pure())
+    checks.expect(10_000_000, whole_life=True)
+    counts = picks_of(checks, 1000, 10_000)
+    assert 9_900 <= sum(counts) <= 10_200
+    assert max(counts[1:]) <= 11
+
+
+def test_a_run_that_is_resumed_asks_what_is_missing():
+    checks = ModelChecks(Pure(), earlier=CheckCounts(drawn=25_000, asked=1000))
+    checks.expect(25_000, whole_life=True)
+    assert sum(picks_of(checks, 25, 1000)) in range(1000, 1030)
+
+
+def test_the_first_call_asks_the_least_number_and_later_ones_are_quick():
+    checks = ModelChecks(Pure())
+    checks.expect(100_000, whole_life=False)
+    assert sum(picks_of(checks, 10, 10_000)) >= LEAST_ASKED
+    checks.expect(100_000, whole_life=False)
+    assert 70 <= sum(picks_of(checks, 10, 10_000)) <= 110
+
+
+def test_a_small_first_call_asks_about_everything_and_later_ones_catch_up():
+    checks = ModelChecks(Pure())
+    checks.expect(500, whole_life=False)
+    assert picks_of(checks, 1, 500) == [500]
+    checks.expect(10_000, whole_life=False)
+    assert picks_of(checks, 1, 10_000) == [100]
+
+
+def test_every_copy_is_as_likely_as_every_other():
+    """χ² over requests of different kinds and lengths: a false alarm in 10⁻⁶ of all runs."""
+    hits = np.zeros(300, dtype=int)
+    for _ in range(300):
+        checks = ModelChecks(Pure())
+        checks.counts = CheckCounts(drawn=1, asked=LEAST_ASKED - 30)
+        checks.expect(300, whole_life=True)
+        parts = checks.pick([request(0, TallyKind.VOTES, stop=100), request(1, TallyKind.VOTES, start=100, stop=300)])
+        assert sum(len(one.picks) for one in parts) == 30
+        for one in parts:
+            assert list(one.picks) == sorted(set(one.picks))
+            hits[list(one.picks)] += 1
+    expected = 300 * 30 / 300
+    statistic = float(((hits - expected) ** 2 / expected).sum() / (1 - 30 / 300))
+    assert statistic < 299 + 5.5 * np.sqrt(2 * 299)
+
+
+@pytest.mark.parametrize(("batch", "workers"), list(itertools.product([1, 64, 4096], [1, 2])))
+def test_the_share_depends_on_nothing_but_the_copies(batch, workers):
+    smoothed = SmoothedClassifier(Pure(), sigma=0.5, batch=batch, workers=workers, seed=1)
+    smoothed.certify(INPUTS[:2], n=2000)
+    assert smoothed.checks.drawn == 2 * 2100
+    assert smoothed.checks.asked == LEAST_ASKED
+    assert smoothed.checks.ties == 0
+
+
+class Changed(Pure):
+    """Gives another class to a share of the rows, but not to rows that are asked alone."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def classify(self, batch):
+        votes = super().classify(batch)
+        if len(batch) == 1:
+            return votes
+        bits = np.ascontiguousarray(batch.reshape(len(batch), -1)[:, 0]).view(np.uint32)
+        return np.where(bits % 1000 < 1000 * self._share, (votes + 1) % CLASSES, votes)
+
+
+@pytest.mark.parametrize("certificate", ["gaussian", "dipole", "second-order"])
+def test_one_vote_in_a_hundred_is_found(certificate):
+    """2000 copies miss a share of 1 % with probability 2·10⁻⁹."""
+    smoothed = SmoothedClassifier(Changed(0.01), sigma=0.5, batch=256, seed=1)
+    with pytest.raises(ModelMismatchError, match="nothing is certified"):
+        smoothed.certify(INPUTS + np.float32(1e-3), n=10_000, certificate=certificate)
+
+
+def test_no_vote_in_a_hundred_is_the_control():
+    smoothed = SmoothedClassifier(Changed(0.0), sigma=0.5, batch=256, seed=1)
+    smoothed.certify(INPUTS + np.float32(1e-3), n=10_000)
+    assert smoothed.checks.ties == 0
+
+
+def test_scores_that_differ_are_found():
+    class Scaled(Pure):
+        def votes_and_scores(self, batch):
+            votes, scores = super().votes_and_scores(batch)
+            if len(batch) > 1:
+                scores = 0.9 * scores + 0.1 / CLASSES  # the same votes
+            return votes, scores
+
+    smoothed = SmoothedClassifier(Scaled(), sigma=0.5, batch=256, seed=1)
+    with pytest.raises(ModelMismatchError, match="scores"):
+        smoothed.certify(INPUTS[:1] + np.float32(1e-3), n=1000, certificate="gaussian-soft")
+
+
+def test_a_random_model_is_no_function():
+    generator = np.random.default_rng(0)
+
+    def model(batch):
+        return generator.integers(0, 2, len(batch))
+
+    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=2, seed=1)
+    with pytest.raises(ModelMismatchError):
+        smoothed.certify(INPUTS, n=1000)
+
+
+def test_a_model_that_changes_in_the_end_is_found():
+    """Every copy is answered alike while it is counted; the clock strikes before they are asked once more."""
+
+    class Clock(Pure):
+        late = False
+
+        def classify(self, batch):
+            return (super().classify(batch) + self.late) % CLASSES
+
+        def votes_and_scores(self, batch):
+            return self.classify(batch), super().votes_and_scores(batch)[1]
+
+    clock = Clock()
+    checks = ModelChecks(clock)
+    checks.expect(1000, whole_life=True)
+    wanted = checks.pick([request(0, TallyKind.VOTES, stop=1000)])
+    Sampler(clock, batch=100).tally(
+        INPUTS, wanted, on_picked=lambda requests, picked: checks.compare(INPUTS, requests, picked)
+    )
+    clock.late = True
+    with pytest.raises(ModelMismatchError, match="fixed function"):
+        checks.ask_again()
+    clock.late = False
+    checks.ask_again()  # the control
+
+
+class Margin:
+    """An original with two logits whose difference is the first value of the input."""
+
+    def answer(self, row):
+        margin = float(row.reshape(-1)[0])
+        return Answer(vote=int(margin < 0), logits=np.array([1.0 + margin, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("margin", "tie"), [(0.0, True), (5e-5, True), (-5e-5, True), (1e-3, False), (-1e-3, False), (0.5, False)]
+)
+def test_a_tie_is_a_difference_that_rounding_explains(margin, tie):
+    row = np.full(3, margin, dtype=np.float32)
+    answer = Margin().answer(row)
+    assert is_tie(Margin(), row, answer, 1 - answer.vote) == tie
+
+
+def test_a_model_without_logits_ties_on_its_boundary():
+    class Threshold:
+        def answer(self, row):
+            return Answer(vote=int(float(row[0]) > 0.5))
+
+    below = np.array([np.nextafter(np.float32(0.5), np.float32(0)), 0.3], dtype=np.float32)
+    assert is_tie(Threshold(), below, Threshold().answer(below), 1)
+    away = np.array([0.499, 0.3], dtype=np.float32)
+    assert not is_tie(Threshold(), away, Threshold().answer(away), 1)
+
+
+def test_votes_made_by_rounding_are_refused():
+    """Two classes that always tie to the last digits, so that the batch decides."""
+
+    class Tied(Pure):
+        def classify(self, batch):
+            return np.full(len(batch), int(len(batch) > 1))
+
+        gives_scores = False
+
+    class Original:
+        def answer(self, row):
+            return Answer(vote=0, logits=np.array([1.0, 1.0 - 1e-7, 0.0, 0.0]))
+
+    tied = Tied()
+    tied.original = Original()
+    smoothed = SmoothedClassifier(tied, sigma=0.5, seed=1)
+    with pytest.raises(ModelMismatchError, match="made by rounding"):
+        smoothed.certify(INPUTS, n=1000)
+
+
+def test_a_module_that_was_trained_further_is_noticed():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 3))
+    smoothed = SmoothedClassifier(module, sigma=0.5, seed=1)
+    smoothed.certify(INPUTS, n=1000)
+    with torch.no_grad():
+        module[1].weight.neg_()
+    with pytest.raises(ModelMismatchError, match="changed after it was given"):
+        smoothed.certify(INPUTS, n=100_000)
+
+
+def test_the_users_module_stays_in_the_mode_it_had():
+    module = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(SIZE, 3), nn.Dropout().eval()).train()
+    module[3].eval()
+    before = [part.training for part in module.modules()]
+    smoothed = SmoothedClassifier(module, sigma=0.5, seed=1)
+    smoothed.certify(INPUTS, n=1000)
+    assert [part.training for part in module.modules()] == before
+    assert smoothed.checks.asked == LEAST_ASKED
+
+
+def test_base_classifiers_of_the_users_own_are_their_own_original():
+    assert as_classifier(Pure(), input_shape=SHAPE) is not None
+    smoothed = SmoothedClassifier(Pure(), sigma=0.5, seed=1)
+    smoothed.predict(INPUTS, n=500)
+    assert smoothed.checks.asked == 1500
