@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
-from smoothcert.models.digests import source_text, text_digest
+from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
@@ -22,9 +22,11 @@ class CallableClassifier:
     It must be deterministic and must not change what it was given. One thread calls it at a time. Scores are the
     softmax of the logits; a function that returns labels, or whose input_shape is not known, has none.
 
-    The digest covers the function's qualified name and its source text, where that can be read: it does *not*
-    see weights the function reads from elsewhere. Give `digest` (say, the SHA-256 of the weight file) so that
-    a run resumed with other weights is refused; other adapters need no such help.
+    The digest covers the function's name, its code, defaults, closure, the object it is a method of, and the global
+    names that it and other functions of the user's own read, with all their content: arrays, estimators, torch
+    modules. It does *not* see what the function reads elsewhere, such as a file, and of an object that cannot be read,
+    such as an open onnxruntime session, it sees the type alone. Give `digest` (say, the SHA-256 of the weight file) so
+    that a run resumed with other weights is refused.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class CallableClassifier:
         digest: str | None = None,
     ) -> None:
         name = _qualified_name(function)
+        # Before the function is called, which may change what it refers to.
+        content = object_digest(function, lenient=True)
         self._function = function
         self.input_shape = input_shape
         found = self._tried_num_classes()
@@ -43,8 +47,7 @@ class CallableClassifier:
         self.gives_scores = found is not None
         self.backend = "python callable"
         self.description = f"callable {name}"
-        source = source_text(function) or source_text(type(function))
-        self.digest = text_digest(self.backend, name, source, str(self.num_classes), digest or "")
+        self.digest = text_digest(self.backend, name, content, str(self.num_classes), digest or "")
         self.concurrency = 1
 
     def classify(self, batch: InputArray, /) -> IntArray:

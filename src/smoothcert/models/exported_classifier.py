@@ -12,6 +12,7 @@ from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.backends import FROM_TORCH, ONNXRUNTIME
 from smoothcert.models.devices import usable_cores
 from smoothcert.models.freezing import check_batches, same_logits
+from smoothcert.models.module_digest import module_digest
 from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
 from smoothcert.models.onnx_session import device_kind, open_session
 from smoothcert.models.scores import votes_and_softmax
@@ -19,7 +20,6 @@ from smoothcert.models.torch_classifier import (
     FloatingArray,
     described,
     filled_up,
-    module_digest,
     private_copy,
     tried_num_classes,
 )

@@ -19,8 +19,9 @@ from torch import Tensor, fx, nn
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import ScoringClassifier
+from smoothcert.models.module_digest import module_digest
 from smoothcert.models.standardise import Standardise
-from smoothcert.models.torch_classifier import filled_up, module_digest, private_copy
+from smoothcert.models.torch_classifier import filled_up, private_copy
 from smoothcert.records import FloatArray, InputArray, IntArray
 
 _ROWS_AT_ONCE = 1024

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import re
-from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -15,9 +12,9 @@ from torch import Tensor, nn
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
-from smoothcert.models.digests import Hasher, feed, source_text
 from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.freezing import Forward, frozen_graph
+from smoothcert.models.module_digest import module_digest
 from smoothcert.models.scores import votes_and_softmax
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
@@ -160,34 +157,6 @@ def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
     twin = twin.to(device=device, dtype=torch.float32).eval().requires_grad_(False)
     # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
     return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
-
-
-def module_digest(network: nn.Module, *, backend: str) -> str:
-    """SHA-256 over structure, source of classes that are not torch's or ours, every parameter and buffer, and
-    back end.
-
-    The code of torch and of smoothcert is identified by their versions, which the manifest holds.
-    """
-    hasher = hashlib.sha256()
-    # Some modules print a function's address, which changes from process to process.
-    feed(hasher, re.sub(r" at 0x[0-9a-f]+", "", repr(network)).encode())
-    for kind in sorted(
-        {type(part) for part in network.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__)
-    ):
-        feed(hasher, f"{kind.__module__}.{kind.__qualname__}".encode())
-        if kind.__module__.partition(".")[0] not in ("torch", "smoothcert"):
-            feed(hasher, source_text(kind).encode())
-    feed_tensors(hasher, {**dict(network.named_parameters()), **dict(network.named_buffers())})
-    feed(hasher, backend.encode())
-    return hasher.hexdigest()
-
-
-def feed_tensors(hasher: Hasher, tensors: Mapping[str, Tensor]) -> None:
-    """Adds names, types, shapes and bytes, in the order of the names."""
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        feed(hasher, f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        feed(hasher, tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _logits(forward: Forward, inputs: Tensor, num_classes: int) -> Tensor:
