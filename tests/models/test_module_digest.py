@@ -196,6 +196,27 @@ def test_memory_format_of_weights():
     assert digest(flat) == digest(copy.deepcopy(flat).to(memory_format=torch.channels_last))
 
 
+def test_tensors_of_every_kind():
+    rows = torch.eye(3)
+    tensors = [rows, rows.to_sparse(), rows.to_sparse_csr(), rows.to_sparse_csc(), rows.bool(), rows.to(torch.cfloat)]
+    tensors += [
+        rows.to(torch.cfloat).conj() * 1j,
+        rows.to("meta"),
+        torch.zeros(0),
+        torch.zeros(0, 3),
+        torch.tensor(1.0),
+    ]
+    tensors += [torch.quantize_per_tensor(rows, scale, 0, torch.quint8) for scale in (0.5, 0.25)]
+    tensors += [2 * rows.to_sparse(), 2 * rows.to_sparse_csr(), rows.t()[:2], rows.half()]
+    found = set()
+    for tensor in tensors:
+        network = Thresholded()
+        network.register_buffer("extra", tensor)
+        found.add(digest(network))
+        assert digest(copy.deepcopy(network)) in found
+    assert len(found) == len(tensors)
+
+
 EVERYDAY = [
     lambda: encoder(nhead=2),
     Thresholded,

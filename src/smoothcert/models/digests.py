@@ -184,7 +184,7 @@ def _strong_components(nodes: Mapping[_Key, _Node]) -> Iterator[list[_Key]]:
 
 def _taken_until(key: _Key, unfinished: dict[_Key, None]) -> list[_Key]:
     """The keys from the end back to `key`, inclusive, removed from `unfinished`."""
-    group = []
+    group: list[_Key] = []
     while not group or group[-1] != key:
         group.append(unfinished.popitem()[0])
     return group

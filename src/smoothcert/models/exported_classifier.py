@@ -15,7 +15,7 @@ from smoothcert.models.freezing import check_batches, same_logits
 from smoothcert.models.module_digest import module_digest
 from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
 from smoothcert.models.onnx_session import device_kind, open_session
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.torch_classifier import (
     FloatingArray,
     described,
@@ -32,7 +32,7 @@ class ExportedClassifier:
 
     It is used only if its logits agree with the module's, within the rounding errors a frozen graph is allowed too;
     otherwise a ModelError says so. Batches are filled up as `TorchClassifier` does. On the processor any number of
-    threads may call `classify`; each works on one core. Scores are the softmax of the logits, in float64.
+    threads may call `classify`; each works on one core. Scores are as in `TorchClassifier`.
     """
 
     gives_scores = True
@@ -52,20 +52,21 @@ class ExportedClassifier:
         self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
         kind = device_kind(device)
         self.backend = f"{ONNXRUNTIME} {kind} {FROM_TORCH}"
-        self.description = described(module, self.num_classes)
-        self.digest = module_digest(network, backend=self.backend)
         self.concurrency = usable_cores() if kind == "cpu" else 1
         self._session = open_session(exported(network, input_shape), name="the exported model", device=device)
         if not all(same_logits(network, self._forward, batch) for batch in check_batches(input_shape)):
             raise ModelError(
                 "the model computed by onnxruntime gives other logits than torch; use the back end torch for it"
             )
+        self.scores_are = decided_rule(self._logits, input_shape=input_shape)
+        self.description = described(module, self.num_classes) + self.scores_are.note
+        self.digest = module_digest(network, backend=self.backend + self.scores_are.note)
 
     def classify(self, batch: InputArray, /) -> IntArray:
         return votes_from_logits(self._logits(batch))
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        return votes_and_softmax(self._logits(batch))
+        return self.scores_are.votes_and_scores(self._logits(batch))
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the session was opened with one thread for each call."""

@@ -22,6 +22,7 @@ from torch.nn.utils import parametrize
 from smoothcert.errors import ModelError
 from smoothcert.models.base import ScoringClassifier
 from smoothcert.models.module_digest import module_digest
+from smoothcert.models.scores import ScoreRule
 from smoothcert.models.standardise import Standardise
 from smoothcert.models.torch_classifier import filled_up, private_copy
 from smoothcert.models.torch_parts import hooks_of
@@ -77,7 +78,8 @@ class FirstLayerClassifier:
         self.num_classes = self.tail.num_classes
         self.backend = f"{self.tail.backend}, noise in the first layer"
         self.description = f"{self.tail.description}, after a first layer of {width}"
-        self.digest = module_digest(network, backend=self.backend)
+        self.scores_are = getattr(self.tail, "scores_are", ScoreRule.SOFTMAX)
+        self.digest = module_digest(network, backend=self.backend + self.scores_are.note)
         self.concurrency = self.tail.concurrency
         self.gives_scores = self.tail.gives_scores
 

@@ -118,7 +118,7 @@ def _parts_of_array(array: np.ndarray[Any, Any]) -> Parts:
     label = f"array {_dtype_text(array.dtype)} {array.shape} {layout}"
     if array.dtype.hasobject:
         return Parts(label, array.ravel().tolist())
-    return Parts(label, (hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).digest(),))
+    return Parts(label, (hashlib.sha256(array.tobytes()).digest(),))
 
 
 def _dtype_text(dtype: np.dtype[Any]) -> str:

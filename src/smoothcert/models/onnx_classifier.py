@@ -13,7 +13,7 @@ from smoothcert.models.devices import usable_cores
 from smoothcert.models.digests import file_digest, text_digest
 from smoothcert.models.onnx_external import external_files
 from smoothcert.models.onnx_session import device_kind, open_session
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -26,7 +26,8 @@ class OnnxClassifier:
     taken, then the first of labels.
 
     A file exported for one fixed batch size works: batches are cut, and the last one is filled up. On the
-    processor any number of threads may call `classify`; each works on one core. Scores are the softmax of the logits.
+    processor any number of threads may call `classify`; each works on one core. Scores are the softmax of the
+    logits, or the outputs themselves where they are probabilities (`scores_are`).
     """
 
     def __init__(
@@ -49,9 +50,10 @@ class OnnxClassifier:
         self.gives_scores = _is_logits(output)
         self.backend = f"onnxruntime {kind}"
         self.num_classes = known_num_classes(self._found_num_classes(output), num_classes)
-        self.description = f"ONNX {path.name}, {self.num_classes} classes"
+        self.scores_are = decided_rule(self._answer, input_shape=self.input_shape if self.gives_scores else None)
+        self.description = f"ONNX {path.name}, {self.num_classes} classes{self.scores_are.note}"
         weights = [text for file in beside for text in (file.relative_to(path.parent).as_posix(), file_digest(file))]
-        self.digest = text_digest(self.backend, self._output_name, file_digest(path), *weights)
+        self.digest = text_digest(self.backend + self.scores_are.note, self._output_name, file_digest(path), *weights)
         self.concurrency = usable_cores() if kind == "cpu" else 1
 
     def classify(self, batch: InputArray, /) -> IntArray:
@@ -62,7 +64,7 @@ class OnnxClassifier:
         check_batch(batch, self.input_shape)
         logits = self._answer(batch)
         check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
-        return votes_and_softmax(logits)
+        return self.scores_are.votes_and_scores(logits)
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the session was opened with one thread for each call."""

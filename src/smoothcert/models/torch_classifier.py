@@ -15,7 +15,7 @@ from smoothcert.models.devices import make_thread_sequential, reproducible_kerne
 from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.freezing import Forward, frozen_graph
 from smoothcert.models.module_digest import module_digest
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -37,7 +37,7 @@ class TorchClassifier:
     With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks), if that
     graph agrees with the module on random batches of other sizes; otherwise the module runs as it is.
     `backend` says which. Any number of threads may call `classify`; each works on one core. Scores are the softmax of
-    the logits, in float64.
+    the logits, in float64, or the outputs themselves where they are probabilities (`scores_are`).
     """
 
     gives_scores = True
@@ -51,15 +51,16 @@ class TorchClassifier:
         frozen = None if input_shape is None else frozen_graph(network, input_shape)
         self._forward: Forward = network if frozen is None else frozen
         self.backend = f"torch cpu {'eager' if frozen is None else 'frozen'}{_precision_note()}"
-        self.description = described(module, self.num_classes)
-        self.digest = module_digest(network, backend=self.backend)
+        self.scores_are = decided_rule(self._logits, input_shape=input_shape)
+        self.description = described(module, self.num_classes) + self.scores_are.note
+        self.digest = module_digest(network, backend=self.backend + self.scores_are.note)
         self.concurrency = usable_cores()
 
     def classify(self, batch: InputArray, /) -> IntArray:
         return votes_from_logits(self._logits(batch))
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        return votes_and_softmax(self._logits(batch))
+        return self.scores_are.votes_and_scores(self._logits(batch))
 
     def _logits(self, batch: InputArray) -> FloatingArray:
         check_batch(batch, self.input_shape)
@@ -98,8 +99,9 @@ class TorchDeviceClassifier:
         with reproducible_kernels():
             self.num_classes = known_num_classes(tried_num_classes(self._network, input_shape), num_classes)
         self.backend = f"torch {device.type}"
-        self.description = described(module, self.num_classes)
-        self.digest = module_digest(self._network, backend=self.backend)
+        self.scores_are = decided_rule(self._host_logits, input_shape=input_shape)
+        self.description = described(module, self.num_classes) + self.scores_are.note
+        self.digest = module_digest(self._network, backend=self.backend + self.scores_are.note)
         self.concurrency = 1
 
     def classify(self, batch: InputArray, /) -> IntArray:
@@ -117,7 +119,11 @@ class TorchDeviceClassifier:
 
     def votes_and_scores_tensor(self, batch: Tensor, /) -> tuple[IntArray, FloatArray]:
         with torch.inference_mode(), reproducible_kernels():
-            return votes_and_softmax(_as_array(self._logits(batch)))
+            return self.scores_are.votes_and_scores(_as_array(self._logits(batch)))
+
+    def _host_logits(self, batch: InputArray) -> FloatingArray:
+        with torch.inference_mode(), reproducible_kernels():
+            return _as_array(self._logits(_as_tensor(batch).to(self.device)))
 
     def _logits(self, batch: Tensor) -> Tensor:
         if self.input_shape is not None and tuple(batch.shape[1:]) != self.input_shape:

@@ -112,7 +112,7 @@ def _parts_of_parametrized(kind: type[nn.Module]) -> Parts:
 def _parts_of_tensor(tensor: Tensor) -> Parts:
     kind = type(tensor)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if nn.parameter.is_lazy(tensor):
         return Parts(f"tensor {name} without values")
     attributes = Named(tuple(vars(tensor).items()))
     label = f"tensor {name} {tensor.dtype} {tuple(tensor.shape)} {tensor.layout}"
@@ -148,7 +148,7 @@ def _values_of(tensor: Tensor) -> tuple[object, ...]:
     if tensor.is_quantized:
         return (tensor.int_repr(), str(tensor.qscheme()), tensor.dequantize())
     plain = tensor.resolve_conj().resolve_neg().cpu().contiguous()
-    return (hashlib.sha256(plain.reshape(-1).view(torch.uint8).numpy()).digest(),)
+    return (hashlib.sha256(plain.reshape(-1).view(torch.uint8).numpy().data).digest(),)
 
 
 def _parts_of_script(script: Any) -> Parts:
