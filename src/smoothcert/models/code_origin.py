@@ -39,7 +39,6 @@ def origin_of_function(function: FunctionType) -> Origin:
     return module_origin(module.__name__)
 
 
-@functools.lru_cache(maxsize=4096)
 def module_origin(name: str) -> Origin:
     """Origin of the module with that name, by the place of its top-level package."""
     top = name.partition(".")[0]
@@ -48,21 +47,24 @@ def module_origin(name: str) -> Origin:
     module = sys.modules.get(top)
     if module is None or top == "__main__":
         return Origin.OWN
-    place = _place(module)
-    if place is None:
+    file = _file(module)
+    if file is None:
         return Origin.VERSIONED if top in sys.stdlib_module_names else Origin.OWN
+    return _origin_of_file(file)
+
+
+@functools.lru_cache(maxsize=4096)
+def _origin_of_file(file: str) -> Origin:
+    place = Path(file).resolve()
     # Installed packages lie inside the folder of the standard library, so they are looked for first.
     if any(place.is_relative_to(folder) for folder in _package_folders()):
         return Origin.INSTALLED
     return Origin.VERSIONED if any(place.is_relative_to(folder) for folder in _library_folders()) else Origin.OWN
 
 
-def _place(module: ModuleType) -> Path | None:
-    file = getattr(module, "__file__", None)
-    if file is None:
-        # A namespace package has folders and no file.
-        file = next(iter(getattr(module, "__path__", ())), None)
-    return None if file is None else Path(file).resolve()
+def _file(module: ModuleType) -> str | None:
+    # A namespace package has folders and no file.
+    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), None)
 
 
 @functools.cache

@@ -223,13 +223,22 @@ def _parts_of_module(used: UsedOfModule) -> Parts:
 
 
 def _parts_of_type(kind: type) -> Parts:
-    """The name of a class, and for the user's own what it consists of; for other packages its methods."""
+    """The name of a class and what it consists of; of a library that its version identifies only what was put into the
+    class later.
+    """
     label = f"class {_name(kind)}"
-    origin = origin_of_type(kind)
-    if origin is Origin.VERSIONED:
-        return Parts(label)
+    if origin_of_type(kind) is Origin.VERSIONED:
+        return Parts(label, (Named(tuple(_methods_put_in(kind))),), lenient=True)
     content = Named(tuple((name, part) for name, part in vars(kind).items() if _computes(name, part)))
     return Parts(label, (type(kind), kind.__bases__, content), lenient=True)
+
+
+def _methods_put_in(kind: type) -> Iterator[tuple[str, object]]:
+    """Methods of a library's class, and of its bases, that are not the library's."""
+    for base in kind.__mro__:
+        for name, part in vars(base).items():
+            if isinstance(part, types.FunctionType) and origin_of_function(part) is Origin.OWN:
+                yield f"{_name(base)}.{name}", part
 
 
 def _computes(name: str, part: object) -> bool:
