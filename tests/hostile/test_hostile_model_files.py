@@ -288,6 +288,48 @@ class TestOnnx:
             digests.add(load_classifier(path, input_shape=(4,)).digest)
         assert len(digests) == 2
 
+    def test_weights_are_found_whatever_the_order_of_the_fields(self, tmp_path: Path) -> None:
+        """Fails where a key is looked for in front of its value: protobuf allows any order."""
+        path = self.model(tmp_path / "x.onnx", self.outside("other.bin"))
+        entry = b"\x0a\x08location", b"\x12\x09other.bin"
+        assert b"".join(entry) in path.read_bytes()
+        path.write_bytes(path.read_bytes().replace(b"".join(entry), b"".join(reversed(entry))))
+        digests = set()
+        for value in (1.0, 2.0):
+            (tmp_path / "other.bin").write_bytes(np.full(12, value, dtype=np.float32).tobytes())
+            digests.add(load_classifier(path, input_shape=(4,)).digest)
+        assert len(digests) == 2
+
+    def test_weights_that_are_missing(self, tmp_path: Path) -> None:
+        path = self.model(tmp_path / "x.onnx", self.outside("absent.bin"))
+        with pytest.raises(ModelError, match=r"keeps weights in 'absent\.bin', which is not there"):
+            load_classifier(path, input_shape=(4,))
+
+    def test_weights_in_every_part_of_a_model(self, tmp_path: Path) -> None:
+        from onnx import SparseTensorProto, helper
+
+        from smoothcert.models.onnx_external import external_files
+
+        def constant(name: str) -> Any:
+            return helper.make_node("Constant", [], ["y"], value=self.outside(name))
+
+        def branch(name: str) -> Any:
+            return helper.make_graph([constant(name)], "branch", [], [])
+
+        sparse = SparseTensorProto(values=self.outside("values"), indices=self.outside("indices"), dims=[4, 3])
+        chosen = helper.make_node("If", ["c"], ["y"], then_branch=branch("then"), else_branch=branch("else"))
+        many = helper.make_node("Own", [], ["y"], tensors=[self.outside("t0"), self.outside("t1")], sparse=sparse)
+        graph = helper.make_graph(
+            [constant("node"), chosen, many], "g", [], [], [self.outside("initializer")], sparse_initializer=[sparse]
+        )
+        function = helper.make_function("d", "f", [], ["y"], [constant("function")], [helper.make_opsetid("", 17)])
+        model = helper.make_model(graph, functions=[function])
+        names = ["else", "function", "indices", "initializer", "node", "t0", "t1", "then", "values"]
+        for name in names:
+            (tmp_path / name).write_bytes(b"0")
+        (tmp_path / "x.onnx").write_bytes(model.SerializeToString())
+        assert [file.name for file in external_files(tmp_path / "x.onnx")] == names
+
     @pytest.mark.parametrize("batch", [0, 10**9, 10**13])
     def test_a_fixed_batch_of_any_size(self, tmp_path: Path, little_memory: Callable[[], int], batch: int) -> None:
         """Fails where a batch is filled up unseen: 15 GB of zeros, or a division by zero."""

@@ -179,3 +179,171 @@ def test_a_network_that_sees_its_input_otherwise_is_refused(module, why):
     with pytest.raises(ModelError, match=why) as error:
         in_first_layer(module)
     assert "leave --noise-at out" in str(error.value).lower()
+
+
+class Clipping(Standardise):
+    """A standardisation that is not affine."""
+
+    def forward(self, inputs):
+        return super().forward(inputs.clamp(0, 1))
+
+
+class ScaledLinear(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs.abs())
+
+
+class ClippingFlatten(nn.Flatten):
+    def forward(self, inputs):
+        return super().forward(inputs.clamp(0, 1))
+
+
+class Casting(Viewing):
+    def forward(self, inputs):
+        return self.second(torch.relu(self.first(inputs.view(torch.float32).view(inputs.size(0), -1))))
+
+
+class Mixed(Viewing):
+    """Computes the layer in bfloat16; a symbolic trace loses sight of that."""
+
+    def forward(self, inputs):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(inputs).float()
+
+
+def plain():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 3)))
+
+
+def clipping_first(front):
+    return nn.Sequential(front, *plain())
+
+
+def test_a_subclass_of_a_known_layer_is_refused():
+    """Repro: a standardisation that clips was taken for affine, and certified for another class."""
+    refused = [Clipping((0.0,), (1.0,)), ClippingFlatten()]
+    for front in refused:
+        with pytest.raises(ModelError, match="comes before it"):
+            in_first_layer(clipping_first(front))
+    with pytest.raises(ModelError, match="Leave --noise-at out"):
+        in_first_layer(nn.Sequential(nn.Flatten(), ScaledLinear(36, 8), nn.ReLU(), nn.Linear(8, 3)))
+
+
+def clamp_inputs(module, inputs):
+    return (inputs[0].clamp(0, 1),)
+
+
+HOOKS = {
+    "pre": lambda one: one.register_forward_pre_hook(clamp_inputs),
+    "pre with kwargs": lambda one: one.register_forward_pre_hook(
+        lambda module, inputs, names: ((inputs[0].clamp(0, 1),), names), with_kwargs=True
+    ),
+    "forward": lambda one: one.register_forward_hook(lambda module, inputs, output: output.abs()),
+    "forward with kwargs": lambda one: one.register_forward_hook(
+        lambda module, inputs, names, output: output.abs(), with_kwargs=True
+    ),
+    "own forward": lambda one: setattr(one, "forward", lambda inputs, old=one.forward: old(inputs).abs()),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("place", ["", "0", "1", "3", "3.0"])
+def test_hooks_are_refused_wherever_they_are(hook, place):
+    """Repro: hooks of the root and of containers were ignored."""
+    module = plain()
+    HOOKS[hook](module.get_submodule(place))
+    with pytest.raises(ModelError, match=r"hook|forward of its own") as error:
+        in_first_layer(module)
+    assert "Leave --noise-at out" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        nn.modules.module.register_module_forward_hook,
+        nn.modules.module.register_module_forward_pre_hook,
+    ],
+)
+def test_hooks_on_all_modules_are_refused(register):
+    handle = register(lambda *arguments: None)
+    try:
+        with pytest.raises(ModelError, match="hooks on all modules"):
+            in_first_layer(plain())
+    finally:
+        handle.remove()
+
+
+def test_parametrizations_are_refused():
+    module = plain()
+    nn.utils.parametrizations.weight_norm(module[3][0])
+    with pytest.raises(ModelError, match=r"has a parametrization\. Leave --noise-at out"):
+        in_first_layer(module)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_precisions_are_refused(dtype):
+    with pytest.raises(ModelError, match=rf"float32 and .* is {dtype}\. Leave --noise-at out"):
+        in_first_layer(plain().to(dtype))
+
+
+@pytest.mark.parametrize("check", [torch.equal, torch.allclose])
+def test_branches_on_values_cannot_be_read(check):
+    class Comparing(Viewing):
+        def forward(self, inputs):
+            return super().forward(inputs if check(inputs, inputs.clamp(0, 1)) else -inputs)
+
+    with pytest.raises(ModelError, match="cannot be read"):
+        in_first_layer(Comparing())
+
+
+def test_a_branch_on_whether_a_value_is_zero_cannot_be_read():
+    class Comparing(Viewing):
+        def forward(self, inputs):
+            return super().forward(inputs if torch.is_nonzero(inputs.sum()) else -inputs)
+
+    with pytest.raises(ModelError, match="cannot be read"):
+        in_first_layer(Comparing())
+
+
+@pytest.mark.parametrize("module", [Casting(), Mixed()], ids=["view of other bits", "autocast"])
+def test_what_a_trace_does_not_show_is_refused(module):
+    with pytest.raises(ModelError, match=r"[Ll]eave --noise-at out"):
+        in_first_layer(module)
+
+
+class Deceiving(nn.Module):
+    """Gives other answers where inputs leave [0, 1], in a way that a trace does not see."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = plain()
+
+    def forward(self, inputs):
+        hidden = self.inner(inputs)
+        if isinstance(hidden, torch.Tensor) and bool((inputs < -1).any()):
+            return -hidden
+        return hidden
+
+
+def test_the_split_network_is_compared_with_the_module_on_noisy_inputs():
+    with pytest.raises(ModelError, match=r"other logits than the network .*Leave --noise-at out"):
+        in_first_layer(Deceiving())
+
+
+def test_the_votes_of_the_rest_are_compared_too():
+    def wrong_tail(rest, num_classes, input_shape):
+        return tail_on_torch(nn.Sequential(rest, Negative()), num_classes, input_shape)
+
+    with pytest.raises(ModelError, match="other logits"):
+        FirstLayerClassifier(plain(), num_classes=3, input_shape=SHAPE, make_tail=wrong_tail)
+
+
+class Negative(nn.Module):
+    def forward(self, logits):
+        return -logits
+
+
+def test_dropout_and_other_known_layers_are_taken():
+    module = nn.Sequential(Standardise((0.3,), (0.5,)), nn.Dropout(0.5), nn.Identity(), *plain())
+    assert in_first_layer(module).num_classes == 3

@@ -209,10 +209,9 @@ def test_sklearn_digest_is_of_content(kind):
     assert SklearnClassifier(first).digest != SklearnClassifier(other).digest
 
 
-def test_object_digest_ignores_identity_and_dictionary_order_but_not_content():
+def test_object_digest_ignores_identity_and_order_of_sets_but_not_content():
     text = "shared"
     assert object_digest([text, text]) == object_digest(["sha" + "red", "shared"])
-    assert object_digest({"a": 1, "b": [2.0]}) == object_digest({"b": [2.0], "a": 1})
     assert object_digest({"a", "b", "c"}) == object_digest({"c", "b", "a"})
     values = [1, 1.0, True, "1", b"1", (1,), [1], {1}, None, np.array([1]), np.array([1.0]), np.float32(1), int, {1: 1}]
     values += [np.array([1, "x"], dtype=object), np.array([2, "x"], dtype=object), len, np.array([[1]])]

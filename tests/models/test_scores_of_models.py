@@ -19,7 +19,7 @@ from smoothcert.errors import ModelError
 from smoothcert.models import ScoringClassifier, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.onnx_classifier import OnnxClassifier
-from smoothcert.models.scores import normalised_probabilities, scoring, votes_and_softmax
+from smoothcert.models.scores import ScoreRule, decided_rule, normalised_probabilities, scoring, votes_and_softmax
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.tallies import SCORE_SLACK
 
@@ -103,8 +103,10 @@ def write_onnx(path: Path, output: str) -> Path:
         helper.make_node("Flatten", ["x"], ["flat"]),
         helper.make_node("MatMul", ["flat", "w"], ["logits"]),
         helper.make_node("ArgMax", ["logits"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Softmax", ["logits"], ["probabilities"], axis=1),
     ]
     declared = {
+        "probabilities": helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", 3]),
         "logits": helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 3]),
         "label": helper.make_tensor_value_info("label", TensorProto.INT64, ["N"]),
     }
@@ -165,9 +167,171 @@ def test_models_that_only_vote_say_so() -> None:
 
 
 def test_a_function_that_changes_its_mind_is_named() -> None:
-    answers = [np.zeros((2, 3)), np.zeros(50, dtype=np.int64), np.array(["a"] * 50)]
+    answers = [np.zeros((2, 3)), np.zeros((16, 3)), np.zeros(50, dtype=np.int64), np.array(["a"] * 50)]
     classifier = as_classifier(lambda batch: answers.pop(0), input_shape=(2, 3))
     with pytest.raises(ModelError, match="expected logits"):
         scoring(classifier).votes_and_scores(BATCH)
     with pytest.raises(ModelError, match="expected logits"):
         scoring(classifier).votes_and_scores(BATCH)
+
+
+def softmax_rows(batch: np.ndarray) -> np.ndarray:
+    return special.softmax(batch.reshape(len(batch), -1) @ WEIGHT, axis=1)
+
+
+def check_probabilities(classifier: BaseClassifier) -> None:
+    """Repro: outputs that are probabilities went through another softmax."""
+    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    np.testing.assert_array_equal(votes, classifier.classify(BATCH))
+    np.testing.assert_allclose(scores, softmax_rows(BATCH), rtol=2e-6)
+    assert np.abs(scores.sum(axis=1) - 1).max() < 1e-15
+    assert classifier.scores_are == "probabilities as given"
+    assert "scores are probabilities as given" in classifier.description
+
+
+def torch_network(*layers: object) -> object:
+    torch = pytest.importorskip("torch")
+    linear = torch.nn.Linear(6, 3, bias=False)
+    linear.weight.data = torch.from_numpy(WEIGHT.T.copy())
+    return torch.nn.Sequential(torch.nn.Flatten(), linear, *layers)
+
+
+def test_a_callable_that_gives_probabilities() -> None:
+    check_probabilities(as_classifier(softmax_rows, input_shape=(2, 3)))
+    check_probabilities(as_classifier(lambda batch: softmax_rows(batch).astype(np.float32), input_shape=(2, 3)))
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnxruntime"])
+def test_a_torch_module_that_gives_probabilities(backend: str) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch_network(torch.nn.Softmax(dim=1))
+    check_probabilities(as_classifier(module, input_shape=(2, 3), device="cpu", backend=backend))
+
+
+def test_a_torch_module_on_a_device_that_gives_probabilities() -> None:
+    torch = pytest.importorskip("torch")
+    from smoothcert.models.torch_classifier import TorchDeviceClassifier
+
+    module = torch_network(torch.nn.Softmax(dim=1))
+    check_probabilities(TorchDeviceClassifier(module, device=torch.device("cpu"), input_shape=(2, 3)))
+
+
+def test_a_first_layer_before_probabilities() -> None:
+    torch = pytest.importorskip("torch")
+    module = torch_network(torch.nn.Softmax(dim=1))
+    check_probabilities(as_classifier(module, input_shape=(2, 3), device="cpu", noise_at="first-layer"))
+
+
+def test_an_onnx_file_that_gives_probabilities(tmp_path: Path) -> None:
+    check_probabilities(OnnxClassifier(write_onnx(tmp_path / "p.onnx", "probabilities")))
+
+
+def test_a_checkpoint_says_what_its_scores_are(tmp_path: Path) -> None:
+    """The line about a checkpoint is written anew, and must say it too."""
+    torch = pytest.importorskip("torch")
+    from smoothcert.models import described_scores
+
+    classifier = as_classifier(torch_network(torch.nn.Softmax(dim=1)), input_shape=(2, 3), device="cpu")
+    assert described_scores("weights.pt", classifier) == "weights.pt; scores are probabilities as given"
+    classifier = as_classifier(torch_network(), input_shape=(2, 3), device="cpu")
+    assert described_scores("weights.pt", classifier) == "weights.pt"
+
+
+def test_logits_keep_their_softmax() -> None:
+    torch = pytest.importorskip("torch")
+    for module in (torch_network(), torch_network(torch.nn.LogSoftmax(dim=1))):
+        classifier = as_classifier(module, input_shape=(2, 3), device="cpu")
+        check(classifier)
+        assert classifier.scores_are == "softmax of logits"
+        assert "scores are" not in classifier.description
+
+
+def test_a_uniform_answer_to_zeros_decides_nothing() -> None:
+    """Logits that are 1/3 each for black images, and of all sizes elsewhere."""
+
+    def thirds(batch: np.ndarray) -> np.ndarray:
+        return batch.reshape(len(batch), -1) @ WEIGHT + 1 / 3
+
+    assert as_classifier(thirds, input_shape=(2, 3)).scores_are == "softmax of logits"
+
+
+def test_votes_one_hot_are_probabilities() -> None:
+    def one_hot(batch: np.ndarray) -> np.ndarray:
+        return np.eye(3, dtype=np.int64)[(batch.reshape(len(batch), -1) @ WEIGHT).argmax(axis=1)]
+
+    classifier = as_classifier(one_hot, input_shape=(2, 3))
+    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    np.testing.assert_array_equal(scores, np.eye(3)[votes])
+
+
+def test_rows_that_are_not_finite_neither_decide_nor_count() -> None:
+    def sometimes_nan(batch: np.ndarray) -> np.ndarray:
+        rows = softmax_rows(batch)
+        rows[batch.reshape(len(batch), -1)[:, 0] > 0.5] = np.nan
+        return rows
+
+    classifier = as_classifier(sometimes_nan, input_shape=(2, 3))
+    assert classifier.scores_are == "probabilities as given"
+    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    assert (votes == 3).any()
+    assert (scores[votes == 3] == 0).all()
+
+    def always_nan(batch: np.ndarray) -> np.ndarray:
+        return np.full((len(batch), 3), np.nan)
+
+    assert as_classifier(always_nan, input_shape=(2, 3)).scores_are == "softmax of logits"
+
+
+@pytest.mark.parametrize("row", [[-0.1, 0.6, 0.5], [0.2, 0.2, 0.2], [0.5, 0.5, 0.5], [-np.inf, 0.5, 0.5]])
+def test_probabilities_that_later_are_none(row: list[float]) -> None:
+    def until_far_away(batch: np.ndarray) -> np.ndarray:
+        rows = softmax_rows(batch)
+        rows[np.abs(batch).max(axis=(1, 2)) > 100] = row
+        return rows
+
+    classifier = scoring(as_classifier(until_far_away, input_shape=(2, 3)))
+    classifier.votes_and_scores(BATCH)
+    with pytest.raises(ModelError, match=r"gave probabilities when it was tried.* now gives values that are none"):
+        classifier.votes_and_scores(np.concatenate([BATCH, np.full((1, 2, 3), 1000, np.float32)]))
+
+
+def test_probabilities_are_never_softmaxed_unseen() -> None:
+    """Where the shape of an input is not known when the model is taken, it cannot be tried."""
+    torch = pytest.importorskip("torch")
+    from smoothcert.models.torch_classifier import TorchClassifier
+
+    classifier = TorchClassifier(torch_network(torch.nn.Softmax(dim=1)), num_classes=3)
+    with pytest.raises(ModelError, match="give input_shape"):
+        classifier.votes_and_scores(BATCH)
+    check(TorchClassifier(torch_network(), num_classes=3))
+
+
+def test_low_precision_probabilities_are_recognised() -> None:
+    torch = pytest.importorskip("torch")
+
+    def in_bfloat16(batch: np.ndarray) -> np.ndarray:
+        return torch.from_numpy(softmax_rows(batch)).bfloat16().float().numpy()
+
+    classifier = as_classifier(in_bfloat16, input_shape=(2, 3))
+    assert classifier.scores_are == "probabilities as given"
+    assert np.abs(scoring(classifier).votes_and_scores(BATCH)[1].sum(axis=1) - 1).max() < 1e-15
+
+
+def test_a_model_that_cannot_be_tried_fails_where_it_is_used() -> None:
+    def only_two_rows(batch: np.ndarray) -> np.ndarray:
+        if len(batch) != 2:
+            raise ValueError("two, please")
+        return softmax_rows(batch)
+
+    classifier = scoring(as_classifier(only_two_rows, input_shape=(2, 3)))
+    with pytest.raises(ModelError, match="two, please"):
+        classifier.votes_and_scores(BATCH)
+    with pytest.raises(ModelError, match="seem to be probabilities"):
+        classifier.votes_and_scores(BATCH[:2])
+
+
+def test_a_rule_says_what_scores_are() -> None:
+    rule = decided_rule(softmax_rows, input_shape=(2, 3))
+    assert rule is ScoreRule.PROBABILITIES
+    assert rule.note == "; scores are probabilities as given"
+    assert decided_rule(lambda batch: batch.reshape(len(batch), -1), input_shape=(2, 3)).note == ""

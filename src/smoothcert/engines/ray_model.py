@@ -110,11 +110,9 @@ def _files_of(path: Path) -> dict[str, bytes]:
         raise ModelError(f"there is no file {path} to send to the cluster")
     beside: list[Path] = []
     if path.suffix.lower() == ".onnx":
-        from smoothcert.models.onnx_classifier import external_files
+        from smoothcert.models.onnx_external import external_files
 
         beside = external_files(path)
-    if not all(file.resolve().is_relative_to(path.parent.resolve()) for file in beside):
-        raise ModelError(f"{path} keeps weights outside its own folder: they cannot be sent along; move them beside it")
     return {path.name: path.read_bytes()} | {
         file.relative_to(path.parent).as_posix(): file.read_bytes() for file in beside
     }

@@ -291,10 +291,14 @@ def _from_checkpoint(
     loaded = load_any(path, arch=arch, num_classes=num_classes, input_shape=input_shape, standardise=standardise)
     header = loaded.header
     classifier = _torch_classifier(loaded.module, header.num_classes, header.input_shape, device, noise_at, backend)
-    classifier.description = (
-        f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_told(loaded.header)}"
-    )
+    told = f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_told(loaded.header)}"
+    classifier.description = described_scores(told, classifier)
     return classifier
+
+
+def described_scores(description: str, classifier: BaseClassifier) -> str:
+    """The description of a model with what its scores are, where that is not the usual."""
+    return description + getattr(getattr(classifier, "scores_are", None), "note", "")
 
 
 def _told(header: CheckpointHeader) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
-from smoothcert.models.digests import source_text, text_digest
+from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -20,11 +20,14 @@ class CallableClassifier:
     """A function from a (B, *input_shape) float32 array to (B, K) logits or (B,) labels 0 … K-1.
 
     It must be deterministic and must not change what it was given. One thread calls it at a time. Scores are the
-    softmax of the logits; a function that returns labels, or whose input_shape is not known, has none.
+    softmax of the logits, or the answers themselves where they are probabilities (`scores_are`); a function that
+    returns labels, or whose input_shape is not known, has none.
 
-    The digest covers the function's qualified name and its source text, where that can be read: it does *not*
-    see weights the function reads from elsewhere. Give `digest` (say, the SHA-256 of the weight file) so that
-    a run resumed with other weights is refused; other adapters need no such help.
+    The digest covers the function's name, its code, defaults, closure, the object it is a method of, and the global
+    names that it and other functions of the user's own read, with all their content: arrays, estimators, torch
+    modules. It does *not* see what the function reads elsewhere, such as a file, and of an object that cannot be read,
+    such as an open onnxruntime session, it sees the type alone. Give `digest` (say, the SHA-256 of the weight file) so
+    that a run resumed with other weights is refused.
     """
 
     def __init__(
@@ -36,15 +39,19 @@ class CallableClassifier:
         digest: str | None = None,
     ) -> None:
         name = _qualified_name(function)
+        # Before the function is called, which may change what it refers to.
+        content = object_digest(function, lenient=True)
         self._function = function
         self.input_shape = input_shape
         found = self._tried_num_classes()
         self.num_classes = known_num_classes(found, num_classes)
         self.gives_scores = found is not None
         self.backend = "python callable"
-        self.description = f"callable {name}"
-        source = source_text(function) or source_text(type(function))
-        self.digest = text_digest(self.backend, name, source, str(self.num_classes), digest or "")
+        self.scores_are = decided_rule(self._logits, input_shape=input_shape if self.gives_scores else None)
+        self.description = f"callable {name}{self.scores_are.note}"
+        self.digest = text_digest(
+            self.backend + self.scores_are.note, name, content, str(self.num_classes), digest or ""
+        )
         self.concurrency = 1
 
     def classify(self, batch: InputArray, /) -> IntArray:
@@ -53,11 +60,17 @@ class CallableClassifier:
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
         check_batch(batch, self.input_shape)
+        return self.scores_are.votes_and_scores(self._logits(batch))
+
+    def _logits(self, batch: InputArray) -> NDArray[np.floating[Any]]:
         logits = self._answer(batch)
         if logits.dtype.kind not in "fiu":
-            raise ModelError(f"{self.description} answers with {logits.dtype} values; expected logits (batch, classes)")
+            raise ModelError(
+                f"{_qualified_name(self._function)} answers with {logits.dtype} values; expected logits "
+                "(batch, classes)"
+            )
         check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
-        return votes_and_softmax(logits.astype(np.float64) if logits.dtype.kind != "f" else logits)
+        return logits.astype(np.float64) if logits.dtype.kind != "f" else logits
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: what the function does inside is its own business."""

@@ -23,7 +23,7 @@ from smoothcert.errors import InputError, MissingExtraError, ModelError, Smoothc
 from smoothcert.files import write_whole
 from smoothcert.models.architectures import Standardisation, build, canonical_name
 from smoothcert.models.digests import file_digest
-from smoothcert.models.torch_classifier import feed_tensors
+from smoothcert.models.module_digest import feed_tensors
 
 FORMAT_VERSION = 1
 _METADATA_KEY = "smoothcert"

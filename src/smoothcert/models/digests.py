@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import types
-from collections.abc import Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from smoothcert.errors import ModelError
+from smoothcert.models.object_parts import Parts, UnreadableError, UsedOfModule, atom_digest, parts_of
 
-_ATOMS = (type(None), bool, int, float, complex, str, bytes)
+_MOST_OBJECTS = 5_000_000
+
+_Key = tuple[str, Hashable]
 
 
 class Hasher(Protocol):
@@ -42,82 +43,148 @@ def feed(hasher: Hasher, data: bytes) -> None:
     hasher.update(data)
 
 
-def object_digest(value: object) -> str:
-    """SHA-256 over everything `value` would be pickled from, without pickling it.
+def object_digest(value: object, *, lenient: bool = False) -> str:
+    """SHA-256 over everything `value` consists of: data, the code of functions and classes, what they refer to.
 
-    An object is taken apart by the protocol pickle uses (`__reduce_ex__`), which only *reads* it; nothing is
-    rebuilt, so no foreign code is run. Hashing pickle bytes would be shorter but is not reproducible: they
-    also encode which equal parts are one object in memory, which changes when an estimator is saved and
-    loaded.
+    The order of a set, the order in which attributes were set, addresses, and which equal parts are one object in
+    memory do not count; the order of a dictionary does, because a model may go through it. (Pickle bytes
+    would be shorter, but they encode identity, which changes when an estimator is saved and loaded.)
+
+    Parts that cannot be read, such as a lock, give a ModelError; with `lenient`, and wherever functions, classes and
+    torch modules refer to them, they count by their type alone.
     """
+    root = atom_digest(value)
+    if root is None:
+        root = _root_digest(_read(value, lenient=lenient), _key(value))
+    return root.hex()
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One object, with its children as digests, where they have no parts, or as keys of other nodes."""
+
+    value: object  # keeps the object alive, and with it its id
+    parts: Parts
+    children: tuple[bytes | _Key, ...]
+
+    def hashed(self, known: Mapping[_Key, bytes]) -> bytes:
+        """SHA-256 of label and children."""
+        children = [child if isinstance(child, bytes) else known[child] for child in self.children]
+        return _hash_of(self.parts.label.encode(), *(children if self.parts.ordered else sorted(children)))
+
+
+def _key(value: object) -> _Key:
+    return ("module", value) if isinstance(value, UsedOfModule) else ("object", id(value))
+
+
+def _hash_of(*contents: bytes) -> bytes:
     hasher = hashlib.sha256()
-    _feed_object(hasher, value, ())
-    return hasher.hexdigest()
+    for content in contents:
+        feed(hasher, content)
+    return hasher.digest()
 
 
-def _feed_object(hasher: Hasher, value: object, parents: tuple[int, ...]) -> None:
-    if id(value) in parents:
-        feed(hasher, b"cycle %d" % parents[::-1].index(id(value)))
-        return
-    feed(hasher, type(value).__qualname__.encode())
-    inner = (*parents, id(value))
-    if isinstance(value, _ATOMS):
-        feed(hasher, value if isinstance(value, bytes) else repr(value).encode())
-    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        feed(hasher, f"{value.dtype.str}{value.shape}".encode())
-        feed(hasher, np.ascontiguousarray(value).tobytes())
-    elif isinstance(value, np.ndarray):
-        _feed_sequence(hasher, (value.shape, *value.ravel().tolist()), inner)
-    elif isinstance(value, Mapping):
-        _feed_unordered(hasher, value.items(), inner)
-    elif isinstance(value, (set, frozenset)):
-        _feed_unordered(hasher, value, inner)
-    elif isinstance(value, (list, tuple)):
-        _feed_sequence(hasher, value, inner)
-    elif isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)):
-        feed(hasher, f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', repr(value))}".encode())
-    else:
-        _feed_sequence(hasher, _parts(value), inner)
+def _read(root: object, *, lenient: bool) -> dict[_Key, _Node]:
+    """Every object that `root` consists of, under its key.
+
+    All that must be readable comes first, so that it does not depend on the order of a set whether it was.
+    """
+    nodes: dict[_Key, _Node] = {}
+    strict: list[object] = [] if lenient else [root]
+    tolerant: list[object] = [root] if lenient else []
+    while strict or tolerant:
+        must_be_readable = bool(strict)
+        value = strict.pop() if must_be_readable else tolerant.pop()
+        if _key(value) in nodes:
+            continue
+        if len(nodes) >= _MOST_OBJECTS:
+            raise ModelError(f"no digest can be made of the model: it has over {_MOST_OBJECTS:,} parts; give digest=")
+        parts = _parts(value, must_be_readable=must_be_readable)
+        known = [(child, atom_digest(child)) for child in parts.children]
+        children = tuple(_key(child) if digest is None else digest for child, digest in known)
+        nodes[_key(value)] = _Node((value, parts.children), parts, children)
+        waiting = strict if must_be_readable and not parts.lenient else tolerant
+        waiting.extend(child for child, digest in known if digest is None)
+    return nodes
 
 
-def _feed_sequence(hasher: Hasher, values: Iterable[object], parents: tuple[int, ...]) -> None:
-    for value in values:
-        _feed_object(hasher, value, parents)
-
-
-def _feed_unordered(hasher: Hasher, values: Iterable[object], parents: tuple[int, ...]) -> None:
-    digests = []
-    for value in values:
-        part = hashlib.sha256()
-        _feed_object(part, value, parents)
-        digests.append(part.digest())
-    for digest in sorted(digests):
-        feed(hasher, digest)
-
-
-def _parts(value: object) -> tuple[object, ...]:
-    """What pickle would rebuild `value` from: constructor, arguments, state, list items, dictionary items."""
+def _parts(value: object, *, must_be_readable: bool) -> Parts:
     try:
-        reduced = value.__reduce_ex__(4)
-    except Exception as error:
-        kind = type(value).__qualname__
-        raise ModelError(
-            f"no digest can be made of the model: its {kind} cannot be read ({error}); give digest="
-        ) from error
-    if isinstance(reduced, str):
-        return (reduced,)
-    constructor, arguments, *rest = reduced
-    return (constructor, arguments, *(part if _is_plain(part) else list(part) for part in rest))
+        return parts_of(value)
+    except UnreadableError as error:
+        kind = type(value)
+        if must_be_readable:
+            raise ModelError(
+                f"no digest can be made of the model: its {kind.__qualname__} cannot be read ({error}); give digest="
+            ) from error
+        return Parts(f"unreadable {kind.__module__}.{kind.__qualname__}")
 
 
-def _is_plain(part: object) -> bool:
-    """True unless it is one of the iterators `__reduce_ex__` may give for the items of a list or dictionary."""
-    return not hasattr(part, "__next__")
+def _root_digest(nodes: Mapping[_Key, _Node], root: _Key) -> bytes:
+    """The digest of one object from those of its parts, which may contain one another."""
+    digests: dict[_Key, bytes] = {}
+    cyclic: dict[_Key, _Node] = {}
+    for group in _strong_components(nodes):
+        key = group[0]
+        children = {child for child in nodes[key].children if not isinstance(child, bytes)}
+        if len(group) > 1 or key in children or not children.isdisjoint(cyclic):
+            cyclic |= {one: nodes[one] for one in group}
+        else:
+            digests[key] = nodes[key].hashed(digests)
+    return _digest_with_cycles(cyclic, digests, root) if cyclic else digests[root]
 
 
-def source_text(thing: Any) -> str:
-    """Source of a class or function where it can be read, else an empty text."""
-    try:
-        return inspect.getsource(thing)
-    except (OSError, TypeError):
-        return ""
+def _digest_with_cycles(cyclic: Mapping[_Key, _Node], known: dict[_Key, bytes], root: _Key) -> bytes:
+    """The digest of `root`, where objects contain themselves. cyclic: all that lead into a cycle.
+
+    All start with one colour, and are coloured anew by their label and the colours of their children until no further
+    two are told apart. The pairs (colour, next colour) of all of them then describe the whole, up to which equal parts
+    are one object (the coarsest bisimulation).
+    """
+    before: dict[_Key, bytes] = {}
+    colours = dict.fromkeys(cyclic, b"")
+    while len(set(colours.values())) > len(set(before.values())):
+        before = colours
+        colours = {key: node.hashed(ChainMap(before, known)) for key, node in cyclic.items()}
+    return _hash_of(b"with cycles", colours[root], *sorted({before[key] + colours[key] for key in cyclic}))
+
+
+def _strong_components(nodes: Mapping[_Key, _Node]) -> Iterator[list[_Key]]:
+    """Groups of objects that contain one another, each after all groups it refers to (Tarjan 1972, without
+    recursion).
+    """
+    numbers: dict[_Key, int] = {}
+    lowest: dict[_Key, int] = {}
+    unfinished: dict[_Key, None] = {}
+    path: list[tuple[_Key, Iterator[_Key]]] = []
+
+    def enter(key: _Key) -> None:
+        numbers[key] = lowest[key] = len(numbers)
+        unfinished[key] = None
+        path.append((key, (child for child in nodes[key].children if not isinstance(child, bytes))))
+
+    for start in nodes:
+        if start not in numbers:
+            enter(start)
+        while path:
+            key, children = path[-1]
+            child = next(children, None)
+            if child is None:
+                path.pop()
+                if path:
+                    parent = path[-1][0]
+                    lowest[parent] = min(lowest[parent], lowest[key])
+                if lowest[key] == numbers[key]:
+                    yield _taken_until(key, unfinished)
+            elif child not in numbers:
+                enter(child)
+            elif child in unfinished:
+                lowest[key] = min(lowest[key], numbers[child])
+
+
+def _taken_until(key: _Key, unfinished: dict[_Key, None]) -> list[_Key]:
+    """The keys from the end back to `key`, inclusive, removed from `unfinished`."""
+    group: list[_Key] = []
+    while not group or group[-1] != key:
+        group.append(unfinished.popitem()[0])
+    return group

@@ -7,20 +7,20 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.backends import FROM_TORCH, ONNXRUNTIME
 from smoothcert.models.devices import usable_cores
 from smoothcert.models.freezing import check_batches, exported_program, same_logits, summary
+from smoothcert.models.module_digest import module_digest
 from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
 from smoothcert.models.onnx_session import device_kind, open_session
-from smoothcert.models.original import Original
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.torch_classifier import (
     checked_original,
     described,
     filled_up,
-    module_digest,
     private_copy,
     tried_num_classes,
 )
@@ -35,8 +35,8 @@ class ExportedClassifier:
     The module must be float32, `torch.export` must be able to write it down as one graph, which shows that no Python
     code in it depends on values, and the logits must agree with the module's, within the rounding errors a frozen graph
     is allowed too; otherwise a ModelError says so. Batches are filled up as `TorchClassifier` does. On the processor
-    any number of threads may call `classify`; each works on one core. Scores are the softmax of the logits, in float64.
-    `original` is the caller's own object.
+    any number of threads may call `classify`; each works on one core. Scores are as in
+    `TorchClassifier`. `original` is the caller's own object.
     """
 
     gives_scores = True
@@ -53,28 +53,29 @@ class ExportedClassifier:
             raise InputError("the back end onnxruntime must know the shape of an input: give input_shape")
         check_no_autocast()
         network = private_copy(module, torch.device("cpu"))
-        _check_can_export(network, input_shape)
+        program = _checked_program(network, input_shape)
         self.input_shape: tuple[int, ...] | None = input_shape
         self.num_classes = known_num_classes(tried_num_classes(network, input_shape), num_classes)
-        self.original: Original = checked_original(
+        self.original = checked_original(
             module, network, num_classes=self.num_classes, input_shape=input_shape, input_dtype=torch.float32
         )
         kind = device_kind(device)
         self.backend = f"{ONNXRUNTIME} {kind} {FROM_TORCH}"
-        self.description = described(module, self.num_classes)
-        self.digest = module_digest(network, backend=self.backend)
         self.concurrency = usable_cores() if kind == "cpu" else 1
         self._session = open_session(exported(network, input_shape), name="the exported model", device=device)
         if not all(same_logits(network, self._forward, batch) for batch in check_batches(input_shape)):
             raise ModelError(
                 "the model computed by onnxruntime gives other logits than torch; use the back end torch for it"
             )
+        self.scores_are = self.original.scores_are = decided_rule(self._logits, input_shape=input_shape)
+        self.description = described(module, self.num_classes) + self.scores_are.note
+        self.digest = module_digest(network, backend=self.backend + self.scores_are.note, program=program)
 
     def classify(self, batch: InputArray, /) -> IntArray:
         return votes_from_logits(self._logits(batch))
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        return votes_and_softmax(self._logits(batch))
+        return self.scores_are.votes_and_scores(self._logits(batch))
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the session was opened with one thread for each call."""
@@ -104,8 +105,8 @@ class ExportedClassifier:
             ) from error
 
 
-def _check_can_export(network: nn.Module, input_shape: tuple[int, ...]) -> None:
-    """ModelError for a module that an ONNX file would not be the same function as."""
+def _checked_program(network: nn.Module, input_shape: tuple[int, ...]) -> ExportedProgram:
+    """The module as one graph; ModelError for a module that an ONNX file would not be the same function as."""
     other = [dtype for dtype in floating_dtypes(network) if dtype is not torch.float32]
     if other:
         kind = str(other[0]).removeprefix("torch.")
@@ -114,7 +115,7 @@ def _check_can_export(network: nn.Module, input_shape: tuple[int, ...]) -> None:
             "torch, which keeps the precision, or convert the model yourself"
         )
     try:
-        exported_program(network, input_shape, input_dtype=torch.float32)
+        return exported_program(network, input_shape, input_dtype=torch.float32)
     except Exception as error:  # whatever export or the user's code may raise
         raise ModelError(
             "the back end onnxruntime needs a model that is one graph, whatever the values of its input, and "

@@ -16,19 +16,30 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules import module as torch_module
+from torch.nn.utils import parametrize
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import ScoringClassifier
+from smoothcert.models.module_digest import module_digest
+from smoothcert.models.scores import ScoreRule
 from smoothcert.models.standardise import Standardise
-from smoothcert.models.torch_classifier import filled_up, module_digest, private_copy
+from smoothcert.models.torch_classifier import checked_original, filled_up, private_copy
+from smoothcert.models.torch_parts import hooks_of
+from smoothcert.models.votes import votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
 
 _ROWS_AT_ONCE = 1024
 
-_KEEPS_THE_LAW = (nn.Flatten, nn.Identity, nn.Dropout, Standardise)
-"""Layers before the linear one that are affine in evaluation mode."""
+_KEEPS_THE_LAW = frozenset({nn.Flatten, nn.Identity, nn.Dropout, Standardise})
+"""Layers before the linear one that are affine in evaluation mode. Exactly these: a subclass may do anything."""
 _SHAPING_METHODS = {"flatten", "view", "reshape", "size", "contiguous"}
 _SHAPING_FUNCTIONS = {torch.flatten, torch.reshape, operator.getitem, getattr}
+
+_CHECKED_SIGMAS = (0.1, 0.25, 0.5, 1.0, 2.0)
+_CHECKED_ROWS = 64
+_AGREEMENT = 1e-4
+"""How far logits may differ by rounding, as a share of the largest."""
 
 TailMaker = Callable[[nn.Module, int | None, tuple[int, ...]], ScoringClassifier]
 """Makes the rest of the network, with that many classes and inputs of that shape, a base classifier."""
@@ -40,11 +51,16 @@ class FirstLayerClassifier:
     The layer must be linear and narrower than the input; before it there may be reshaping and `Standardise`, after it
     anything that sees the input through it alone. An input's own part of the layer, and the factor R, are computed in
     float64 and rounded to float32 once.
+
+    The network is split by a symbolic trace, which sees neither hooks nor what Python code decides by itself. So
+    networks with hooks, parametrizations or other precision than float32 are refused, and what was found is compared
+    with the network on inputs with noise.
     """
 
     def __init__(
         self, module: nn.Module, *, num_classes: int | None, input_shape: tuple[int, ...], make_tail: TailMaker
     ) -> None:
+        _check_nothing_is_hidden(module)
         network = private_copy(module, torch.device("cpu"))
         front, rest = _split(network)
         self._matrix, self._offset = _affine_map(front, input_shape)
@@ -54,16 +70,43 @@ class FirstLayerClassifier:
                 f"the first layer has {width} outputs for {len(self._matrix)} inputs: drawing the noise there spares "
                 "nothing. Leave --noise-at out"
             )
-        root: FloatArray = np.asarray(np.linalg.qr(self._matrix, mode="r"))
+        self._basis, root = np.linalg.qr(self._matrix)
         self._root = torch.from_numpy(root.astype(np.float32))
+        self._inverse: FloatArray = np.linalg.pinv(self._matrix)
+        self._random = np.random.default_rng()
         self.tail: ScoringClassifier = make_tail(rest, num_classes, (width,))
+        self._check_against(network, rest, input_shape)
+        self.original = checked_original(
+            module,
+            network,
+            num_classes=self.tail.num_classes,
+            input_shape=input_shape,
+            input_dtype=torch.float32,
+        )
         self.input_shape: tuple[int, ...] | None = input_shape
         self.num_classes = self.tail.num_classes
         self.backend = f"{self.tail.backend}, noise in the first layer"
         self.description = f"{self.tail.description}, after a first layer of {width}"
-        self.digest = module_digest(network, backend=self.backend)
+        self.scores_are = self.original.scores_are = getattr(self.tail, "scores_are", ScoreRule.SOFTMAX)
+        self.digest = module_digest(network, backend=self.backend + self.scores_are.note)
         self.concurrency = self.tail.concurrency
         self.gives_scores = self.tail.gives_scores
+
+    def _check_against(self, network: nn.Module, rest: nn.Module, input_shape: tuple[int, ...]) -> None:
+        """ModelError unless network(x) = rest(Wx + b), and the tail votes so, for inputs in [0, 1] with Gaussian noise
+        of several levels.
+        """
+        random = np.random.default_rng(0)
+        shape = (_CHECKED_ROWS, *input_shape)
+        for sigma in _CHECKED_SIGMAS:
+            noisy = (random.random(shape) + sigma * random.standard_normal(shape)).astype(np.float32)
+            with torch.inference_mode():
+                expected, found = network(torch.from_numpy(noisy)), rest(torch.from_numpy(self.hidden(noisy)))
+            if not (_agree(expected, found) and _votes_agree(expected, self.classify(noisy))):
+                raise ModelError(
+                    "the network, split behind its first layer, gives other logits than the network itself on inputs "
+                    f"with noise of sigma {sigma}: it does more than its layers show. Leave --noise-at out"
+                )
 
     def hidden(self, inputs: InputArray, /) -> InputArray:
         """What the first layer makes of inputs without noise. inputs: (m, *input_shape); returns (m, width) float32."""
@@ -78,6 +121,19 @@ class FirstLayerClassifier:
         else:
             out[:] = torch.mm(torch.from_numpy(rows), self._root).numpy()[: len(normals)]
 
+    def lifted(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
+        """A noisy copy of x that the first layer takes to `hidden`, to within rounding.
+
+        x: (*input_shape); hidden: (width,). What the layer does not see is drawn anew: ε = W⁺(hidden - Wx - b) +
+        σ(I - QQᵀ)z with a standard normal z has the law N(0, σ²I), given Wε, where Wᵀ = QR.
+        """
+        seen = (
+            hidden.astype(np.float64) - x.reshape(-1).astype(np.float64) @ self._matrix - self._offset
+        ) @ self._inverse
+        unseen = self._random.standard_normal(x.size)
+        unseen -= self._basis @ (self._basis.T @ unseen)
+        return cast(InputArray, (x.reshape(-1) + seen + sigma * unseen).astype(np.float32).reshape(x.shape))
+
     def classify(self, batch: InputArray, /) -> IntArray:
         return self.tail.classify(self.hidden(batch))
 
@@ -91,10 +147,52 @@ class FirstLayerClassifier:
         self.tail.release_threads()
 
 
+def _check_nothing_is_hidden(module: nn.Module) -> None:
+    """ModelError where a module does more than call its `forward`, or computes in another precision than float32."""
+    if any(hooks_of(vars(torch_module), prefix="_global")):
+        raise _not_as_its_layers(module, "there are hooks on all modules of this process")
+    for name, part in module.named_modules():
+        what = f"its part {name!r}" if name else "it"
+        if any(hooks_of(vars(part))):
+            raise _not_as_its_layers(module, f"{what} has a hook")
+        if parametrize.is_parametrized(part):
+            raise _not_as_its_layers(module, f"{what} has a parametrization")
+        if "forward" in vars(part) or type(part).__call__ is not nn.Module.__call__:
+            raise _not_as_its_layers(module, f"{what} has a forward of its own or is called in a way of its own")
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if tensor.dtype is not torch.float32 and (tensor.is_floating_point() or tensor.is_complex()):
+            raise _not_as_its_layers(module, f"the noise is drawn in float32 and {name} is {tensor.dtype}")
+
+
+def _not_as_its_layers(module: nn.Module, why: str) -> ModelError:
+    return ModelError(
+        f"noise cannot be drawn in the first layer of {type(module).__name__}: {why}. Leave --noise-at out"
+    )
+
+
+def _agree(expected: object, found: object) -> bool:
+    """Whether both are logits of the same shape that differ by rounding alone."""
+    if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
+        return False
+    expected, found = expected.double(), found.double()
+    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    return torch.allclose(expected, found, rtol=_AGREEMENT, atol=_AGREEMENT * scale, equal_nan=True)
+
+
+def _votes_agree(logits: Tensor, votes: IntArray) -> bool:
+    """Whether the votes are those of the logits, where the two largest are not equal up to rounding."""
+    values: FloatArray = logits.double().numpy()
+    largest = np.sort(values, axis=1)[:, -2:]
+    is_clear = largest[:, 1] - largest[:, 0] > 2 * _AGREEMENT * np.abs(values).max(
+        initial=0.0, where=np.isfinite(values)
+    )
+    return bool((votes_from_logits(values) == votes)[is_clear].all())
+
+
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
         # Its forward looks at the number of dimensions, which a trace cannot.
-        return isinstance(module, Standardise) or super().is_leaf_module(module, qualified_name)
+        return type(module) is Standardise or super().is_leaf_module(module, qualified_name)
 
 
 def _split(network: nn.Module) -> tuple[nn.Module, nn.Module]:
@@ -146,7 +244,10 @@ def _is_affine(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     if node.op == "placeholder":
         return True
     if node.op == "call_module":
-        return isinstance(modules[str(node.target)], _KEEPS_THE_LAW)
+        layer = modules[str(node.target)]
+        return type(layer) in _KEEPS_THE_LAW and not layer.training
+    if any(isinstance(argument, torch.dtype) for argument in (*node.args, *node.kwargs.values())):
+        return False  # x.view(dtype) takes the bits of x for other numbers
     if node.op == "call_method":
         return node.target in _SHAPING_METHODS
     if node.op != "call_function" or node.target not in _SHAPING_FUNCTIONS:

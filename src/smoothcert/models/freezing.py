@@ -9,15 +9,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoothcert.errors import ModelError
 from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.torch_original import floating_dtypes
+from smoothcert.models.torch_parts import hooks_of
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -66,6 +68,8 @@ def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: tor
     if coarse:
         return Frozen(None, program, f"it computes in {str(coarse[0]).removeprefix('torch.')}")
     batches = [batch.to(input_dtype) for batch in check_batches(input_shape)]
+    if any(_catches_failures(network, batch) for batch in batches):
+        return Frozen(None, None, "an operation fails inside it, and it goes on without")
     try:
         graph = _traced(network, batches[0])
         # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
@@ -104,7 +108,7 @@ def _traced(network: nn.Module, example: Tensor) -> Forward:
         # Raised where Python code looks at values: the trace would hold one branch only.
         warnings.filterwarnings("error", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
         rowwise = _with_rowwise_layers(copy.deepcopy(network))
-        traced = torch.jit.trace(rowwise, example, check_trace=False)  # type: ignore[no-untyped-call]
+        traced = torch.jit.trace(rowwise, example.clone(), check_trace=False)  # type: ignore[no-untyped-call]
         return cast(Forward, torch.jit.optimize_for_inference(traced))
 
 
@@ -127,7 +131,8 @@ def same_logits(network: Forward, other: Forward, batch: Tensor, *, rounding: fl
     ModelError where the network does not repeat its own.
     """
     with torch.inference_mode():
-        expected, again, found = network(batch), network(batch), other(batch)
+        # Each gets a batch of its own: a module may change what it is given.
+        expected, again, found = network(batch.clone()), network(batch.clone()), other(batch.clone())
     scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
 
     def agrees(logits: Tensor, share: float) -> bool:
@@ -151,8 +156,33 @@ def _with_rowwise_layers(network: nn.Module) -> nn.Module:
 
 def _is_changed(layer: nn.Module) -> bool:
     """Whether calling this layer runs code of somebody else: a hook, or a method of this one object."""
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(layer, name, None) for name in hooks) or any(callable(value) for value in vars(layer).values())
+    return any(hooks_of(vars(layer))) or any(callable(value) for value in vars(layer).values())
+
+
+class _FailedOperations(TorchDispatchMode):
+    """Notes whether an operation of torch raised, also where the code around it caught that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        try:
+            return func(*args, **(kwargs or {}))
+        except BaseException:
+            self.found = True
+            raise
+
+
+def _catches_failures(network: nn.Module, example: Tensor) -> bool:
+    """Whether the network catches an operation that fails. Which one fails depends on values, and a failure while
+    torch.jit traces can end the process.
+    """
+    with _FailedOperations() as operations, torch.no_grad():
+        network(example.clone())
+    return operations.found
 
 
 def summary(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import numpy as np
 from smoothcert.errors import ModelError
 from smoothcert.models.devices import usable_cores
 from smoothcert.models.digests import file_digest, text_digest
+from smoothcert.models.onnx_external import external_files
 from smoothcert.models.onnx_session import device_kind, open_session
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -26,7 +26,8 @@ class OnnxClassifier:
     taken, then the first of labels.
 
     A file exported for one fixed batch size works: batches are cut, and the last one is filled up. On the
-    processor any number of threads may call `classify`; each works on one core. Scores are the softmax of the logits.
+    processor any number of threads may call `classify`; each works on one core. Scores are the softmax of the
+    logits, or the outputs themselves where they are probabilities (`scores_are`).
     """
 
     def __init__(
@@ -38,6 +39,8 @@ class OnnxClassifier:
         device: str = "auto",
     ) -> None:
         kind = device_kind(device)
+        # Before anything is loaded: a model may name files that are none of its business.
+        beside = external_files(path) if path.is_file() else []
         self._session = open_session(path, name=str(path), device=device)
         entry = _single_input(self._session, path)
         self._input_name = entry.name
@@ -47,10 +50,10 @@ class OnnxClassifier:
         self.gives_scores = _is_logits(output)
         self.backend = f"onnxruntime {kind}"
         self.num_classes = known_num_classes(self._found_num_classes(output), num_classes)
-        self.description = f"ONNX {path.name}, {self.num_classes} classes"
-        self.digest = text_digest(
-            self.backend, self._output_name, file_digest(path), *map(file_digest, external_files(path))
-        )
+        self.scores_are = decided_rule(self._answer, input_shape=self.input_shape if self.gives_scores else None)
+        self.description = f"ONNX {path.name}, {self.num_classes} classes{self.scores_are.note}"
+        weights = [text for file in beside for text in (file.relative_to(path.parent).as_posix(), file_digest(file))]
+        self.digest = text_digest(self.backend + self.scores_are.note, self._output_name, file_digest(path), *weights)
         self.concurrency = usable_cores() if kind == "cpu" else 1
 
     def classify(self, batch: InputArray, /) -> IntArray:
@@ -61,7 +64,7 @@ class OnnxClassifier:
         check_batch(batch, self.input_shape)
         logits = self._answer(batch)
         check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
-        return votes_and_softmax(logits)
+        return self.scores_are.votes_and_scores(logits)
 
     def prepare_thread(self) -> None:
         """Nothing to prepare: the session was opened with one thread for each call."""
@@ -144,20 +147,3 @@ def _chosen_output(session: Any, path: Path) -> Any:
 
 def _is_logits(output: Any) -> bool:
     return output.type in ("tensor(float)", "tensor(double)") and len(output.shape) == 2
-
-
-def external_files(path: Path) -> list[Path]:
-    """The weight files a large model keeps beside it, in the order of their names.
-
-    An ONNX file names each as a protobuf entry: field 1 (key) "location", field 2 (value) the relative path.
-    """
-    # Lengths are little-endian in sevens of bits; two of them are enough for every name a file can have.
-    entry = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?)([\x01-\x7f])")
-    content = path.read_bytes()
-    names = set()
-    for match in entry.finditer(content):
-        low, high = match[1], match[2][0]
-        length = (low[0] & 0x7F) + 128 * high if low else high
-        names.add(content[match.end() : match.end() + length].decode(errors="surrogateescape"))
-    files = [path.parent / name for name in sorted(names)]
-    return [file for file in files if file.is_file()]

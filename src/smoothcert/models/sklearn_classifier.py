@@ -10,7 +10,7 @@ import numpy as np
 from smoothcert.errors import ModelError
 from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.scores import normalised_probabilities
+from smoothcert.models.scores import ScoreRule, normalised_probabilities
 from smoothcert.models.votes import check_batch, known_num_classes
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -38,6 +38,7 @@ class SklearnClassifier:
             )
         self._estimator = estimator
         self.gives_scores = callable(getattr(estimator, "predict_proba", None))
+        self.scores_are = ScoreRule.PROBABILITIES
         self._order = np.argsort(classes)
         self._sorted_classes = classes[self._order]
         self.num_classes = known_num_classes(int(classes.size), num_classes)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -14,11 +12,10 @@ from torch import Tensor, nn
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
-from smoothcert.models.digests import Hasher, feed, source_text
 from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze, same_logits
-from smoothcert.models.original import Original
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.module_digest import module_digest
+from smoothcert.models.scores import decided_rule
 from smoothcert.models.torch_original import (
     FloatingArray,
     TorchOriginal,
@@ -50,7 +47,7 @@ class TorchClassifier:
     that this is the same function (`freezing`); otherwise the copy runs as it is, and `as_given` says why. `backend`
     says which. Any number of threads may call `classify` at once, each working on one core, unless the module could not
     be written down as a graph: then it may keep state, and one thread asks it. Scores are the softmax of the logits, in
-    float64.
+    float64, or the outputs themselves where they are probabilities (`scores_are`).
 
     `original` is the caller's own object.
     """
@@ -66,7 +63,7 @@ class TorchClassifier:
         self._input_dtype = accepted_dtype(network, input_shape)
         found = tried_num_classes(network, input_shape, input_dtype=self._input_dtype)
         self.num_classes = known_num_classes(found, num_classes)
-        self.original: Original = checked_original(
+        self.original = checked_original(
             module, network, num_classes=self.num_classes, input_shape=input_shape, input_dtype=self._input_dtype
         )
         frozen = self._frozen(network)
@@ -74,8 +71,9 @@ class TorchClassifier:
         self.as_given = frozen.reason
         kind = "eager" if frozen.forward is None else "frozen"
         self.backend = f"torch cpu {kind}{precision_note(network, self._input_dtype)}{_matmul_note()}"
-        self.description = described(module, self.num_classes)
-        self.digest = module_digest(network, backend=self.backend)
+        self.scores_are = self.original.scores_are = decided_rule(self._logits, input_shape=input_shape)
+        self.description = described(module, self.num_classes) + self.scores_are.note
+        self.digest = module_digest(network, backend=self.backend + self.scores_are.note, program=frozen.program)
         self.concurrency = 1 if frozen.program is None else usable_cores()
 
     def _frozen(self, network: nn.Module) -> Frozen:
@@ -87,7 +85,7 @@ class TorchClassifier:
         return votes_from_logits(self._logits(batch))
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        return votes_and_softmax(self._logits(batch))
+        return self.scores_are.votes_and_scores(self._logits(batch))
 
     def _logits(self, batch: InputArray) -> FloatingArray:
         check_batch(batch, self.input_shape)
@@ -129,13 +127,14 @@ class TorchDeviceClassifier:
             self._input_dtype = accepted_dtype(self._network, input_shape)
             found = tried_num_classes(self._network, input_shape, input_dtype=self._input_dtype)
             self.num_classes = known_num_classes(found, num_classes)
-            self.original: Original = checked_original(
+            self.original = checked_original(
                 module, self._network, num_classes=self.num_classes, input_shape=input_shape,
                 input_dtype=self._input_dtype,
             )  # fmt: skip
         self.backend = f"torch {device.type}{precision_note(self._network, self._input_dtype)}"
-        self.description = described(module, self.num_classes)
-        self.digest = module_digest(self._network, backend=self.backend)
+        self.scores_are = self.original.scores_are = decided_rule(self._host_logits, input_shape=input_shape)
+        self.description = described(module, self.num_classes) + self.scores_are.note
+        self.digest = module_digest(self._network, backend=self.backend + self.scores_are.note)
         self.concurrency = 1
 
     def classify(self, batch: InputArray, /) -> IntArray:
@@ -153,7 +152,11 @@ class TorchDeviceClassifier:
 
     def votes_and_scores_tensor(self, batch: Tensor, /) -> tuple[IntArray, FloatArray]:
         with torch.inference_mode(), reproducible_kernels():
-            return votes_and_softmax(as_array(self._logits(batch)))
+            return self.scores_are.votes_and_scores(as_array(self._logits(batch)))
+
+    def _host_logits(self, batch: InputArray) -> FloatingArray:
+        with torch.inference_mode(), reproducible_kernels():
+            return as_array(self._logits(_as_tensor(batch).to(self.device)))
 
     def _logits(self, batch: Tensor) -> Tensor:
         if self.input_shape is not None and tuple(batch.shape[1:]) != self.input_shape:
@@ -229,34 +232,6 @@ def checked_original(
             "kept apart from it: look for hooks that hold on to the module, and for a __deepcopy__ of its own"
         )
     return original
-
-
-def module_digest(network: nn.Module, *, backend: str) -> str:
-    """SHA-256 over structure, source of classes that are not torch's or ours, every parameter and buffer, and
-    back end.
-
-    The code of torch and of smoothcert is identified by their versions, which the manifest holds.
-    """
-    hasher = hashlib.sha256()
-    # Some modules print a function's address, which changes from process to process.
-    feed(hasher, re.sub(r" at 0x[0-9a-f]+", "", repr(network)).encode())
-    for kind in sorted(
-        {type(part) for part in network.modules()}, key=lambda kind: (kind.__module__, kind.__qualname__)
-    ):
-        feed(hasher, f"{kind.__module__}.{kind.__qualname__}".encode())
-        if kind.__module__.partition(".")[0] not in ("torch", "smoothcert"):
-            feed(hasher, source_text(kind).encode())
-    feed_tensors(hasher, {**dict(network.named_parameters()), **dict(network.named_buffers())})
-    feed(hasher, backend.encode())
-    return hasher.hexdigest()
-
-
-def feed_tensors(hasher: Hasher, tensors: Mapping[str, Tensor]) -> None:
-    """Adds names, types, shapes and bytes, in the order of the names."""
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        feed(hasher, f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        feed(hasher, tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _logits(forward: Callable[[Tensor], Tensor], inputs: Tensor, num_classes: int) -> Tensor:

@@ -16,7 +16,7 @@ from smoothcert.errors import InputError, ModelError
 from smoothcert.models.devices import torch_threads
 from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.original import FLOAT32_ROUNDING, Answer
-from smoothcert.models.scores import votes_and_softmax
+from smoothcert.models.scores import ScoreRule
 from smoothcert.models.votes import check_logits_shape
 from smoothcert.records import InputArray
 
@@ -37,7 +37,7 @@ _switching = threading.Lock()
 class TorchOriginal:
     """The user's module, asked in evaluation mode; it is left as it was found.
 
-    input_dtype: what the module takes, see `accepted_dtype`.
+    input_dtype: what the module takes, see `accepted_dtype`. `scores_are` is set by the classifier that decides it.
     """
 
     def __init__(self, module: nn.Module, *, num_classes: int, input_dtype: torch.dtype) -> None:
@@ -45,12 +45,13 @@ class TorchOriginal:
         self._num_classes = num_classes
         self._input_dtype = input_dtype
         self._device = home_of(module)
+        self.scores_are = ScoreRule.SOFTMAX
         self._coarsest = max((_ROUNDING.get(dtype, 0.0) for dtype in floating_dtypes(module)), default=0.0)
 
     def answer(self, row: InputArray, /) -> Answer:
         logits = self.logits(row[None])
         values = as_array(logits)
-        votes, scores = votes_and_softmax(values)
+        votes, scores = self.scores_are.votes_and_scores(values)
         return Answer(
             vote=int(votes[0]),
             logits=values[0].astype(np.float64),
