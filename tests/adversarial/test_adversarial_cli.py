@@ -57,6 +57,22 @@ MODELS = """
     asked_allclose = AskedAllclose()
 
 
+    class Raises(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = bright()
+
+        def forward(self, inputs):
+            try:
+                torch.linalg.cholesky(torch.diag_embed(inputs.amin(dim=1, keepdim=True) + 1e-3))
+            except RuntimeError:
+                return self.head(inputs.clamp(0.0, 1.0))
+            return self.head(inputs)
+
+
+    raises = Raises()
+
+
     class Clipping(Standardise):
         def forward(self, inputs):
             return super().forward(inputs.clamp(0.0, 1.0))
@@ -159,6 +175,15 @@ def test_a_branch_on_values_is_kept_and_the_first_line_says_how(place: Path, tmp
     first = told.stderr.splitlines()[0]
     assert "eager" in first
     assert "torch.export" in first or "because" in first
+
+
+def test_an_operation_that_fails_for_some_values_is_followed(place: Path, tmp_path: Path) -> None:
+    """It is caught in the model. Fails where a trace holds the side without it, or where tracing it ends the process."""
+    told = certify(place, "raises", tmp_path / "run", "--n", 2000)
+    if told.returncode == 0:
+        assert predictions(tmp_path / "run") == [0, 0]
+    else:
+        assert_told(told, REFUSED)
 
 
 def test_onnxruntime_refuses_a_branch_on_values(place: Path, tmp_path: Path) -> None:
