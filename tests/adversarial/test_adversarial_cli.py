@@ -178,7 +178,7 @@ def test_a_branch_on_values_is_kept_and_the_first_line_says_how(place: Path, tmp
 
 
 def test_an_operation_that_fails_for_some_values_is_followed(place: Path, tmp_path: Path) -> None:
-    """It is caught in the model. Fails where a trace holds the side without it, or where tracing it ends the process."""
+    """Fails where a trace holds the side on which nothing failed, or where tracing it ends the process."""
     told = certify(place, "raises", tmp_path / "run", "--n", 2000)
     if told.returncode == 0:
         assert predictions(tmp_path / "run") == [0, 0]
