@@ -780,7 +780,7 @@ class ComplexWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.turn = nn.Parameter(torch.polar(torch.ones(SIZE), torch.linspace(0.0, 3.0, SIZE)))
-        self.head = bright(threshold=8.0)
+        self.head = bright(threshold=17.0)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head((inputs.flatten(1) * self.turn).imag.abs())
