@@ -503,8 +503,9 @@ def early_exit(self: Judge, inputs: Tensor) -> Tensor:
 def try_and_except(self: Judge, inputs: Tensor) -> Tensor:
     """The exception that only values outside [0, 1] raise decides what is seen."""
     try:
-        torch.bernoulli(inputs)
-    except RuntimeError:
+        if (inputs < 0).any():
+            raise ValueError("there is no negative light")
+    except ValueError:
         return clamped(inputs)
     return inputs
 
@@ -779,7 +780,7 @@ class ComplexWeights(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.turn = nn.Parameter(torch.polar(torch.ones(SIZE), torch.linspace(0.0, 3.0, SIZE)))
-        self.head = bright(threshold=8.0)
+        self.head = bright(threshold=17.0)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head((inputs.flatten(1) * self.turn).imag.abs())
