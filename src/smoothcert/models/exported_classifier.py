@@ -63,7 +63,7 @@ class ExportedClassifier:
         self.backend = f"{ONNXRUNTIME} {kind} {FROM_TORCH}"
         self.concurrency = usable_cores() if kind == "cpu" else 1
         self._session = open_session(exported(network, input_shape), name="the exported model", device=device)
-        if not all(same_logits(network, self._forward, batch) for batch in check_batches(input_shape)):
+        if not same_logits(network, self._forward, check_batches(input_shape)):
             raise ModelError(
                 "the model computed by onnxruntime gives other logits than torch; use the back end torch for it"
             )

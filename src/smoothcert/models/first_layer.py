@@ -21,7 +21,9 @@ from torch.nn.utils import parametrize
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import ScoringClassifier
+from smoothcert.models.freezing import logits_agree
 from smoothcert.models.module_digest import module_digest
+from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.scores import ScoreRule
 from smoothcert.models.standardise import Standardise
 from smoothcert.models.torch_classifier import checked_original, filled_up, private_copy
@@ -38,8 +40,6 @@ _SHAPING_FUNCTIONS = {torch.flatten, torch.reshape, operator.getitem, getattr}
 
 _CHECKED_SIGMAS = (0.1, 0.25, 0.5, 1.0, 2.0)
 _CHECKED_ROWS = 64
-_AGREEMENT = 1e-4
-"""How far logits may differ by rounding, as a share of the largest."""
 
 TailMaker = Callable[[nn.Module, int | None, tuple[int, ...]], ScoringClassifier]
 """Makes the rest of the network, with that many classes and inputs of that shape, a base classifier."""
@@ -102,7 +102,7 @@ class FirstLayerClassifier:
             noisy = (random.random(shape) + sigma * random.standard_normal(shape)).astype(np.float32)
             with torch.inference_mode():
                 expected, found = network(torch.from_numpy(noisy)), rest(torch.from_numpy(self.hidden(noisy)))
-            if not (_agree(expected, found) and _votes_agree(expected, self.classify(noisy))):
+            if not (logits_agree(expected, found) and _votes_agree(expected, self.classify(noisy))):
                 raise ModelError(
                     "the network, split behind its first layer, gives other logits than the network itself on inputs "
                     f"with noise of sigma {sigma}: it does more than its layers show. Leave --noise-at out"
@@ -170,20 +170,11 @@ def _not_as_its_layers(module: nn.Module, why: str) -> ModelError:
     )
 
 
-def _agree(expected: object, found: object) -> bool:
-    """Whether both are logits of the same shape that differ by rounding alone."""
-    if not isinstance(expected, Tensor) or not isinstance(found, Tensor) or expected.shape != found.shape:
-        return False
-    expected, found = expected.double(), found.double()
-    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    return torch.allclose(expected, found, rtol=_AGREEMENT, atol=_AGREEMENT * scale, equal_nan=True)
-
-
 def _votes_agree(logits: Tensor, votes: IntArray) -> bool:
     """Whether the votes are those of the logits, where the two largest are not equal up to rounding."""
     values: FloatArray = logits.double().numpy()
     largest = np.sort(values, axis=1)[:, -2:]
-    is_clear = largest[:, 1] - largest[:, 0] > 2 * _AGREEMENT * np.abs(values).max(
+    is_clear = largest[:, 1] - largest[:, 0] > 2 * FLOAT32_ROUNDING * np.abs(values).max(
         initial=0.0, where=np.isfinite(values)
     )
     return bool((votes_from_logits(values) == votes)[is_clear].all())

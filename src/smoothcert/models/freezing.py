@@ -6,7 +6,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from smoothcert.errors import ModelError
 from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.torch_original import floating_dtypes
 from smoothcert.models.torch_parts import hooks_of
@@ -68,14 +67,12 @@ def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: tor
     if coarse:
         return Frozen(None, program, f"it computes in {str(coarse[0]).removeprefix('torch.')}")
     batches = [batch.to(input_dtype) for batch in check_batches(input_shape)]
-    if any(_catches_failures(network, batch) for batch in batches):
+    if _catches_failures(network, batches[0]):
         return Frozen(None, None, "an operation fails inside it, and it goes on without")
     try:
         graph = _traced(network, batches[0])
         # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
-        agrees = all(same_logits(network, graph, batch) for batch in batches * 2)
-    except ModelError:
-        raise
+        agrees = same_logits(network, graph, batches, calls=2)
     except Exception as error:  # whatever a graph compiler may raise
         return Frozen(None, program, f"torch.jit cannot trace it ({summary(error)})")
     return Frozen(graph, program, "") if agrees else Frozen(None, program, "the fused graph gives other logits")
@@ -125,25 +122,24 @@ def check_batches(input_shape: tuple[int, ...]) -> list[Tensor]:
     return batches
 
 
-def same_logits(network: Forward, other: Forward, batch: Tensor, *, rounding: float = FLOAT32_ROUNDING) -> bool:
-    """Whether another form of the network gives its logits, to within `rounding` of the largest.
-
-    ModelError where the network does not repeat its own.
-    """
+def same_logits(network: Forward, other: Forward, batches: Sequence[Tensor], *, calls: int = 1) -> bool:
+    """Whether another form of a float32 or float64 network gives its logits on these batches, at the first `calls`."""
     with torch.inference_mode():
         # Each gets a batch of its own: a module may change what it is given.
-        expected, again, found = network(batch.clone()), network(batch.clone()), other(batch.clone())
-    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
-
-    def agrees(logits: Tensor, share: float) -> bool:
-        return torch.allclose(expected, logits, rtol=share, atol=share * scale, equal_nan=True)
-
-    if not agrees(again, rounding / 10.0):
-        raise ModelError(
-            "the model gives different logits for the same batch; a base classifier must be "
-            "deterministic: noise belongs to the smoothing, and dropout must follow eval mode"
+        expected = [network(batch.clone()) for batch in batches]
+        return all(
+            logits_agree(logits, other(batch.clone()))
+            for _ in range(calls)
+            for logits, batch in zip(expected, batches, strict=True)
         )
-    return found.dtype == expected.dtype and agrees(found, rounding)
+
+
+def logits_agree(expected: Tensor, found: Tensor, *, rounding: float = FLOAT32_ROUNDING) -> bool:
+    """Whether two tensors of logits differ by rounding alone: by no more than `rounding` of the largest."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return False
+    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    return torch.allclose(expected, found, rtol=rounding, atol=rounding * scale, equal_nan=True)
 
 
 def _with_rowwise_layers(network: nn.Module) -> nn.Module:

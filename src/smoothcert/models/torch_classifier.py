@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
 from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze, same_logits
+from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze, logits_agree
 from smoothcert.models.module_digest import module_digest
 from smoothcert.models.scores import decided_rule
 from smoothcert.models.torch_original import (
@@ -217,16 +217,17 @@ def checked_original(
     original = TorchOriginal(module, num_classes=num_classes, input_dtype=input_dtype)
     if input_shape is None:
         return original
-    rounding = original.rounding_of(torch.zeros((), dtype=input_dtype))
-    home = home_of(network)
-
-    def copied(batch: Tensor) -> Tensor:
-        return network(batch.to(home, input_dtype)).cpu().double()
-
-    def own(batch: Tensor) -> Tensor:
-        return original.logits(batch.numpy()).cpu().double()
-
-    if not same_logits(own, copied, check_batches(input_shape)[0], rounding=rounding):
+    batch = check_batches(input_shape)[0]
+    own, again = (original.logits(batch.numpy()) for _ in range(2))
+    rounding = original.rounding_of(own)
+    if not logits_agree(own, again, rounding=rounding / 10.0):
+        raise ModelError(
+            "the model gives different logits for the same batch; a base classifier must be "
+            "deterministic: noise belongs to the smoothing, and dropout must follow eval mode"
+        )
+    with torch.inference_mode():
+        copied = network(batch.to(home_of(network), input_dtype))
+    if not logits_agree(own.cpu(), copied.cpu(), rounding=rounding):
         raise ModelError(
             f"a copy of the module {type(module).__name__} answers otherwise than the module itself, so it cannot be "
             "kept apart from it: look for hooks that hold on to the module, and for a __deepcopy__ of its own"
