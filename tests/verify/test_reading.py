@@ -139,7 +139,7 @@ class TestHostile:
             b'{"format": "smoothcert certificate", "version": Infinity}',
             b'{"format": "smoothcert certificate", "format": "smoothcert certificate"}',
             b'{"format": "smoothcert certificate", "version": ' + b"9" * 10_000 + b"}",
-            b'{"format": "smoothcert certificate", "version": 2}',
+            b'{"format": "smoothcert certificate", "version": 1}',
             b'{"format": "smoothcert certificate", "version": true}',
             b'{"format": "smoothcert certificate", "version": 1}',
             b"[" * 200_000,

@@ -40,7 +40,7 @@ def wanted_indices(run: Mapping[str, Any]) -> range:
 
 
 def smoothing_of(run: Mapping[str, Any]) -> Document:
-    """What a manifest says of the smoothed classifier, but for σ."""
+    """What a manifest says of the smoothed classifier, but for the σ of an input."""
     parameters = run["parameters"]
     shape = run["data"]["input_shape"]
     return {
@@ -48,9 +48,19 @@ def smoothing_of(run: Mapping[str, Any]) -> Document:
         "dimension": math.prod(shape),
         "num_classes": run["model"]["num_classes"],
         "grid": parameters.get("grid"),
-        "envelope": parameters.get("envelope"),
+        "envelope": supposed_envelope(parameters),
         "remembered": "memory" in parameters,
     }
+
+
+def supposed_envelope(parameters: Mapping[str, Any]) -> Any:
+    """What the theorems of a run suppose of σ: one level everywhere, or how far it may move; None where nothing is."""
+    rule = parameters.get("sigma_rule")
+    if "sigma" in parameters:
+        return {"kind": "constant", "sigma": parameters["sigma"]}
+    if isinstance(rule, dict) and rule.get("kind") == "constant":
+        return {"kind": "constant", "sigma": rule.get("sigma")}
+    return parameters.get("envelope")
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> list[str]:
@@ -148,10 +158,14 @@ def _rule_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> It
         proved = {"kind": "lipschitz", "constant": rule["lipschitz"], "floor": rule["floor"]}
     elif kind == "callable":
         proved = rule["envelope"]
-    else:
+    elif kind in ("constant", "optimised"):
         proved = {"kind": "constant"} if kind == "constant" else None
-    known = kind in ("knn", "network", "callable", "constant", "optimised")
-    if known and parameters.get("envelope") != proved:
+    else:
+        yield f"the rule for sigma is of the kind {shown(kind)}, which is not known: nothing about it is proved"
+        return
+    if kind == "constant" and not (type(rule["sigma"]) is float and 0 < rule["sigma"] < math.inf):
+        yield f"the rule for sigma is constant, and its sigma is {shown(rule['sigma'])}"
+    if parameters.get("envelope") != proved:
         yield f"the envelope of the manifest is {shown(parameters.get('envelope'))}; its rule has {shown(proved)}"
     made_for = {"knn": rule.get("input_shape"), "network": (rule.get("widths") or [None])[0]}.get(kind)
     if made_for is not None and made_for != (shape if kind == "knn" else math.prod(shape)):
