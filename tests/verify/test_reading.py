@@ -141,7 +141,7 @@ class TestHostile:
             b'{"format": "smoothcert certificate", "version": ' + b"9" * 10_000 + b"}",
             b'{"format": "smoothcert certificate", "version": 1}',
             b'{"format": "smoothcert certificate", "version": true}',
-            b'{"format": "smoothcert certificate", "version": 1}',
+            b'{"format": "smoothcert certificate", "version": 2}',
             b"[" * 200_000,
             b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
         ],

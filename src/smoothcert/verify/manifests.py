@@ -5,6 +5,8 @@ Functions that check return sentences, one for each discrepancy.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -120,7 +122,7 @@ def _parameter_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
         if name in parameters and parameters[name] is None:
             yield f"{name} of the manifest is named, and nothing is said of it"
     yield from _noise_problems(parameters, data)
-    yield from _rule_problems(parameters, data)
+    yield from _rule_problems(parameters, data, model=model)
     yield from _split_problems(manifest)
 
 
@@ -144,7 +146,9 @@ def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> I
         yield f"the noise is on a grid, and its generator is {shown(generator)}"
 
 
-def _rule_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
+def _rule_problems(
+    parameters: Mapping[str, Any], data: Mapping[str, Any], *, model: Mapping[str, Any]
+) -> Iterator[str]:
     """The envelope is the one that is proved for the rule for sigma, and the rule is one for inputs of this shape."""
     if "sigma_rule" not in parameters:
         if parameters.get("envelope") is not None:
@@ -167,9 +171,27 @@ def _rule_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> It
         yield f"the rule for sigma is constant, and its sigma is {shown(rule['sigma'])}"
     if parameters.get("envelope") != proved:
         yield f"the envelope of the manifest is {shown(parameters.get('envelope'))}; its rule has {shown(proved)}"
+    digest = rule_digest(rule, model=model)
+    if digest is not None and rule.get("digest") != digest:
+        yield f"the digest of the rule for sigma is {shown(rule.get('digest'))}, which is not that of its parameters"
     made_for = {"knn": rule.get("input_shape"), "network": (rule.get("widths") or [None])[0]}.get(kind)
     if made_for is not None and made_for != (shape if kind == "knn" else math.prod(shape)):
         yield f"the rule for sigma is one for inputs of {shown(made_for)} numbers, and these have {shown(shape)}"
+
+
+def rule_digest(rule: Mapping[str, Any], *, model: Mapping[str, Any]) -> str | None:
+    """The digest of a rule that its parameters tell; None where it covers more: a file, or code."""
+    if rule["kind"] == "constant":
+        return constant_digest(rule["sigma"])
+    if rule["kind"] == "optimised":
+        told_of = {name: value for name, value in rule.items() if name != "digest"} | {"model": model["digest"]}
+        return hashlib.sha256(json.dumps(told_of, sort_keys=True).encode()).hexdigest()
+    return None
+
+
+def constant_digest(sigma: float) -> str:
+    """What a rule is called that gives every input this level."""
+    return hashlib.sha256(f"constant {float(sigma)!r}".encode()).hexdigest()
 
 
 def _split_problems(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -152,7 +152,7 @@ def read_certificate(path: Path) -> Document:
     version = document.get("version")
     if type(version) is not int or version != VERSION:
         raise MalformedError(
-            f"its version is {str(version)[:40]}; this smoothcert verifies version {VERSION}: export it from its run again"
+            f"its version is {str(version)[:40]}; this smoothcert verifies version {VERSION}: export the run again"
         )
     return document
 
