@@ -109,6 +109,8 @@ def verify(
         if replay is None and data is not None:
             inputs = _inputs_of(data, data_root, examined, reports)
         across = _check_levels(examined, reports, inputs)
+        if inputs is not None:
+            _measure_attacks(places, examined, reports, inputs)
         memories = [] if memory is None else _memories(memory, examined, inputs)
         replayed = None if chosen is None else _replayed(chosen, again, reports)
     except KeyboardInterrupt as error:
@@ -204,6 +206,17 @@ def _check_levels(
     if len(reports) > 1 and inputs is not None and not any(report.discrepancies for report in reports) and not across:
         across = measured_problems(everything, inputs)[0]
     return across
+
+
+def _measure_attacks(
+    places: list[Path], examined: list[list[Examined]], reports: list[Report], inputs: Callable[[int], Any]
+) -> None:
+    from smoothcert.verify.reading import is_run
+    from smoothcert.verify.run_checks import check_attack_records
+
+    for place, several, report in zip(places, examined, reports, strict=True):
+        if is_run(place):
+            check_attack_records(place, [one.document for one in several], report, inputs=inputs)
 
 
 def _memories(place: str, examined: list[list[Examined]], inputs: Callable[[int], Any] | None) -> list[MemoryReport]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.verify.against_run import check_against_run
+from smoothcert.verify.attack_records import PATTERN, Inputs, attack_problems
 from smoothcert.verify.manifests import check_manifest, smoothing_of, wanted_indices
 from smoothcert.verify.reading import (
     Document,
@@ -146,8 +147,21 @@ def verify_run(
                 kept += [] if document is None else [Examined(_without_tallies(document), again)]
             if progress is not None:
                 progress(done, len(order))
-    report.discrepancies += level_problems([one.document for one in kept])
+    documents = [one.document for one in kept]
+    report.discrepancies += level_problems(documents)
+    check_attack_records(path, documents, report)
     return report, kept
+
+
+def check_attack_records(
+    path: Path, documents: Sequence[Document], report: Report, *, inputs: Inputs | None = None
+) -> None:
+    """The records of attacks that lie in a run directory. inputs: where the data is at hand."""
+    for file in sorted(path.glob(PATTERN)):
+        report.remark(f"{file.name} was compared with the run; that its samples were drawn so, only repeating it shows")
+        problems = attack_problems(file, documents[0]["run"], documents, inputs=inputs) if documents else []
+        found = [f"{file.name}: {problem}" for problem in problems]
+        report.discrepancies += [line for line in found if line not in report.discrepancies]
 
 
 def _stored(reader: RunReader, index: Any, report: Report) -> StoredInput | None:
