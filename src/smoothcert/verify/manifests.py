@@ -32,6 +32,12 @@ number of samples do not hold for votes that somebody looked at before he stoppe
 
 _GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
 _AT_THE_INPUT = "input"
+_FLOAT_WORDS = (
+    "float32",
+    "float32, not sound in floating point",
+    "float32, in the first layer, not sound in floating point",
+)
+"""How noise on no grid is called; before there was exact noise, all of it was called just float32."""
 
 
 def wanted_indices(run: Mapping[str, Any]) -> range:
@@ -132,7 +138,7 @@ def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> I
     generator = parameters.get("generator")
     kind = str(noise).partition(" ")[0].removesuffix(",")
     if grid is None:
-        if not str(noise).startswith(f"{kind} float32"):
+        if noise not in {f"{kind} {words}" for words in _FLOAT_WORDS}:
             yield f"the noise is on no grid, and it is called {shown(noise)}"
         if generator not in (None, _FLOAT_GENERATOR):
             yield f"the noise is on no grid, and its generator is {shown(generator)}"
