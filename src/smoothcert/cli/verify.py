@@ -105,7 +105,7 @@ def verify(
         if replay is not None:
             asked = _Asked(*replay, indices=replay_indices, batch=replay_batch, data=data, data_root=data_root)
             chosen, again = _prepared(asked, places, examined, reports)
-        inputs = None if again is None or again.discrepancies else again.input_of
+        inputs: Callable[[int], Any] | None = None if again is None or again.discrepancies else again.input_of
         if replay is None and data is not None:
             inputs = _inputs_of(data, data_root, examined, reports)
         across = _check_levels(examined, reports, inputs)
@@ -327,7 +327,7 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
         if memory.unmeasured:
             typer.echo(
                 f"  remark: for {_many(memory.unmeasured, 'input')} it was not measured where in its region it lies: "
-                "that takes the data, by --replay"
+                "that takes the data, by --data"
             )
     if replayed is not None:
         typer.echo(f"the samples of {_many(replayed, 'input')} were drawn again from the recorded seed")

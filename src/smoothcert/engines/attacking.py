@@ -183,12 +183,14 @@ def _check_level(attack: Attack) -> None:
 
 def _check_recorded(attack: Attack) -> None:
     """What the record says of the run is what the run says."""
-    points = {point.index: point for point in attack.points}
+    known = {
+        (radius, point.index, point.label, point.prediction, point.radius)
+        for radius in attack.settings.radii
+        for point in attack.victims(radius)
+    }
     for result in attack.record.found:
-        point = points.get(result.index)
-        known = point is not None and result.radius in attack.settings.radii and _is_victim(point, result.radius)
-        told = (result.label, result.prediction, result.certified_radius)
-        if not known or told != (point.label, point.prediction, point.radius):
+        told = (result.radius, result.index, result.label, result.prediction, result.certified_radius)
+        if told not in known:
             raise CorruptRunError(
                 f"{attack.record.path} says of input {result.index} what the run does not: give another --out, or move "
                 "it away"
