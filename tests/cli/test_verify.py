@@ -187,7 +187,7 @@ class TestMistakes:
             call(tmp_path)
 
     def test_options_that_need_another(self, folder: Path, tmp_path: Path) -> None:
-        for options in (("--replay-indices", "0"), ("--replay-batch", 1), ("--data", "digits")):
+        for options in (("--replay-indices", "0"), ("--replay-batch", 1)):
             with pytest.raises(InputError, match="--replay MODEL K"):
                 call(folder / "votes", *options)
         with pytest.raises(InputError, match="cannot be read"):

@@ -53,7 +53,7 @@ def test_every_kind_fits_the_schema(kind: str, folder: Path, schema: jsonschema.
     ("at", "value"),
     [
         (("format",), "x"),
-        (("version",), 2),
+        (("version",), 1),
         (("digest",), "x"),
         (("input", "index"), -1),
         (("smoothing", "sigma"), 0),

@@ -17,7 +17,7 @@ from smoothcert.envelopes import LipschitzSigma
 from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.network import SigmaNetwork
-from smoothcert.verify.manifests import check_manifest
+from smoothcert.verify.manifests import check_manifest, rule_digest
 from smoothcert.verify.point import check_document_with_remarks
 from smoothcert.verify.run_checks import verify_run
 from smoothcert.verify.sigma_rules import read_rule
@@ -221,9 +221,14 @@ class TestRules:
     )
     def test_others(self, folder: Path, rule: Manifest, envelope: Manifest | None) -> None:
         manifest = manifest_of("envelope", folder)
-        manifest["parameters"] |= {"sigma_rule": rule, "envelope": envelope}
+        known = rule_digest(rule, model=manifest["model"]) or "0" * 64
+        manifest["parameters"] |= {"sigma_rule": rule | {"digest": known}, "envelope": envelope}
         assert check_manifest(manifest) == []
         assert_found(manifest, put("parameters", "envelope", to={"kind": "semi-elastic", "rate": 0.1}))
+        assert_found(manifest, put("parameters", "sigma_rule", "kind", to="mystery"))
+        if rule["kind"] in ("constant", "optimised"):
+            assert_found(manifest, put("parameters", "sigma_rule", "digest", to="0" * 64))
+            assert_found(manifest, gone("parameters", "sigma_rule", "digest"))
 
     def test_a_rate_that_is_not_that_of_the_file(self, folder: Path, tmp_path: Path) -> None:
         """Rule and envelope of the manifest agree, the digest is right, and yet the file says something else."""

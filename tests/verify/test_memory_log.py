@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from cli_runner import invoke
+from forging import CLAIM_COLUMNS, rechained
 from memory_models import plane_points
 from postgres_server import NoServerError, running_server
 from smoothcert.cli.main import app
@@ -21,13 +23,12 @@ from smoothcert.errors import RegionMemoryError
 from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.distances import ExactDistance
 from smoothcert.records import Norm
-from smoothcert.verify.memory_log import MemoryReport, entry_after, verify_memory
-from smoothcert.verify.memory_places import StoredClaim
+from smoothcert.verify.memory_log import MemoryReport, verify_memory
 from smoothcert.verify.point import check_document_with_remarks
 from smoothcert.verify.run_checks import verify_run
 from verified_runs import altered, changed
 
-COLUMNS = ("position", "label", "radius", "asked_label", "asked_radius", "settlement", "claimed_at", "entry", "centre")
+NOISE_OF_NORM = {"l2": "gaussian", "l1": "uniform"}
 
 
 def certify(folder: Path, memory: object, *, out: str) -> Path:
@@ -101,7 +102,7 @@ def test_a_postgres_memory(folder: Path, tmp_path: Path) -> None:
 
 
 class TestMutations:
-    @pytest.mark.parametrize("column", COLUMNS)
+    @pytest.mark.parametrize("column", CLAIM_COLUMNS)
     @pytest.mark.parametrize("which", ["ASC", "DESC"])
     def test_every_column_of_a_claim(
         self, memory: Path, documents: list[dict[str, Any]], column: str, which: str
@@ -162,17 +163,6 @@ class TestMutations:
         assert any("no memory" in line for line in one_report(folder / "memory.sqlite", told).discrepancies)
 
 
-def rechained(memory: Path) -> None:
-    """New entries over what is there now, as one makes them who wants to deceive."""
-    with closing(sqlite3.connect(memory)) as connection:
-        (entry,) = connection.execute("SELECT identity FROM memories").fetchone()
-        for row in connection.execute(f"SELECT {', '.join(COLUMNS)} FROM claims ORDER BY position").fetchall():
-            claim = StoredClaim(*row)
-            entry = entry_after(entry, claim)
-            connection.execute("UPDATE claims SET entry = ? WHERE position = ?", (entry, claim.position))
-        connection.commit()
-
-
 class TestForgery:
     """With a new chain, what cannot be is found all the same."""
 
@@ -200,36 +190,45 @@ class TestForgery:
 
 
 @pytest.fixture(scope="module", params=["l2", "l1"])
-def claims(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def claims(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     norm = Norm(request.param)
     place = tmp_path_factory.mktemp("many") / "memory.sqlite"
-    key = MemoryKey(model="m", sigma_rule="s", noise="gaussian", norm=norm, preprocessing="p", dimension=12)
+    shape = json.dumps({"input_shape": [12], "input_range": None})
+    key = MemoryKey(
+        model="m",
+        sigma_rule="s",
+        noise=NOISE_OF_NORM[norm.value],
+        norm=norm,
+        preprocessing=hashlib.sha256(shape.encode()).hexdigest(),
+        dimension=12,
+    )
     generator = np.random.default_rng(5)
     with open_memory(place, key) as memory:
         for _ in range(400):
             x = generator.random(12).astype(np.float32)
             memory.claim(x, int(generator.integers(3)), float(generator.random()) * (1.0 if norm == "l2" else 3.0))
-    return place, key.digest
+    return place, key.noise, key.digest
 
 
 class TestGeometry:
     """Many regions, by the memory itself: consistent, and one step larger is not."""
 
     @staticmethod
-    def document(digest: str) -> dict[str, Any]:
-        parameters = {"memory": digest, "noise": "gaussian float32"}
-        run = {"parameters": parameters, "model": {"digest": "m"}, "data": {"input_shape": [12]}}
+    def document(noise: str, digest: str) -> dict[str, Any]:
+        parameters = {"memory": digest, "noise": f"{noise} float32", "sigma_rule": {"digest": "s"}}
+        data = {"input_shape": [12], "input_range": None}
+        run = {"parameters": parameters, "model": {"digest": "m"}, "data": data}
         return {"run": run, "promise": None, "input": {"index": 0}}
 
-    def test_consistent(self, claims: tuple[Path, str]) -> None:
-        place, digest = claims
-        report = one_report(place, [self.document(digest)])
+    def test_consistent(self, claims: tuple[Path, str, str]) -> None:
+        place, *named = claims
+        report = one_report(place, [self.document(*named)])
         assert report.discrepancies == []
         assert report.claims == 400
         assert report.exact > 100
 
-    def test_every_cut_region_one_step_larger(self, claims: tuple[Path, str], tmp_path: Path) -> None:
-        place, digest = claims
+    def test_every_cut_region_one_step_larger(self, claims: tuple[Path, str, str], tmp_path: Path) -> None:
+        place, *named = claims
         shutil.copy(place, tmp_path / "m")
         with closing(sqlite3.connect(tmp_path / "m")) as connection:
             rows = connection.execute("SELECT position, radius FROM claims WHERE settlement = 'CUT'").fetchall()
@@ -238,7 +237,7 @@ class TestGeometry:
                 connection.execute("UPDATE claims SET radius = ? WHERE position = ?", (larger, position))
             connection.commit()
         rechained(tmp_path / "m")
-        meeting = [line for line in one_report(tmp_path / "m", [self.document(digest)]).discrepancies if "meet" in line]
+        meeting = [line for line in one_report(tmp_path / "m", [self.document(*named)]).discrepancies if "meet" in line]
         # Some rooms end where no float32 is; those that were cut to touch are all found.
         assert len(meeting) >= 0.9 * len(rows) > 10
 

@@ -347,7 +347,7 @@ def in_estimation(**values: Any) -> Change:
         lambda d: d["tallies"].pop(0),
         lambda d: d["tallies"].pop(1),
         lambda d: d.update(promise={"label": 0}),
-        lambda d: d.update(version=2),
+        lambda d: d.update(version=1),
         lambda d: d.update(statement="It is robust."),
         lambda d: d.pop("run"),
         lambda d: d["run"].update(task="guess"),

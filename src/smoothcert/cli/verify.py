@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 from collections.abc import Callable
@@ -76,7 +77,12 @@ def verify(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", show_default=False, help="Where the data of --replay lies now.")
+        str | None,
+        typer.Option(
+            "--data",
+            show_default=False,
+            help="Where the data lies now, for --replay; alone: measure where inputs lie, and draw nothing again.",
+        ),
     ] = None,
     data_root: o.DataRoot = None,
     unfinished: Annotated[
@@ -89,10 +95,8 @@ def verify(
     Neither the sampler nor the statistics that made the run are used. Exit 0: all is proved. Exit 1: a line for each
     discrepancy.
     """
-    if replay is None and any(given is not None for given in (replay_indices, replay_batch, data)):
-        raise InputError(
-            "--replay-indices, --replay-batch and --data are about drawing samples again: give --replay MODEL K"
-        )
+    if replay is None and any(given is not None for given in (replay_indices, replay_batch)):
+        raise InputError("--replay-indices and --replay-batch are about drawing samples again: give --replay MODEL K")
     if importlib.util.find_spec("flint") is None:
         raise MissingExtraError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
     try:
@@ -101,7 +105,12 @@ def verify(
         if replay is not None:
             asked = _Asked(*replay, indices=replay_indices, batch=replay_batch, data=data, data_root=data_root)
             chosen, again = _prepared(asked, places, examined, reports)
-        inputs = again.input_of if again is not None and not again.discrepancies else None
+        inputs: Callable[[int], Any] | None = None if again is None or again.discrepancies else again.input_of
+        if replay is None and data is not None:
+            inputs = _inputs_of(data, data_root, examined, reports)
+        across = _check_levels(examined, reports, inputs)
+        if inputs is not None:
+            _measure_attacks(places, examined, reports, inputs)
         memories = [] if memory is None else _memories(memory, examined, inputs)
         replayed = None if chosen is None else _replayed(chosen, again, reports)
     except KeyboardInterrupt as error:
@@ -110,9 +119,9 @@ def verify(
         ) from error
     if memory is None:
         _remark_on_promises(reports, examined)
-    found = _collected(reports, memories)
+    found = across + _collected(reports, memories)
     if as_json:
-        typer.echo(json.dumps(_as_object(reports, memories, replayed)))
+        typer.echo(json.dumps(_as_object(reports, memories, replayed, across)))
     else:
         _print(found, reports, memories, replayed)
     if found:
@@ -140,6 +149,74 @@ def _examined(places: list[Path], *, unfinished: bool) -> tuple[list[Report], li
         reports.append(report)
         examined.append(inputs)
     return reports, examined
+
+
+def _inputs_of(
+    place: str, root: Path | None, examined: list[list[Examined]], reports: list[Report]
+) -> Callable[[int], Any] | None:
+    """The inputs of the data given; None, with a discrepancy, where it is not that of all runs."""
+    from smoothcert.verify.replay import data_problems, input_of, opened_data
+
+    runs = [one.document["run"] for inputs in examined for one in inputs if isinstance(one.document.get("run"), dict)]
+    if not runs:
+        return None
+    dataset = opened_data(runs[0], data=place, data_root=root)
+    consistent = True
+    for report, inputs in zip(reports, examined, strict=True):
+        several = {id(one.document.get("run")): one.document.get("run") for one in inputs}
+        problems = dict.fromkeys(line for run in several.values() for line in data_problems(run or {}, dataset))
+        report.discrepancies += problems
+        consistent = consistent and not problems
+    return functools.partial(input_of, dataset) if consistent else None
+
+
+def _check_levels(
+    examined: list[list[Examined]], reports: list[Report], inputs: Callable[[int], Any] | None
+) -> list[str]:
+    """Whether the envelopes allow the levels of all inputs; what is wrong only across places is returned."""
+    from smoothcert.cli.counting import inputs_progress
+    from smoothcert.verify.sigma_levels import (
+        UNMEASURED,
+        count_classifiers,
+        level_problems,
+        measured_problems,
+        needs_distances,
+    )
+
+    everything = [one.document for several in examined for one in several]
+    across = []
+    if len(reports) > 1 and not any(report.discrepancies for report in reports):
+        across = level_problems(everything)
+    classifiers = count_classifiers(everything)
+    if classifiers > 1:
+        reports[0].remark(
+            f"these inputs are those of {classifiers} different smoothed classifiers (another model, noise or sigma): "
+            "what is certified of one says nothing of another"
+        )
+    for report, several in zip(reports, examined, strict=True):
+        documents = [one.document for one in several]
+        if not needs_distances(documents):
+            continue
+        if inputs is None:
+            report.remark(UNMEASURED, inputs=len(documents))
+            continue
+        with inputs_progress("comparing sigmas", unit="groups") as progress:
+            problems, report.pairs = measured_problems(documents, inputs, progress=progress)
+        report.discrepancies += problems
+    if len(reports) > 1 and inputs is not None and not any(report.discrepancies for report in reports) and not across:
+        across = measured_problems(everything, inputs)[0]
+    return across
+
+
+def _measure_attacks(
+    places: list[Path], examined: list[list[Examined]], reports: list[Report], inputs: Callable[[int], Any]
+) -> None:
+    from smoothcert.verify.reading import is_run
+    from smoothcert.verify.run_checks import check_attack_records
+
+    for place, several, report in zip(places, examined, reports, strict=True):
+        if is_run(place):
+            check_attack_records(place, [one.document for one in several], report, inputs=inputs)
 
 
 def _memories(place: str, examined: list[list[Examined]], inputs: Callable[[int], Any] | None) -> list[MemoryReport]:
@@ -237,6 +314,8 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
         if report.by_memory and not memories:
             resting = "rests" if report.by_memory == 1 else "rest"
             typer.echo(f"  {_many(report.by_memory, 'radi', 'i')} {resting} on a memory that was not looked at")
+        if report.pairs:
+            typer.echo(f"  the sigmas of {_many(report.pairs, 'pair')} of inputs were compared at their distance")
         for remark, inputs in report.remarks.items():
             typer.echo(f"  remark: {remark}" + (f" ({_many(inputs, 'input')})" if inputs else ""))
     for memory in memories:
@@ -248,7 +327,7 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
         if memory.unmeasured:
             typer.echo(
                 f"  remark: for {_many(memory.unmeasured, 'input')} it was not measured where in its region it lies: "
-                "that takes the data, by --replay"
+                "that takes the data, by --data"
             )
     if replayed is not None:
         typer.echo(f"the samples of {_many(replayed, 'input')} were drawn again from the recorded seed")
@@ -263,9 +342,12 @@ def _many(count: int, noun: str, plural: str = "s") -> str:
     return f"{count} {noun}{_ONE.get(noun, '') if count == 1 else plural}"
 
 
-def _as_object(reports: list[Report], memories: list[MemoryReport], replayed: int | None) -> dict[str, Any]:
+def _as_object(
+    reports: list[Report], memories: list[MemoryReport], replayed: int | None, across: list[str]
+) -> dict[str, Any]:
     return {
-        "consistent": not _collected(reports, memories),
+        "consistent": not (across or _collected(reports, memories)),
+        "across_places": across,
         "places": [
             {
                 "place": report.name,
@@ -274,6 +356,7 @@ def _as_object(reports: list[Report], memories: list[MemoryReport], replayed: in
                 "radii": report.radii,
                 "radii_by_memory": report.by_memory,
                 "alpha": report.alpha,
+                "pairs": report.pairs,
                 "discrepancies": report.discrepancies,
                 "remarks": report.remarks,
             }

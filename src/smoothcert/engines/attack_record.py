@@ -1,13 +1,15 @@
 """What attacks found, in a file that is only ever added to: one line of JSON for the settings, then one for each input.
 
 The lines of a group of inputs are written together. A process that dies leaves at most one unfinished line, which is
-dropped when the same attack goes on.
+dropped when the same attack goes on. Every line carries a seal, the SHA-256 of the seal before it and of its content:
+an edited line is refused. A seal is no signature; `smoothcert verify` compares a record with its run.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +21,10 @@ from typing import IO, Any, Self
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
 from smoothcert.files import alone_with
 from smoothcert.runs.manifest import differing_values
+from smoothcert.runs.seals import canonical_json
+from smoothcert.strict_json import strict_loads
 
-_FORMAT = "smoothcert attack 2"
+_FORMAT = "smoothcert attack 3"
 _BEGINNING = b'{"format": "smoothcert attack'
 
 
@@ -102,16 +106,22 @@ class AttackResult(FreshVerdict):
 class AttackRecord:
     """The open file of one attack. Made by `open_record`."""
 
-    def __init__(self, path: Path, file: IO[bytes], found: list[AttackResult]) -> None:
+    def __init__(self, path: Path, file: IO[bytes], found: list[AttackResult], *, seal: str) -> None:
         self.path = path
         self.found = found
         self._file = file
+        self._seal = seal
 
     def add(self, results: Sequence[AttackResult]) -> None:
         """Write the results of a group; they are on the disk when this returns."""
-        self._file.write(b"".join(_line(result.to_json()) for result in results))
+        seal, lines = self._seal, []
+        for result in results:
+            line, seal = _sealed_line(seal, result.to_json())
+            lines.append(line)
+        self._file.write(b"".join(lines))
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._seal = seal
         self.found += results
 
 
@@ -119,7 +129,7 @@ def recorded_seed(path: Path) -> int | None:
     """The seed of the attack in that file; None where there is no file yet."""
     if not _has_begun(path):
         return None
-    seed = _read(path)[0]["settings"].get("seed")
+    seed = _read(path).header["settings"].get("seed")
     return seed if type(seed) is int else None
 
 
@@ -130,15 +140,18 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
     header: "run" and "settings", both objects of plain JSON.
     """
     with alone_with(path):
-        found, length = _compared(path, header) if _has_begun(path) else ([], 0)
+        stored = _compared(path, header) if _has_begun(path) else None
         with path.open("r+b" if path.exists() else "xb") as file:
-            file.truncate(length)
-            file.seek(length)
-            if length == 0:
-                file.write(_line({"format": _FORMAT, **header}))
+            file.truncate(0 if stored is None else stored.length)
+            file.seek(0 if stored is None else stored.length)
+            if stored is None:
+                line, seal = _sealed_line("", {"format": _FORMAT, **header})
+                file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
-            yield AttackRecord(path, file, found)
+                yield AttackRecord(path, file, [], seal=seal)
+            else:
+                yield AttackRecord(path, file, stored.results, seal=stored.seal)
 
 
 def _has_begun(path: Path) -> bool:
@@ -151,33 +164,56 @@ def _has_begun(path: Path) -> bool:
     return not torn
 
 
-def _line(document: Mapping[str, Any]) -> bytes:
-    return (json.dumps(document, allow_nan=False) + "\n").encode()
+def _sealed_line(previous: str, document: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A line of the file, and its seal."""
+    seal = _next_seal(previous, document)
+    return (json.dumps({**document, "seal": seal}, allow_nan=False) + "\n").encode(), seal
 
 
-def _compared(path: Path, header: Mapping[str, Any]) -> tuple[list[AttackResult], int]:
-    stored, results, length = _read(path)
-    kept = {name: value for name, value in stored.items() if name != "format"}
-    differing = differing_values(kept, json.loads(json.dumps(header)), holder="file")
+def _next_seal(previous: str, document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(f"{previous}\n".encode() + canonical_json(document)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a file holds. length: bytes that whole lines take. seal: of the last of them."""
+
+    header: dict[str, Any]
+    results: list[AttackResult]
+    length: int
+    seal: str
+
+
+def _compared(path: Path, header: Mapping[str, Any]) -> _Stored:
+    stored = _read(path)
+    kept = {name: value for name, value in stored.header.items() if name != "format"}
+    differing = differing_values(kept, strict_loads(json.dumps(header)), holder="file")
     if differing:
         raise ManifestMismatchError(
             f"{path} holds another attack; give another --out, or the same settings to go on:\n  "
             + "\n  ".join(differing)
         )
-    return results, length
+    return stored
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[AttackResult], int]:
-    """The header, the results, and how many bytes whole lines take."""
+def _read(path: Path) -> _Stored:
     content = path.read_bytes()
     length = content.rfind(b"\n") + 1
     lines = content[:length].splitlines()
     try:
-        header = json.loads(lines[0])
+        documents = [strict_loads(line) for line in lines]
+        seal = ""
+        for document in documents:
+            claimed = document.pop("seal", None)
+            seal = _next_seal(seal, document)
+            if claimed != seal:
+                raise ValueError("a line was changed after it was written")
+        header, results = documents[0], documents[1:]
         if header["format"] != _FORMAT or not isinstance(header["settings"], dict):
             raise ValueError("not the format of an attack")
-        return header, [AttackResult.from_json(json.loads(line)) for line in lines[1:]], length
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+        return _Stored(header, [AttackResult.from_json(result) for result in results], length, seal)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CorruptRunError(
-            f"{path} is not a record of an attack, or it is damaged: give another --out, or move it away"
+            f"{path} is not a record of an attack by this version, or it is damaged ({error}): give another --out, or "
+            "move it away"
         ) from error

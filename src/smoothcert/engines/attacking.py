@@ -27,7 +27,7 @@ from smoothcert.engines.attack_settings import CERTIFIED, AttackBounds, AttackMe
 from smoothcert.engines.attack_verdicts import SOFT_CERTIFICATE, checked
 from smoothcert.engines.jobs import Job, Notice
 from smoothcert.engines.reopened import job_of, reopened
-from smoothcert.errors import InputError, InterruptedRunError, RunError
+from smoothcert.errors import CorruptRunError, InputError, InterruptedRunError, RunError
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.promises import NORM_OF_NOISE
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome, RunManifest
@@ -141,6 +141,7 @@ def prepare_attack(
                 settings, manifest, smoothed, dataset, search, soft, points, record, finished=len(record.found)
             )
             _check_level(attack)
+            _check_recorded(attack)
             notice(
                 f"{smoothed.classifier.description}; gradients: {search.source}; {attack.tests} attacks, each checked "
                 f"at level {attack.level(0):.2g}"
@@ -178,6 +179,22 @@ def _check_level(attack: Attack) -> None:
             check_can_certify(portfolio, n=n, alpha=alpha, num_classes=attack.smoothed.classifier.num_classes)
         else:
             check_can_predict(n=n, alpha=alpha)
+
+
+def _check_recorded(attack: Attack) -> None:
+    """What the record says of the run is what the run says."""
+    known = {
+        (radius, point.index, point.label, point.prediction, point.radius)
+        for radius in attack.settings.radii
+        for point in attack.victims(radius)
+    }
+    for result in attack.record.found:
+        told = (result.radius, result.index, result.label, result.prediction, result.certified_radius)
+        if told not in known:
+            raise CorruptRunError(
+                f"{attack.record.path} says of input {result.index} what the run does not: give another --out, or move "
+                "it away"
+            )
 
 
 def _search(

@@ -597,6 +597,7 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
             "input_shape": list(dataset.input_shape),
             "size": len(dataset),
             "levels": dataset.levels,
+            "input_range": None if dataset.input_range is None else [float(end) for end in dataset.input_range],
         },
         seed=study.smoothed.seed,
         environment=environment(),

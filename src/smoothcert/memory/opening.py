@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import ClaimLog, StoredKey
 from smoothcert.memory.regions import RegionMemory
+from smoothcert.strict_json import strict_loads
 
 _POSTGRES = ("postgresql://", "postgres://")
 
@@ -71,7 +71,7 @@ def _the_one(log: ClaimLog, digest: str) -> StoredKey:
 def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
     """The key of a stored memory; one that does not fit its digest is refused."""
     try:
-        key = MemoryKey.from_json(json.loads(stored.key))
+        key = MemoryKey.from_json(strict_loads(stored.key))
     except (KeyError, TypeError, ValueError) as error:
         raise RegionMemoryError(f"the memory {stored.digest[:12]} in {location} is damaged: {error!r}") from error
     if key.digest != stored.digest:

@@ -24,6 +24,7 @@ from smoothcert.files import write_whole
 from smoothcert.models.architectures import Standardisation, build, canonical_name
 from smoothcert.models.digests import file_digest
 from smoothcert.models.module_digest import feed_tensors
+from smoothcert.strict_json import strict_loads
 
 FORMAT_VERSION = 1
 _METADATA_KEY = "smoothcert"
@@ -200,7 +201,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
         with safetensors.safe_open(_existing(path), framework="pt") as stream:
             metadata = stream.metadata() or {}
             tensors: dict[str, Tensor] = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-        document = json.loads(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else None
+        document = strict_loads(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else None
     except Exception as error:  # safetensors and torch raise their own unrelated classes
         if isinstance(error, SmoothcertError):
             raise

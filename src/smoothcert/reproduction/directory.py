@@ -21,6 +21,7 @@ from smoothcert.errors import CorruptRunError, InputError, ManifestMismatchError
 from smoothcert.reproduction.contents import digest_of
 from smoothcert.reproduction.plan import Plan, PlannedRow, Step
 from smoothcert.reproduction.provenance import Promised, contradictions, promised_by
+from smoothcert.strict_json import strict_loads
 
 STATE = "reproduction.json"
 LOCK = "reproduction.lock"
@@ -223,7 +224,7 @@ class Reproduction:
         if not path.exists():
             return {}
         try:
-            document = json.loads(path.read_bytes())
+            document = strict_loads(path.read_bytes())
             records = {key: StepRecord(**value) for key, value in document["steps"].items()}
             stored = (document["format"], document["recipe"], bool(document["quick"]))
         except (ValueError, TypeError, KeyError, AttributeError) as error:

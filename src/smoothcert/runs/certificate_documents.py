@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from smoothcert.runs.seals import document_digest
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_row
 
-FORMAT, VERSION = "smoothcert certificate", 1
+FORMAT, VERSION = "smoothcert certificate", 2
 
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -87,9 +87,19 @@ def _smoothing(point: CertifiedPoint, manifest: RunManifest) -> Document:
         "dimension": math.prod(shape),
         "num_classes": manifest.model.get("num_classes"),
         "grid": parameters.get("grid"),
-        "envelope": parameters.get("envelope"),
+        "envelope": _supposed_envelope(parameters),
         "remembered": "memory" in parameters,
     }
+
+
+def _supposed_envelope(parameters: Mapping[str, Any]) -> Any:
+    """What the theorems suppose of σ: one level everywhere, or how far it may move; None where they suppose nothing."""
+    rule = parameters.get("sigma_rule")
+    if "sigma" in parameters:
+        return {"kind": "constant", "sigma": parameters["sigma"]}
+    if isinstance(rule, dict) and rule.get("kind") == "constant":
+        return {"kind": "constant", "sigma": rule.get("sigma")}
+    return parameters.get("envelope")
 
 
 def _verdict(verdict: Verdict) -> Document:

@@ -13,6 +13,7 @@ from typing import Any
 
 from smoothcert.errors import CorruptRunError
 from smoothcert.records import SCHEMA_VERSION, RunManifest
+from smoothcert.strict_json import strict_loads
 
 _LIBRARIES = ("numpy", "scipy", "numba", "torch", "onnxruntime", "scikit-learn")
 _ROOMS_WITHOUT_INFLUENCE = {
@@ -78,7 +79,7 @@ def dump_manifest(manifest: RunManifest) -> bytes:
 def parse_manifest(content: bytes, *, path: Path) -> RunManifest:
     """The manifest in these bytes, or CorruptRunError."""
     try:
-        document = json.loads(content)
+        document = strict_loads(content)
         manifest = RunManifest.from_json(document)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptRunError(f"{path} is not a manifest of a run, or it is damaged") from error

@@ -41,6 +41,7 @@ from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, has_table, seal_inputs
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
+from smoothcert.strict_json import strict_loads
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
@@ -493,7 +494,7 @@ def _verdict_from_row(columns: Sequence[Any]) -> Verdict:
         norm=Norm(norm),
         outcome=Outcome[outcome],
         reason=reason,
-        bounds=None if bounds is None else _bounds_from_json(json.loads(bounds)),
+        bounds=None if bounds is None else _bounds_from_json(strict_loads(bounds)),
     )
 
 

@@ -21,6 +21,7 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
+from smoothcert.strict_json import strict_loads
 from smoothcert.tallies import SCORE_CELLS
 
 _WHOLE_NUMBERS = np.dtype("<i8")
@@ -50,7 +51,7 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
     """The tally in a row; whatever is wrong with the row raises a ValueError, KeyError, TypeError or the like."""
     index, stage, start, stop, sigma, kind, num_classes, text, sums = row
     stream = StreamId(seed=seed, index=index, stage=Stage[stage])
-    counts = json.loads(text)
+    counts = strict_loads(text)
     ranges = ((start, stop),)
     if TallyKind(kind) is TallyKind.VOTES:
         return Tally(stream, sigma, _dense(counts["votes"], num_classes), counts["invalid"], ranges)
@@ -75,7 +76,7 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
 
 def classes_voted_for(counts: str) -> set[int]:
     """The classes with a vote in the counts of a row, cheaper than the whole tally; -1 stands for an invalid vote."""
-    stored = json.loads(counts)
+    stored = strict_loads(counts)
     classes = {int(label) for name in _VOTES for label, count in stored.get(name, {}).items() if count}
     return classes | {-1} if stored.get("invalid") else classes
 

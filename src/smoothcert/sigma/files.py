@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError, MissingExtraError, ModelError
 from smoothcert.files import write_whole
 from smoothcert.sigma.base import SigmaRule
+from smoothcert.strict_json import strict_loads
 
 FORMAT_VERSION = 1
 SUFFIX = ".safetensors"
@@ -98,7 +99,7 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="numpy") as stream:
             text = (stream.metadata() or {}).get(_METADATA_KEY)
-            document = None if text is None else json.loads(text)
+            document = None if text is None else strict_loads(text)
             tensors = {} if text is None else {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
     # A document without end is a RecursionError; a type that numpy does not know a TypeError or an AttributeError.
     except (safetensors.SafetensorError, ValueError, OSError, RecursionError, TypeError, AttributeError) as error:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from smoothcert.verify.manifests import smoothing_of, wanted_indices
-from smoothcert.verify.sentences import MALFORMED, is_hexadecimal, same, shown, told
+from smoothcert.verify.manifests import smoothing_of, supposed_envelope, wanted_indices
+from smoothcert.verify.sentences import MALFORMED, as_object, is_hexadecimal, same, shown, told
 
 _MOST_INDEX = 2**32
 
@@ -32,8 +32,9 @@ def _against_run(document: Mapping[str, Any]) -> Iterator[str]:
         if not same(smoothing.get(name, "nothing"), stated):
             yield f"its smoothing has {name} {shown(smoothing.get(name))}; the run has {shown(stated)}"
     promise, tallies = document["promise"], document["tallies"]
-    if "sigma" in parameters and smoothing["sigma"] != parameters["sigma"] and tallies:
-        yield f"its sigma is {shown(smoothing['sigma'])}; the run has {shown(parameters['sigma'])}"
+    constant = as_object(supposed_envelope(parameters)).get("sigma")
+    if constant is not None and smoothing["sigma"] != constant and tallies:
+        yield f"its sigma is {shown(smoothing['sigma'])}; the run has {shown(constant)}"
     if (smoothing["sigma"] is None) != (not tallies):
         yield "an input has a sigma exactly if something was sampled around it"
     for tally in tallies:

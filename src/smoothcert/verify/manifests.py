@@ -5,6 +5,8 @@ Functions that check return sentences, one for each discrepancy.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,6 +32,12 @@ number of samples do not hold for votes that somebody looked at before he stoppe
 
 _GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
 _AT_THE_INPUT = "input"
+_FLOAT_WORDS = (
+    "float32",
+    "float32, not sound in floating point",
+    "float32, in the first layer, not sound in floating point",
+)
+"""How noise on no grid is called; before there was exact noise, all of it was called just float32."""
 
 
 def wanted_indices(run: Mapping[str, Any]) -> range:
@@ -40,7 +48,7 @@ def wanted_indices(run: Mapping[str, Any]) -> range:
 
 
 def smoothing_of(run: Mapping[str, Any]) -> Document:
-    """What a manifest says of the smoothed classifier, but for σ."""
+    """What a manifest says of the smoothed classifier, but for the σ of an input."""
     parameters = run["parameters"]
     shape = run["data"]["input_shape"]
     return {
@@ -48,9 +56,19 @@ def smoothing_of(run: Mapping[str, Any]) -> Document:
         "dimension": math.prod(shape),
         "num_classes": run["model"]["num_classes"],
         "grid": parameters.get("grid"),
-        "envelope": parameters.get("envelope"),
+        "envelope": supposed_envelope(parameters),
         "remembered": "memory" in parameters,
     }
+
+
+def supposed_envelope(parameters: Mapping[str, Any]) -> Any:
+    """What the theorems of a run suppose of σ: one level everywhere, or how far it may move; None where nothing is."""
+    rule = parameters.get("sigma_rule")
+    if "sigma" in parameters:
+        return {"kind": "constant", "sigma": parameters["sigma"]}
+    if isinstance(rule, dict) and rule.get("kind") == "constant":
+        return {"kind": "constant", "sigma": rule.get("sigma")}
+    return parameters.get("envelope")
 
 
 def check_manifest(manifest: Mapping[str, Any]) -> list[str]:
@@ -110,7 +128,7 @@ def _parameter_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
         if name in parameters and parameters[name] is None:
             yield f"{name} of the manifest is named, and nothing is said of it"
     yield from _noise_problems(parameters, data)
-    yield from _rule_problems(parameters, data)
+    yield from _rule_problems(parameters, data, model=model)
     yield from _split_problems(manifest)
 
 
@@ -120,7 +138,7 @@ def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> I
     generator = parameters.get("generator")
     kind = str(noise).partition(" ")[0].removesuffix(",")
     if grid is None:
-        if not str(noise).startswith(f"{kind} float32"):
+        if noise not in {f"{kind} {words}" for words in _FLOAT_WORDS}:
             yield f"the noise is on no grid, and it is called {shown(noise)}"
         if generator not in (None, _FLOAT_GENERATOR):
             yield f"the noise is on no grid, and its generator is {shown(generator)}"
@@ -134,7 +152,9 @@ def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> I
         yield f"the noise is on a grid, and its generator is {shown(generator)}"
 
 
-def _rule_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
+def _rule_problems(
+    parameters: Mapping[str, Any], data: Mapping[str, Any], *, model: Mapping[str, Any]
+) -> Iterator[str]:
     """The envelope is the one that is proved for the rule for sigma, and the rule is one for inputs of this shape."""
     if "sigma_rule" not in parameters:
         if parameters.get("envelope") is not None:
@@ -148,14 +168,36 @@ def _rule_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> It
         proved = {"kind": "lipschitz", "constant": rule["lipschitz"], "floor": rule["floor"]}
     elif kind == "callable":
         proved = rule["envelope"]
-    else:
+    elif kind in ("constant", "optimised"):
         proved = {"kind": "constant"} if kind == "constant" else None
-    known = kind in ("knn", "network", "callable", "constant", "optimised")
-    if known and parameters.get("envelope") != proved:
+    else:
+        yield f"the rule for sigma is of the kind {shown(kind)}, which is not known: nothing about it is proved"
+        return
+    if kind == "constant" and not (type(rule["sigma"]) is float and 0 < rule["sigma"] < math.inf):
+        yield f"the rule for sigma is constant, and its sigma is {shown(rule['sigma'])}"
+    if parameters.get("envelope") != proved:
         yield f"the envelope of the manifest is {shown(parameters.get('envelope'))}; its rule has {shown(proved)}"
+    digest = rule_digest(rule, model=model)
+    if digest is not None and rule.get("digest") != digest:
+        yield f"the digest of the rule for sigma is {shown(rule.get('digest'))}, which is not that of its parameters"
     made_for = {"knn": rule.get("input_shape"), "network": (rule.get("widths") or [None])[0]}.get(kind)
     if made_for is not None and made_for != (shape if kind == "knn" else math.prod(shape)):
         yield f"the rule for sigma is one for inputs of {shown(made_for)} numbers, and these have {shown(shape)}"
+
+
+def rule_digest(rule: Mapping[str, Any], *, model: Mapping[str, Any]) -> str | None:
+    """The digest of a rule that its parameters tell; None where it covers more: a file, or code."""
+    if rule["kind"] == "constant":
+        return constant_digest(rule["sigma"])
+    if rule["kind"] == "optimised":
+        told_of = {name: value for name, value in rule.items() if name != "digest"} | {"model": model["digest"]}
+        return hashlib.sha256(json.dumps(told_of, sort_keys=True).encode()).hexdigest()
+    return None
+
+
+def constant_digest(sigma: float) -> str:
+    """What a rule is called that gives every input this level."""
+    return hashlib.sha256(f"constant {float(sigma)!r}".encode()).hexdigest()
 
 
 def _split_problems(manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.verify.manifests import constant_digest
 from smoothcert.verify.memory_places import Place, StoredClaim, StoredMemory, opened_place
 from smoothcert.verify.reading import Document, MalformedError, parse_json
 from smoothcert.verify.sentences import MALFORMED, same, shown, told
@@ -28,6 +29,8 @@ _UNIT = 2.0**-53
 _FINEST = 149
 """Every float32 is a whole multiple of 2^-149."""
 _BLOCK = 512
+_NORMS = {"gaussian": "l2", "uniform": "l1"}
+"""In which the regions of a noise are balls."""
 _KEY_FIELDS = {"model", "sigma_rule", "noise", "norm", "preprocessing", "dimension"}
 
 Progress = Callable[[int, int], None]
@@ -115,6 +118,8 @@ def _verify_one(
     report.claims = len(outline)
     _check_overruled(regions, report)
     _check_apart(regions, report, progress)
+    if inputs is None:
+        report.discrepancies += _shared_claims(documents)
     for document in documents:
         report.discrepancies += _promise_problems(document, outline, str(memory.identity), report)
         report.discrepancies += _place_problems(document, regions, inputs, report)
@@ -147,10 +152,12 @@ def _key_problems(key: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
         stated = {
             "model": run["model"]["digest"],
             "noise": noise if grid is None else f"{noise} on {grid} levels",
+            "norm": _NORMS[noise],
+            "preprocessing": _preprocessing(run["data"]),
             "dimension": math.prod(run["data"]["input_shape"]),
         }
         rule = run["parameters"].get("sigma_rule")
-        stated |= {} if rule is None else {"sigma_rule": rule["digest"]}
+        stated["sigma_rule"] = constant_digest(run["parameters"]["sigma"]) if rule is None else rule["digest"]
     except MALFORMED as error:
         return [f"the run does not say whose regions it claims: {told(error)}"]
     return [
@@ -158,6 +165,13 @@ def _key_problems(key: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
         for name, value in stated.items()
         if not same(key[name], value)
     ]
+
+
+def _preprocessing(data: Mapping[str, Any]) -> str:
+    """The digest of shape and range of the inputs, as a key has it."""
+    ends = data["input_range"]
+    told_of = {"input_shape": data["input_shape"], "input_range": None if ends is None else [float(e) for e in ends]}
+    return hashlib.sha256(json.dumps(told_of).encode()).hexdigest()
 
 
 def entry_after(previous: str, claim: StoredClaim) -> str:
@@ -277,6 +291,29 @@ def _promise_problems(
                 yield f"{name}: {field_name} of its promise is {shown(stated)}; the log has {shown(stored)}"
     except MALFORMED as error:
         yield f"an input has a promise that is not well formed: {told(error)}"
+
+
+def _shared_claims(documents: Sequence[Document]) -> Iterator[str]:
+    """Claims that several inputs say are their own.
+
+    A claim that repeats an earlier one is not stored again, so the same input of the same data may have one claim in
+    several runs. Different inputs may too if they are equal, number by number; only the data shows that they are.
+    """
+    owners: dict[Any, tuple[Any, Any]] = {}
+    for document in documents:
+        try:
+            promise, run = document["promise"], document["run"]
+            if promise is None or promise["settlement"] == _INHERITED:
+                continue
+            owner = (run["data"]["digest"], document["input"]["index"])
+            first = owners.setdefault(promise["position"], owner)
+            if first != owner:
+                yield (
+                    f"inputs {shown(first[1])} and {shown(owner[1])} both say that claim {shown(promise['position'])} "
+                    "is their own, which only equal inputs may: if they are, the data shows it (--data)"
+                )
+        except MALFORMED:
+            continue  # said where the promise is looked at
 
 
 def _place_problems(

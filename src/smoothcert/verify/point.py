@@ -11,12 +11,13 @@ from typing import Any
 from smoothcert.verify import catalogue, reasons
 from smoothcert.verify.arithmetic import MOST_TRIALS
 from smoothcert.verify.bounds import LOOSE, Checked, Evidence, check_proof, noise_price, sign_test_holds
+from smoothcert.verify.manifests import supposed_envelope
 from smoothcert.verify.radii import Envelope, Setting, certifies, moved, read_envelope
 from smoothcert.verify.samples import Samples, UnreadableError, mapping, merged, number, read_samples, text, whole
 from smoothcert.verify.scores import Order
 from smoothcert.verify.statements import statement_of
 
-FORMAT, VERSION = "smoothcert certificate", 1
+FORMAT, VERSION = "smoothcert certificate", 2
 
 _OUTCOMES = ("certified", "predicted", "abstained", "failed")
 _SETTLEMENTS = ("WHOLE", "CUT", "OVERRULED", "INHERITED")
@@ -167,16 +168,18 @@ class _Check:
             "dimension": (smoothing.dimension, math.prod(shape)),
             "num_classes": (smoothing.num_classes, mapping(manifest.get("model"), "model").get("num_classes")),
             "grid": (smoothing.grid, parameters.get("grid")),
-            "envelope": (said.get("envelope"), parameters.get("envelope")),
+            "envelope": (said.get("envelope"), supposed_envelope(parameters)),
             "remembered": (smoothing.remembered, "memory" in parameters),
         }
         for name, (here, there) in facts.items():
             if here != there:
                 self._says(f"smoothing has {name} {here!r:.60}, and the manifest {there!r:.60}")
-        varies = parameters.get("sigma") is None
-        if not varies and smoothing.sigma is not None and smoothing.sigma != number(parameters, "sigma"):
-            self._says(f"the noise level is {smoothing.sigma!r}, and in the manifest {parameters['sigma']!r:.40}")
-        if varies and said.get("envelope") is None and not smoothing.remembered and run.task != "predict":
+        supposed = supposed_envelope(parameters)
+        if isinstance(supposed, dict) and "sigma" in supposed and smoothing.sigma is not None:
+            constant = number(supposed, "sigma")
+            if smoothing.sigma != constant:
+                self._says(f"the noise level is {smoothing.sigma!r}, and {constant!r} everywhere is supposed")
+        if supposed is None and not smoothing.remembered and run.task != "predict":
             self._says("the noise level varies from input to input, and neither an envelope nor a memory makes it safe")
         return smoothing
 

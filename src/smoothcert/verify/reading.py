@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from smoothcert.errors import RunError
 
-FORMAT, VERSION = "smoothcert certificate", 1
+FORMAT, VERSION = "smoothcert certificate", 2
 MANIFEST, RESULTS = "manifest.json", "results.sqlite"
 
 _MOST_BYTES = 1 << 29
@@ -151,7 +151,9 @@ def read_certificate(path: Path) -> Document:
         raise MalformedError(f"it does not say that its format is {FORMAT!r}")
     version = document.get("version")
     if type(version) is not int or version != VERSION:
-        raise MalformedError(f"its version is {str(version)[:40]}; this smoothcert verifies version {VERSION}")
+        raise MalformedError(
+            f"its version is {str(version)[:40]}; this smoothcert verifies version {VERSION}: export the run again"
+        )
     return document
 
 

@@ -77,6 +77,46 @@ def _index(one: Examined) -> Any:
     return index if isinstance(index, int) else None
 
 
+def opened_data(run: Mapping[str, Any], *, data: str | None, data_root: Path | None) -> Any:
+    """The data of a run, loaded as its manifest says. data, data_root: where it lies now."""
+    job = _job(run)
+    try:
+        return load_dataset(
+            job.get("data", "") if data is None else data,
+            split=str(run["parameters"].get("split", "test")),
+            root=data_root if data_root is not None or job.get("data_root") is None else Path(job["data_root"]),
+            input_range=parse_input_range(job.get("input_range")),
+            input_shape=parse_shape(job.get("input_shape")),
+        )
+    except SmoothcertError:
+        raise
+    except MALFORMED as error:
+        raise InputError(f"the manifest does not say how its data was loaded: {told(error)}") from error
+
+
+def data_problems(run: Mapping[str, Any], dataset: Any) -> list[str]:
+    """How data that was given differs from what a manifest says of it. Older manifests do not name the range."""
+    ends = dataset.input_range
+    facts = {
+        "digest": dataset.digest,
+        "input_shape": list(dataset.input_shape),
+        "levels": dataset.levels,
+        "size": len(dataset),
+        "input_range": None if ends is None else [float(end) for end in ends],
+    }
+    stated = as_object(run.get("data"))
+    return [
+        f"the data given is not that of the run: its {name} is {shown(found)}"
+        for name, found in facts.items()
+        if stated.get(name) != found and not (name == "input_range" and name not in stated)
+    ]
+
+
+def input_of(dataset: Any, index: int) -> NDArray[np.float32]:
+    """An input of the data, flat."""
+    return np.ascontiguousarray(dataset.inputs([index]), dtype=np.float32).reshape(-1)
+
+
 @dataclass(slots=True)
 class Replay:
     """A model and data, loaded as a manifest says they were. discrepancies: that they are not the ones it names."""
@@ -104,14 +144,8 @@ class Replay:
         in place of the recorded number.
         """
         job = _job(run)
+        dataset = opened_data(run, data=data, data_root=data_root)
         try:
-            dataset = load_dataset(
-                job.get("data", "") if data is None else data,
-                split=str(run["parameters"].get("split", "test")),
-                root=data_root if data_root is not None or job.get("data_root") is None else Path(job["data_root"]),
-                input_range=parse_input_range(job.get("input_range")),
-                input_shape=parse_shape(job.get("input_shape")),
-            )
             classifier = load_classifier(
                 model,
                 num_classes=job.get("num_classes"),
@@ -130,15 +164,12 @@ class Replay:
         for what, name, found in (
             ("model", "digest", classifier.digest),
             ("model", "num_classes", classifier.num_classes),
-            ("data", "digest", dataset.digest),
-            ("data", "input_shape", list(dataset.input_shape)),
-            ("data", "levels", dataset.levels),
-            ("data", "size", len(dataset)),
         ):
             if run[what].get(name) != found:
                 replay.discrepancies.append(
                     f"the {what} given for the replay is not the one of the run: its {name} is {shown(found)}"
                 )
+        replay.discrepancies += data_problems(run, dataset)
         return replay
 
     def run(self, inputs: Sequence[Examined], report: Report, *, progress: Progress | None = None) -> None:
@@ -242,7 +273,7 @@ class Replay:
 
     def input_of(self, index: int) -> NDArray[np.float32]:
         """An input of the data, flat."""
-        return np.ascontiguousarray(self.dataset.inputs([index]), dtype=np.float32).reshape(-1)
+        return input_of(self.dataset, index)
 
     def _noisy(self, document: Mapping[str, Any]) -> NoisyCopies:
         smoothing = document["smoothing"]

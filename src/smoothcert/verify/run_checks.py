@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.verify.against_run import check_against_run
+from smoothcert.verify.attack_records import PATTERN, Inputs, attack_problems
 from smoothcert.verify.manifests import check_manifest, smoothing_of, wanted_indices
 from smoothcert.verify.reading import (
     Document,
@@ -29,6 +30,7 @@ from smoothcert.verify.reading import (
     read_certificate,
 )
 from smoothcert.verify.sentences import MALFORMED, as_list, as_object, shown, told
+from smoothcert.verify.sigma_levels import level_problems
 from smoothcert.verify.sigma_rules import read_rule
 from smoothcert.verify.statements import statement_of
 
@@ -40,7 +42,7 @@ NO_SEALS = "this run has no seals, so a change of what proves nothing (label, se
 FLOAT_NOISE = "the noise is float32: not sound in floating point, as the theorems speak of real numbers"
 
 CheckDocument = Callable[[Mapping[str, Any]], tuple[list[str], list[str]]]
-"""Discrepancies and remarks about what a document's tallies prove."""
+"""Discrepancies between a document and what its tallies prove, and what of it this checker cannot prove."""
 Progress = Callable[[int, int], None]
 
 
@@ -56,6 +58,7 @@ class Examined:
 class Report:
     """What was looked at, and what was found.
 
+    pairs: of inputs, whose distance was measured to see that the envelope allows their levels.
     radii: those that follow from tallies. by_memory: those that follow from an earlier claim, which a memory holds.
     alpha: the sum of what all statements may cost; so many of them are wrong on average, at most. remarks: how many
     inputs each is about, 0 for the whole.
@@ -67,6 +70,7 @@ class Report:
     radii: int = 0
     by_memory: int = 0
     alpha: float = 0.0
+    pairs: int = 0
     discrepancies: list[str] = field(default_factory=list)
     remarks: dict[str, int] = field(default_factory=dict)
 
@@ -143,7 +147,21 @@ def verify_run(
                 kept += [] if document is None else [Examined(_without_tallies(document), again)]
             if progress is not None:
                 progress(done, len(order))
+    documents = [one.document for one in kept]
+    report.discrepancies += level_problems(documents)
+    check_attack_records(path, documents, report)
     return report, kept
+
+
+def check_attack_records(
+    path: Path, documents: Sequence[Document], report: Report, *, inputs: Inputs | None = None
+) -> None:
+    """The records of attacks that lie in a run directory. inputs: where the data is at hand."""
+    for file in sorted(path.glob(PATTERN)):
+        report.remark(f"{file.name} was compared with the run; that its samples were drawn so, only repeating it shows")
+        problems = attack_problems(file, documents[0]["run"], documents, inputs=inputs) if documents else []
+        found = [f"{file.name}: {problem}" for problem in problems]
+        report.discrepancies += [line for line in found if line not in report.discrepancies]
 
 
 def _stored(reader: RunReader, index: Any, report: Report) -> StoredInput | None:
@@ -205,10 +223,8 @@ def _examine(document: Mapping[str, Any], check: CheckDocument, report: Report) 
     report.count(document)
     if as_object(document.get("smoothing")).get("grid") is None and document.get("tallies"):
         report.remark(FLOAT_NOISE, inputs=1)
-    problems, remarks = check(document)
-    for remark in remarks:
-        report.remark(remark, inputs=1)
-    return check_against_run(document) + problems
+    problems, unproved = check(document)
+    return check_against_run(document) + problems + [f"not proved: {sentence}" for sentence in unproved]
 
 
 def _check_indices(report: Report, indices: Sequence[Any], manifest: Mapping[str, Any], *, unfinished: bool) -> None:
@@ -307,4 +323,5 @@ def verify_certificates(
             kept.append(Examined(_without_tallies(document), functools.partial(read_certificate, file)))
         if progress is not None:
             progress(done, len(files))
+    report.discrepancies += level_problems([one.document for one in kept])
     return report, kept

@@ -97,6 +97,9 @@ def read_rule(file: Path) -> StoredRule:
             arrays += [np.frombuffer(tensors[name], dtype="<f8").reshape(header[name]["shape"]) for name in pair]
     else:
         raise MalformedError(f"its kind is {shown(kind)}")
+    known = {"points"} if kind == "knn" else {*weights, *biases}
+    if set(tensors) != known:
+        raise MalformedError(f"it holds tensors that no such rule has: {shown(sorted(set(tensors) ^ known))}")
     found = hasher.hexdigest()
     if document["digest"] != found:
         raise MalformedError("its numbers do not have the digest written with them")
@@ -117,4 +120,11 @@ def _safetensors(file: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         header = parse_json(stream.read(length))
         content = stream.read()
     spans = {name: told["data_offsets"] for name, told in header.items() if name != "__metadata__"}
+    at = 0
+    for start, stop in sorted(spans.values()):
+        if not (type(start) is type(stop) is int and at == start <= stop):
+            raise MalformedError("its tensors do not follow one another without a gap")
+        at = stop
+    if at != len(content):
+        raise MalformedError(f"its tensors take {at} bytes, and it has {len(content)}")
     return header, {name: content[start:stop] for name, (start, stop) in spans.items()}
