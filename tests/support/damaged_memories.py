@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.memory import Claim, MemoryKey, RegionMemory, open_memory
-from smoothcert.memory.log import encode
+from smoothcert.memory.log import Row, encode, entry_after
 from smoothcert.records import Norm, Settlement
 
 KEY = MemoryKey("model", "sigma", "gaussian", Norm.L2, "none", 4)
@@ -82,3 +82,23 @@ def stored_claim(number: int, key: MemoryKey = KEY) -> Claim:
     """What `fill` claims, as it is settled."""
     label, radius = number % 3, 1.0 + number / 16
     return Claim(number, centre(number, key), label, radius, label, radius, Settlement.WHOLE, datetime.now(UTC))
+
+
+def put_back(path: Path, claims: int) -> None:
+    """To the state it had after this many claims, as a backup of that time has it: whole, but forgetful."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM claims WHERE position > ?", (claims,))
+        connection.execute(
+            "UPDATE heads SET claims = ?, entry = (SELECT entry FROM claims WHERE position = ?)", (claims, claims)
+        )
+
+
+def rechain(path: Path) -> None:
+    """New entries over what is there now, as one makes them who wants to deceive."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (entry,) = connection.execute("SELECT identity FROM memories").fetchone()
+        columns = ", ".join(Row._fields)
+        for row in connection.execute(f"SELECT {columns} FROM claims ORDER BY position").fetchall():
+            entry = entry_after(entry, Row(*row))
+            connection.execute("UPDATE claims SET entry = ? WHERE position = ?", (entry, row[0]))
+        connection.execute("UPDATE heads SET entry = ?", (entry,))
