@@ -347,10 +347,10 @@ class TestAudit:
 
     def test_an_altered_key(self, memory: Path) -> None:
         altered(memory, "UPDATE memories SET key = replace(key, 'gaussian', 'uniform')")
-        with pytest.raises(RegionMemoryError, match="key, head and claims .* do not belong together"):
+        with pytest.raises(RegionMemoryError, match=r"key, head and claims .* do not belong together"):
             invoke(app, "memory", "audit", memory)
         altered(memory, "UPDATE heads SET key = replace(key, 'gaussian', 'uniform')")
-        with pytest.raises(RegionMemoryError, match="damaged: the key of .* does not have this digest"):
+        with pytest.raises(RegionMemoryError, match=r"damaged: the key of .* does not have this digest"):
             invoke(app, "memory", "audit", memory)
 
 

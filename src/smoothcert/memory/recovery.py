@@ -212,7 +212,7 @@ def _fill_up(file: Path) -> None:
     """Up to the number of pages that the header of a SQLite file states; its page size is at 16, that number at 28."""
     with file.open("r+b") as stream:
         header = stream.read(_HEADER_BYTES)
-        if len(header) == _HEADER_BYTES:
+        if len(header) == _HEADER_BYTES and header.startswith(b"SQLite format 3\0"):
             size = int.from_bytes(header[16:18], "big")
             whole = int.from_bytes(header[28:32], "big") * (65536 if size == 1 else size)
             if stream.seek(0, 2) < whole:
