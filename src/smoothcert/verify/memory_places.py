@@ -89,7 +89,8 @@ def _memories_query(version: int, prefix: str = "") -> str:
 
 
 def _stored(row: Sequence[Any]) -> StoredMemory:
-    return StoredMemory(*row[:4], StoredHead(*row[4:]) if len(row) > 4 else None)
+    number, digest, key, identity, *kept = row
+    return StoredMemory(number, digest, key, identity, StoredHead(*kept) if kept else None)
 
 
 class _SqlitePlace:
