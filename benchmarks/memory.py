@@ -99,9 +99,8 @@ def measure(folder: Path, name: str, count: int, inputs: Callable[[int, np.rando
     fill(path, key, count, inputs)
     generator = np.random.default_rng(1)
     bare = commit_alone(folder, key, inputs(ROUNDS, generator))
+    began = time.perf_counter()
     with open_memory(path, key) as memory:
-        began = time.perf_counter()
-        memory.lookup(inputs(1, generator)[0])
         opening = time.perf_counter() - began
         claims = milliseconds(
             lambda x: memory.claim(x, int(generator.integers(CLASSES)), float(generator.uniform(0.5, 2.0))),

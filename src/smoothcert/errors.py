@@ -13,6 +13,7 @@
     │   ├── CorruptRunError       it is damaged
     │   └── StepFailedError       a step of a reproduction failed (exit code of the step)
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
+    │   └── DamagedMemoryError    it has lost or changed what was promised
     ├── BrokenCertificateError an attack inside a certified radius changed the answer (exit 7)
     ├── UnverifiedError       the independent checker does not confirm a result (exit 1)
     ├── ClusterError          a cluster cannot be reached, has no room, or loses its workers (exit 8)
@@ -98,6 +99,22 @@ class RegionMemoryError(SmoothcertError):
     """A memory of promised regions is missing, damaged, of another version, or out of reach."""
 
     exit_code = 6
+
+
+class DamagedMemoryError(RegionMemoryError):
+    """A memory of promised regions is not what was written. what: without the way out, which the message adds."""
+
+    WAY_OUT = (
+        "Stop everybody who uses it; then restore a backup, or write what is provably intact to a new memory with "
+        "`smoothcert memory recover OLD NEW`"
+    )
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what}. Nothing is answered from it. {self.WAY_OUT}"
 
 
 class BrokenCertificateError(SmoothcertError):

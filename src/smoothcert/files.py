@@ -34,12 +34,13 @@ def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: s
         if overwrite:
             os.replace(temporary, path)
         else:
-            _move_to_unused_name(temporary, path)
+            move_to_unused_name(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _move_to_unused_name(source: Path, target: Path) -> None:
+def move_to_unused_name(source: Path, target: Path) -> None:
+    """Give a finished file its name, on the same disk; FileExistsError if the name is taken."""
     try:
         os.link(source, target)
     except FileExistsError:

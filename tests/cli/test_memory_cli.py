@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from cli_runner import invoke, smoothcert
+from damaged_memories import put_back
 from memory_models import plane_points
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, RegionMemoryError, RunError
@@ -171,7 +172,7 @@ class TestResume:
         shutil.copytree(folder / "run", tmp_path / "run")
         result = invoke(app, "certify", "--resume", tmp_path / "run", "--memory", memory)
         assert "60 of 60 inputs are already" in result.stderr
-        altered(memory, "DELETE FROM claims WHERE position > 3")
+        put_back(memory, 3)
         with pytest.raises(RunError, match="the first at position 4"):
             invoke(app, "certify", "--resume", tmp_path / "run", "--memory", memory)
         with pytest.raises(RunError, match=r"nowhere\.sqlite does not exist"):
@@ -346,7 +347,10 @@ class TestAudit:
 
     def test_an_altered_key(self, memory: Path) -> None:
         altered(memory, "UPDATE memories SET key = replace(key, 'gaussian', 'uniform')")
-        with pytest.raises(RegionMemoryError, match="damaged: its key does not have this digest"):
+        with pytest.raises(RegionMemoryError, match=r"key, head and claims .* do not belong together"):
+            invoke(app, "memory", "audit", memory)
+        altered(memory, "UPDATE heads SET key = replace(key, 'gaussian', 'uniform')")
+        with pytest.raises(RegionMemoryError, match=r"damaged: the key of .* does not have this digest"):
             invoke(app, "memory", "audit", memory)
 
 
@@ -431,7 +435,7 @@ class TestHelp:
 
     def test_memory(self) -> None:
         said = smoothcert("memory", "--help").stdout
-        for verb in ("stats", "audit", "export"):
+        for verb in ("stats", "audit", "export", "recover"):
             assert verb in said
         assert "Exit 1" in " ".join(smoothcert("memory", "audit", "--help").stdout.split())
         assert ".csv or .npz" in " ".join(smoothcert("memory", "export", "--help").stdout.split())

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from damaged_memories import put_back
 from engine_runs import finished, timeless
 from memory_models import in_unit_ball, plane_points
 from smoothcert.engines.jobs import Job, prepare
@@ -280,8 +281,7 @@ class TestOtherMemories:
         copied(memory, tmp_path / "earlier.sqlite")
         with closing(sqlite3.connect(tmp_path / "earlier.sqlite")) as connection:
             last = connection.execute("SELECT max(position) FROM claims").fetchone()[0]
-            connection.execute("DELETE FROM claims WHERE position > ?", (last - 2,))
-            connection.commit()
+        put_back(tmp_path / "earlier.sqlite", last - 2)
         with pytest.raises(RunError) as caught:
             finished(Job.of_run(out, task="certify", memory=str(tmp_path / "earlier.sqlite")), out)
         message = str(caught.value)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert.errors import RegionMemoryError
+from forging import rechained
+from smoothcert.errors import DamagedMemoryError, RegionMemoryError
 from smoothcert.memory import MemoryKey, RegionMemory, audit, open_existing, open_memory
 from smoothcert.records import Norm, Settlement
 
@@ -169,16 +170,20 @@ def test_as_many_problems_as_a_person_reads(filled: Path) -> None:
 
 
 def test_a_memory_with_a_missing_claim_is_not_claimed_in(filled: Path) -> None:
-    drop(filled, 70)
-    with open_existing(filled) as memory, pytest.raises(RegionMemoryError, match=r"damaged.*audit it"):
-        memory.claim(np.zeros(DIMENSION), 0, 1.0)
+    with open_existing(filled) as memory:
+        drop(filled, 150)
+        with pytest.raises(RegionMemoryError, match="claim 150, which this process has seen"):
+            memory.claim(np.zeros(DIMENSION), 0, 1.0)
+    with pytest.raises(DamagedMemoryError, match="claim 150 is missing; 150 claims were made"):
+        open_existing(filled)
 
 
 def test_a_memory_that_contradicts_itself_is_not_claimed_in(tmp_path: Path) -> None:
     with open_memory(tmp_path / "m.sqlite", key(Norm.L2)) as memory:
         memory.claim(np.float32([0, 0, 0]), 0, 1.0)
         memory.claim(np.float32([3, 0, 0]), 1, 1.0)
-        change(tmp_path / "m.sqlite", "UPDATE claims SET radius = 2.5 WHERE position = 2")
+        change(tmp_path / "m.sqlite", "UPDATE claims SET radius = 2.5, asked_radius = 2.5 WHERE position = 2")
+    rechained(tmp_path / "m.sqlite")
     with open_existing(tmp_path / "m.sqlite") as memory:
         with pytest.raises(RegionMemoryError, match="contradicts itself"):
             memory.claim(np.float32([0.875, 0, 0]), 1, 1.0)

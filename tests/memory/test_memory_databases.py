@@ -381,8 +381,8 @@ class TestPostgres:
             with psycopg.connect(address) as connection:
                 connection.execute("UPDATE smoothcert_claims SET radius = 'NaN'")
             assert not memory.audit().consistent
-        with open_memory(address, KEY) as again, pytest.raises(RegionMemoryError, match="damaged"):
-            again.lookup(point(0))
+        with pytest.raises(RegionMemoryError, match="damaged"):
+            open_memory(address, KEY)
 
     def test_both_databases_have_a_version(self) -> None:
-        assert postgres_log.SCHEMA_VERSION == sqlite_log.SCHEMA_VERSION == 1
+        assert postgres_log.SCHEMA_VERSION == sqlite_log.SCHEMA_VERSION == 2

@@ -22,4 +22,5 @@ def rechained(memory: Path) -> None:
             claim = StoredClaim(*row)
             entry = entry_after(entry, claim)
             connection.execute("UPDATE claims SET entry = ? WHERE position = ?", (entry, claim.position))
+        connection.execute("UPDATE heads SET claims = (SELECT count(*) FROM claims), entry = ?", (entry,))
         connection.commit()

@@ -127,6 +127,34 @@ class TestMutations:
         altered(memory, f"DELETE FROM claims WHERE position = {position}")
         assert one_report(memory, documents).discrepancies
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "UPDATE heads SET claims = claims + 1",
+            "UPDATE heads SET entry = identity",
+            "UPDATE heads SET identity = substr(identity, 2) || 'x'",
+            "UPDATE heads SET key = key || ' '",
+            "UPDATE heads SET memory = 9",
+            "DELETE FROM heads",
+        ],
+    )
+    def test_the_head_is_kept_apart(self, memory: Path, documents: list[dict[str, Any]], change: str) -> None:
+        altered(memory, change)
+        assert any("does not end as it should" in line for line in one_report(memory, documents).discrepancies)
+
+    def test_claims_that_no_promise_needs_are_missed_too(self, memory: Path, documents: list[dict[str, Any]]) -> None:
+        altered(memory, "DELETE FROM claims WHERE position > 1")
+        first = [document for document in documents if document["promise"] and document["promise"]["position"] == 1]
+        assert first
+        assert any("does not end as it should" in line for line in one_report(memory, first).discrepancies)
+
+    def test_an_earlier_version_has_no_head(self, memory: Path, documents: list[dict[str, Any]]) -> None:
+        with closing(sqlite3.connect(memory, isolation_level=None)) as connection:
+            connection.execute("DROP TRIGGER claim_follows_head")
+            connection.execute("DROP TABLE heads")
+            connection.execute("PRAGMA user_version = 1")
+        assert one_report(memory, documents).discrepancies == []
+
     def test_two_claims_change_places(self, memory: Path, documents: list[dict[str, Any]]) -> None:
         altered(
             memory,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.errors import DamagedMemoryError
 
 if TYPE_CHECKING:
-    from smoothcert.memory import Audit, MemorySummary
+    from smoothcert.memory import Audit, MemorySummary, Recovered
 
 app = typer.Typer(
-    help="Audit, sum up and export the memory that keeps the regions `certify --memory` has promised.",
+    help="Audit, sum up, export and recover the memory that keeps the regions `certify --memory` has promised.",
     no_args_is_help=True,
 )
 
@@ -49,13 +52,14 @@ def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
     are measured again, and the chain of entries is computed again.
     """
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.memory import list_digests, open_existing
+    from smoothcert.memory import audit_existing, list_digests
 
     digests = [key] if key else list_digests(place)
     found: dict[str, Audit] = {}
     for digest in digests:
-        with open_existing(place, digest) as memory, inputs_progress("audit", unit="blocks of pairs") as progress:
-            found[memory.key.digest] = memory.audit(progress=progress)
+        with inputs_progress("audit", unit="blocks of pairs") as progress:
+            audited, found_there = audit_existing(place, digest, progress=progress)
+        found[audited.digest] = found_there
     if as_json:
         typer.echo(json.dumps([_audit_as_object(digest, one) for digest, one in found.items()]))
     else:
@@ -80,6 +84,55 @@ def export(
     with open_existing(place, key) as memory:
         count = export_claims(memory, output, overwrite=force)
     typer.echo(f"wrote {count} claims to {output}")
+
+
+@app.command("recover")
+def recover(
+    old: Annotated[str, typer.Argument(metavar="OLD", show_default=False, help="The damaged memory: its file or URL.")],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", show_default=False, help="Where to write: a file that does not exist yet.")
+    ],
+    as_json: o.Json = False,
+) -> None:
+    """Write what is provably intact of a damaged memory to a new one. OLD is not changed, nothing is overwritten.
+
+    Of every log its claims are kept up to the first that is lost or changed. What was promised by the others is no
+    longer protected: new claims may contradict it, and certificates that were handed out from lost claims are void.
+    Restore a backup instead, if there is one that holds more.
+    """
+    from smoothcert.memory import recover_memory
+
+    recovered = recover_memory(old, new)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in recovered]))
+        return
+    for one in recovered:
+        typer.echo(_recovery_sentence(one))
+    typer.echo(_meaning(recovered))
+
+
+def _recovery_sentence(one: Recovered) -> str:
+    name = f"memory {one.digest[:12]}" if one.digest else "a memory whose key is lost"
+    lost = f"{one.lost} known to be lost"
+    if one.lost:
+        lost += f" (positions {one.kept + 1} to {one.kept + one.lost})"
+    if not one.head_known:
+        lost += "; there may be more, because how many were made is not known"
+    return f"{name}: {one.kept} claims kept, {lost}"
+
+
+def _meaning(recovered: Sequence[Recovered]) -> str:
+    """What a recovery means for those who hold certificates."""
+    if all(one.lost == 0 and one.head_known for one in recovered):
+        return (
+            "Nothing is lost. Use the new memory alone from now on: two copies that both go on contradict each other."
+        )
+    return (
+        "NOT PROTECTED any more: what the lost claims have promised. New claims may contradict it. Certificates that "
+        "were handed out from lost claims, and answers that were looked up in them, are void: withdraw them, and "
+        "certify the inputs again. What the kept claims have promised holds on, in the new memory; nobody may use the "
+        "old one."
+    )
 
 
 def _sentences(summary: MemorySummary) -> str:
@@ -129,7 +182,8 @@ def _audit_sentences(digest: str, found: Audit) -> str:
     if found.consistent:
         return f"{head}: consistent, no two of them touch"
     more = [f"  and {found.more_problems} more"] if found.more_problems else []
-    return "\n".join([f"{head}: NOT consistent", *(f"  {problem}" for problem in found.problems), *more])
+    problems = [f"  {problem}" for problem in found.problems]
+    return "\n".join([f"{head}: NOT consistent", *problems, *more, DamagedMemoryError.WAY_OUT])
 
 
 def _audit_as_object(digest: str, found: Audit) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smoothcert.errors import RegionMemoryError, RunError
-from smoothcert.memory import MemoryKey, RegionMemory, is_server, lasting_name, list_digests, open_existing
+from smoothcert.memory import MemoryKey, RegionMemory, count_claims, is_server, lasting_name, list_digests
 from smoothcert.records import Promise
 from smoothcert.runs.store import RunStore
 
@@ -21,19 +21,14 @@ def check_memory_is_there(place: str, out: Path) -> None:
 
 def check_there_are_promises(key: MemoryKey, place: str) -> None:
     """Answers are looked up in a memory that is there: a mistyped place, or other settings, must not begin another."""
-    held = list_digests(place)
-    if not (key.digest in held and _has_claims(key, place)):
+    held = count_claims(place)
+    if not held.get(key.digest):
         others = ", ".join(digest[:12] for digest in held if digest != key.digest) or "none"
         raise RegionMemoryError(
             f"{lasting_name(place)} holds no regions of this classifier, whose key is {key.digest[:12]} (others there: "
             f"{others}). The key covers model, back end, sigma rule with all its settings, noise and inputs: give what "
             "the regions were certified with, or certify something first"
         )
-
-
-def _has_claims(key: MemoryKey, place: str) -> bool:
-    with open_existing(place, key.digest) as memory:
-        return len(memory) > 0
 
 
 def check_key_is_known(key: MemoryKey, place: str, out: Path) -> None:

@@ -9,16 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import RegionMemoryError
+from smoothcert.errors import DamagedMemoryError
 from smoothcert.memory.decision import Neighbour, deepest
 from smoothcert.memory.distances import ExactDistance, measure, relative_error
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, Row, centre_of, decode, entry_after, rows_at_once
+from smoothcert.memory.log import (
+    BEFORE_ALL,
+    Centre,
+    Claim,
+    Head,
+    Reading,
+    Row,
+    centre_of,
+    claim_after_the_end,
+    decode,
+    follows,
+    rows_at_once,
+)
 from smoothcert.memory.nearest import with_smallest_gap
 from smoothcert.memory.search import LEAST, SINGLE, BallIndex, Sketcher, gaps_from_below, sample_size
 from smoothcert.records import FloatArray, IntArray, Norm, Settlement
@@ -48,19 +59,6 @@ class Audit:
         return not self.problems
 
 
-class Reading(Protocol):
-    """The part of one memory's log that an audit needs."""
-
-    @property
-    def identity(self) -> str: ...
-
-    def count(self) -> int: ...
-
-    def read(self, *, after: int, at_most: int) -> list[Row]: ...
-
-    def fetch(self, positions: Sequence[int]) -> list[Row]: ...
-
-
 @dataclass(slots=True)
 class _Findings:
     problems: list[str] = field(default_factory=list)
@@ -83,10 +81,13 @@ class _Balls:
 
 
 def audit_claims(reading: Reading, *, key: MemoryKey, progress: Callable[[int, int], None] | None = None) -> Audit:
-    """Look at all claims that are stored when the audit begins. progress: called with (done, in all)."""
+    """Look at all claims that were made when the audit begins. progress: called with (done, in all)."""
     findings = _Findings()
-    count = reading.count()
-    balls = _load(reading, key, count, findings)
+    head = reading.head()
+    balls = _load(reading, key, head, findings)
+    stray = claim_after_the_end(reading, head)
+    if stray is not None:
+        findings.add(f"claim {stray} comes after the end of the log, which is at claim {head.claims}")
     _check_overruled(reading, balls, key, findings)
     blocks = list(_block_pairs(len(balls.positions)))
     pairs = measured = 0
@@ -99,15 +100,15 @@ def audit_claims(reading: Reading, *, key: MemoryKey, progress: Callable[[int, i
         _check_pairs(reading, balls, close, key, findings)
     if progress is not None:
         progress(len(blocks), len(blocks))
-    return Audit(count, pairs, measured, tuple(findings.problems), findings.more)
+    return Audit(head.claims, pairs, measured, tuple(findings.problems), findings.more)
 
 
-def _load(reading: Reading, key: MemoryKey, count: int, findings: _Findings) -> _Balls:
+def _load(reading: Reading, key: MemoryKey, head: Head, findings: _Findings) -> _Balls:
     """Read every claim once, in order; check each by itself; sketch the well-formed ones."""
-    index = BallIndex(_fitted(reading, key, count))
+    index = BallIndex(_fitted(reading, key, head.claims))
     positions: list[int] = []
     overruled: list[int] = []
-    for claims in _batches(reading, key, count, findings):
+    for claims in _batches(reading, key, head, findings):
         overruled += [
             len(positions) + place for place, claim in enumerate(claims) if claim.settlement is Settlement.OVERRULED
         ]
@@ -133,47 +134,43 @@ def _fitted(reading: Reading, key: MemoryKey, count: int) -> Sketcher | None:
 def _centre_or_none(row: Row, key: MemoryKey) -> Centre | None:
     try:
         return centre_of(row, dimension=key.dimension)
-    except RegionMemoryError:
+    except DamagedMemoryError:
         return None
 
 
-def _batches(reading: Reading, key: MemoryKey, count: int, findings: _Findings) -> Iterator[list[Claim]]:
-    """The well-formed claims up to this position, some hundreds at a time; what is wrong with the others is noted."""
+def _batches(reading: Reading, key: MemoryKey, head: Head, findings: _Findings) -> Iterator[list[Claim]]:
+    """The well-formed claims up to the head, some hundreds at a time; what is wrong with the others is noted."""
     at_most = rows_at_once(key.dimension)
-    last, entry = 0, reading.identity
-    while last < count:
-        rows = [row for row in reading.read(after=last, at_most=at_most) if row.position <= count]
-        if not rows:
-            break
-        _check_positions(rows, last, findings)
-        _check_entries(rows, entry, findings)
-        last, entry = rows[-1].position, rows[-1].entry
+    after, end = BEFORE_ALL, Head(0, reading.identity)
+    while rows := [row for row in reading.read(after=after, at_most=at_most) if row.position <= head.claims]:
+        _check_chain(rows, end, findings)
+        end = Head(rows[-1].position, rows[-1].entry)
+        after = end.claims
         claims = [claim for row in rows if (claim := _well_formed(row, key, findings)) is not None]
         if claims:
             yield claims
+    if end.claims < head.claims:
+        findings.add(f"the log ends with claim {end.claims}, but {head.claims} claims were made: the last are missing")
+    elif end.entry != head.entry:
+        findings.add(f"the log does not end with the entry that was kept as that of claim {head.claims}")
 
 
-def _check_positions(rows: Sequence[Row], last: int, findings: _Findings) -> None:
+def _check_chain(rows: Sequence[Row], end: Head, findings: _Findings) -> None:
+    """Each position must be the next, and each entry follow from its claim and from the entry before it."""
     for row in rows:
-        if row.position != last + 1:
-            findings.add(f"after claim {last} comes claim {row.position}: what was between them is missing")
-        last = row.position
-
-
-def _check_entries(rows: Sequence[Row], entry: str, findings: _Findings) -> None:
-    """Each entry must follow from its claim and from the entry before it."""
-    for row in rows:
-        if row.entry != entry_after(entry, row):
+        if row.position != end.claims + 1:
+            findings.add(f"after claim {end.claims} comes claim {row.position}: what was between them is missing")
+        elif not follows(end, row):
             findings.add(f"claim {row.position} is not what was written, or does not follow the claim before it")
-        entry = row.entry
+        end = Head(row.position, row.entry)
 
 
 def _well_formed(row: Row, key: MemoryKey, findings: _Findings) -> Claim | None:
     """The claim, if it can be read at all; what is wrong with it by itself is noted."""
     try:
         claim = decode(row, dimension=key.dimension)
-    except RegionMemoryError as error:
-        findings.add(str(error))
+    except DamagedMemoryError as error:
+        findings.add(error.what)
         return None
     if claim.radius > claim.asked_radius:
         findings.add(f"claim {claim.position} was granted radius {claim.radius!r}; {claim.asked_radius!r} was asked")

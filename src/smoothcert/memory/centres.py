@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smoothcert.errors import RegionMemoryError
-from smoothcert.memory.log import Centre, ClaimLog, centre_of
+from smoothcert.memory.log import Centre, ClaimLog, centre_of, damaged
 from smoothcert.records import IntArray
 
 _CACHE_BYTES = 64 * 2**20
@@ -30,7 +29,7 @@ class CentreShelf:
         }
         if len(fresh) < len(missing):
             lost = next(position for position in missing if position not in fresh)
-            raise RegionMemoryError(f"claim {lost} has vanished from the memory in {self._log.location}; audit it")
+            raise damaged(self._log.location, f"claim {lost} is missing")
         out = np.empty((len(wanted), self._dimension), dtype=np.float32)
         for place, position in enumerate(wanted):
             known = fresh.get(position)

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from smoothcert.errors import RegionMemoryError
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import ClaimLog, Row
+from smoothcert.memory.log import ClaimLog, Head, Row, StoredKey, damaged
 from smoothcert.memory.opening import existing_log, key_of
 from smoothcert.records import Settlement
 
@@ -55,11 +54,32 @@ def list_memories(location: str | Path) -> tuple[MemorySummary, ...]:
     log = existing_log(location)
     try:
         return tuple(
-            _summary(key_of(stored, location=log.location), log.outline(stored.number), log)
+            _summary(key_of(stored, location=log.location), _complete_outline(stored, log), log)
             for stored in log.memories()
         )
     finally:
         log.disconnect()
+
+
+def count_claims(location: str | Path) -> dict[str, int]:
+    """How many claims were made in each memory of an existing database, by its digest; no claim is read."""
+    log = existing_log(location)
+    try:
+        return {stored.digest: log.head(stored.number).claims for stored in log.memories()}
+    finally:
+        log.disconnect()
+
+
+def _complete_outline(stored: StoredKey, log: ClaimLog) -> list[Row]:
+    """All claims up to the head, without their centres, and so without a proof of what they say."""
+    head = log.head(stored.number)
+    rows = [row for row in log.outline(stored.number) if row.position <= head.claims]
+    end = Head(len(rows), rows[-1].entry if rows else stored.identity)
+    if [row.position for row in rows] != list(range(1, head.claims + 1)) or end != head:
+        raise damaged(
+            log.location, f"{stored.digest[:12]} does not hold all of the {head.claims} claims that were made"
+        )
+    return rows
 
 
 def _summary(key: MemoryKey, rows: list[Row], log: ClaimLog) -> MemorySummary:
@@ -68,9 +88,7 @@ def _summary(key: MemoryKey, rows: list[Row], log: ClaimLog) -> MemorySummary:
         settlements = Counter(Settlement[row.settlement] for row in rows)
         times = [datetime.fromisoformat(row.claimed_at) for row in (rows[0], rows[-1])] if rows else [None, None]
     except (KeyError, ValueError) as error:
-        raise RegionMemoryError(
-            f"the memory {key.digest[:12]} in {log.location} is damaged: {error!r}; audit it"
-        ) from error
+        raise damaged(log.location, f"a claim of {key.digest[:12]} cannot be read: {error!r}") from error
     return MemorySummary(
         key=key,
         digest=key.digest,

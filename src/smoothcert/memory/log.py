@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,12 +13,39 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import RegionMemoryError
+from smoothcert.errors import DamagedMemoryError
 from smoothcert.records import FloatArray, IntArray, Settlement
 
 Centre = NDArray[np.float32]
 
 _CELLS_READ_AT_ONCE = 1 << 22
+_ROWS_OF_ANY_LENGTH = 64
+"""To read at a time where it is not known how long their centres are."""
+
+
+def disagreements(prefix: str = "") -> str:
+    """A query for the numbers of memories whose key, head and claims do not belong together.
+
+    It is one statement, so that it sees one moment. The key is stored twice: if a table is lost, the other tells.
+    """
+    memories, heads, claims = f"{prefix}memories", f"{prefix}heads", f"{prefix}claims"
+    keys = f"SELECT number, digest, key, identity FROM {memories}"
+    copies = f"SELECT memory, digest, key, identity FROM {heads}"
+    return (
+        f"SELECT number FROM ({keys} EXCEPT {copies}) AS keys "
+        f"UNION SELECT memory FROM ({copies} EXCEPT {keys}) AS copies "
+        f"UNION SELECT memory FROM {claims} WHERE memory NOT IN (SELECT memory FROM {heads}) ORDER BY 1"
+    )
+
+
+def check_agreement(numbers: Sequence[int], *, location: str) -> None:
+    """Refuse what `disagreements` has found."""
+    if numbers:
+        raise damaged(
+            location,
+            f"key, head and claims of its memory number {', '.join(map(str, numbers))} do not belong together, or one "
+            "of them is missing",
+        )
 
 
 def rows_at_once(dimension: int) -> int:
@@ -56,6 +83,45 @@ def entry_after(previous: str, row: Row) -> str:
     return hasher.hexdigest()
 
 
+class Head(NamedTuple):
+    """The end of a log: how many claims there are, and the entry of the last; the memory's identity if there is none.
+
+    Every database keeps it apart from the claims, and moves it in the same transaction as it appends one.
+    """
+
+    claims: int
+    entry: str
+
+
+def follows(head: Head, row: Row) -> bool:
+    """Whether this is the claim that was appended to the log that ends so."""
+    try:
+        return row.position == head.claims + 1 and row.entry == entry_after(head.entry, row)
+    except (TypeError, ValueError):
+        return False  # a field of a type that no claim has
+
+
+def advance(head: Head, rows: Iterable[Row], *, location: str) -> Head:
+    """The head after these claims; that one does not follow from those before it is an error."""
+    for row in rows:
+        if row.position != head.claims + 1:
+            raise damaged(location, f"claim {head.claims + 1} is missing; claim {row.position} is in its place")
+        if not follows(head, row):
+            raise damaged(
+                location, f"claim {row.position} is not what was written, or does not follow the claim before it"
+            )
+        head = Head(row.position, row.entry)
+    return head
+
+
+def damaged(location: str, what: str) -> DamagedMemoryError:
+    return DamagedMemoryError(f"the memory in {location} is damaged: {what}")
+
+
+BEFORE_ALL = -(2**63)
+"""Below every position a database can hold: reading from here finds also what stands where nothing may be."""
+
+
 class StoredKey(NamedTuple):
     """A memory as the database has it.
 
@@ -83,13 +149,15 @@ class ClaimLog(Protocol):
 
     def memories(self) -> list[StoredKey]: ...
 
+    def restore(self, copies: Iterable[tuple[StoredKey, Iterable[Row]]]) -> None:
+        """Make all these memories, with their claims, in one transaction. That it holds one already is an error."""
+
     def register(self, digest: str, key: str) -> StoredKey:
         """The memory with this key, which is made if it is not there."""
 
     def writing(self, memory: int) -> AbstractContextManager[None]: ...
 
-    def count(self, memory: int) -> int:
-        """The last position, 0 for an empty log."""
+    def head(self, memory: int) -> Head: ...
 
     def read(self, memory: int, *, after: int, at_most: int) -> list[Row]:
         """Claims with positions above `after`, in order."""
@@ -103,9 +171,64 @@ class ClaimLog(Protocol):
     def outline(self, memory: int) -> list[Row]:
         """All claims in order, without their centres."""
 
-    def append(self, memory: int, row: Row) -> None: ...
+    def append(self, memory: int, row: Row) -> None:
+        """Move the head to this claim, which must come next, and store it."""
 
     def disconnect(self) -> None: ...
+
+
+class Reading(Protocol):
+    """What can be read of one memory's log."""
+
+    @property
+    def identity(self) -> str: ...
+
+    def head(self) -> Head: ...
+
+    def read(self, *, after: int, at_most: int) -> list[Row]: ...
+
+    def fetch(self, positions: Sequence[int]) -> list[Row]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogReading:
+    """One memory's log as it lies in a database, of which nothing was proved."""
+
+    log: ClaimLog
+    stored: StoredKey
+
+    @property
+    def identity(self) -> str:
+        return self.stored.identity
+
+    def head(self) -> Head:
+        return self.log.head(self.stored.number)
+
+    def read(self, *, after: int, at_most: int) -> list[Row]:
+        return self.log.read(self.stored.number, after=after, at_most=at_most)
+
+    def fetch(self, positions: Sequence[int]) -> list[Row]:
+        return self.log.fetch(self.stored.number, positions)
+
+
+def claim_after_the_end(reading: Reading, head: Head) -> int | None:
+    """The position of a claim that stands beyond the head, or a second time at it; None if there is none.
+
+    A claim that was appended since the head was read has moved it: then the head is farther by now.
+    """
+    rows = reading.read(after=head.claims - 1 if head.claims else BEFORE_ALL, at_most=2)
+    beyond = rows[1:] if head.claims else rows
+    if not beyond or head.claims < beyond[0].position <= reading.head().claims:
+        return None
+    return beyond[0].position
+
+
+def end_of_chain(log: ClaimLog, stored: StoredKey) -> Head:
+    """The head that the claims of a memory lead to; that one does not follow from those before it is an error."""
+    end = Head(0, stored.identity)
+    while rows := log.read(stored.number, after=end.claims or BEFORE_ALL, at_most=_ROWS_OF_ANY_LENGTH):
+        end = advance(end, rows, location=log.location)
+    return end
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,9 +287,9 @@ def decode(row: Row, *, dimension: int) -> Claim:
         )
         possible = 0 <= claim.radius < np.inf and 0 <= claim.asked_radius < np.inf and claim.label >= 0
     except (KeyError, TypeError, ValueError) as error:
-        raise RegionMemoryError(f"claim {row.position} of the memory is damaged: {error!r}") from error
+        raise DamagedMemoryError(f"claim {row.position} of the memory is damaged: {error!r}") from error
     if not possible:
-        raise RegionMemoryError(
+        raise DamagedMemoryError(
             f"claim {row.position} of the memory is damaged: class {claim.label}, radius {claim.radius}, asked radius "
             f"{claim.asked_radius}"
         )
@@ -186,18 +309,18 @@ def balls_of(rows: Sequence[Row], *, dimension: int) -> tuple[Centre, IntArray, 
     if not sound:
         for row in rows:
             decode(row, dimension=dimension)
-        raise RegionMemoryError(f"claims {rows[0].position} to {rows[-1].position} of the memory are damaged")
+        raise DamagedMemoryError(f"claims {rows[0].position} to {rows[-1].position} of the memory are damaged")
     return centres.astype(np.float32, copy=False), labels, radii
 
 
 def centre_of(row: Row, *, dimension: int) -> Centre:
     """(d,) float32, finite."""
     if len(row.centre) != 4 * dimension:
-        raise RegionMemoryError(
+        raise DamagedMemoryError(
             f"claim {row.position} of the memory is damaged: its centre has {len(row.centre)} bytes instead of "
             f"{4 * dimension}"
         )
     centre = np.frombuffer(row.centre, dtype="<f4").astype(np.float32, copy=False)
     if not np.isfinite(centre).all():
-        raise RegionMemoryError(f"claim {row.position} of the memory is damaged: its centre is not finite")
+        raise DamagedMemoryError(f"claim {row.position} of the memory is damaged: its centre is not finite")
     return centre

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from smoothcert.errors import InputError, RegionMemoryError
+from smoothcert.memory.audit import Audit, audit_claims
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import ClaimLog, StoredKey
+from smoothcert.memory.log import ClaimLog, LogReading, StoredKey, damaged
 from smoothcert.memory.regions import RegionMemory
 from smoothcert.strict_json import strict_loads
 
@@ -16,11 +18,13 @@ _POSTGRES = ("postgresql://", "postgres://")
 def open_memory(location: str | Path, key: MemoryKey) -> RegionMemory:
     """The memory with this key; the database and the memory are made if they are not there.
 
-    location: the path of a SQLite file, or the address of a PostgreSQL database, postgresql://user@host/database.
+    location: the path of a SQLite file, or the address of a PostgreSQL database, postgresql://user@host/database. All
+    claims are read and proved: a log that is not complete is a `DamagedMemoryError`, never an empty memory.
     """
-    log = _open_log(location, create=True)
+    log = open_log(location, create=True)
     try:
-        return RegionMemory(log, key, log.register(key.digest, key.to_text()))
+        stored = log.register(key.digest, key.to_text())
+        return RegionMemory(log, key_of(stored, location=log.location), stored)
     except BaseException:
         log.disconnect()
         raise
@@ -35,6 +39,21 @@ def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
     except BaseException:
         log.disconnect()
         raise
+
+
+def audit_existing(
+    location: str | Path, digest: str = "", *, progress: Callable[[int, int], None] | None = None
+) -> tuple[MemoryKey, Audit]:
+    """Audit the one memory whose key's digest begins like this, also where it could not be opened: what is wrong with
+    its log is in the audit. What is wrong with the database itself is an error.
+    """
+    log = existing_log(location)
+    try:
+        stored = _the_one(log, digest.strip().lower())
+        key = key_of(stored, location=log.location)
+        return key, audit_claims(LogReading(log, stored), key=key, progress=progress)
+    finally:
+        log.disconnect()
 
 
 def is_server(location: str | Path) -> bool:
@@ -53,7 +72,7 @@ def lasting_name(location: str | Path) -> str:
 
 def existing_log(location: str | Path) -> ClaimLog:
     """The database at this place; that there is none is an error."""
-    return _open_log(location, create=False)
+    return open_log(location, create=False)
 
 
 def _the_one(log: ClaimLog, digest: str) -> StoredKey:
@@ -73,15 +92,14 @@ def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
     try:
         key = MemoryKey.from_json(strict_loads(stored.key))
     except (KeyError, TypeError, ValueError) as error:
-        raise RegionMemoryError(f"the memory {stored.digest[:12]} in {location} is damaged: {error!r}") from error
+        raise damaged(location, f"the key of {stored.digest[:12]} cannot be read: {error!r}") from error
     if key.digest != stored.digest:
-        raise RegionMemoryError(
-            f"the memory {stored.digest[:12]} in {location} is damaged: its key does not have this digest"
-        )
+        raise damaged(location, f"the key of {stored.digest[:12]} does not have this digest")
     return key
 
 
-def _open_log(location: str | Path, *, create: bool) -> ClaimLog:
+def open_log(location: str | Path, *, create: bool) -> ClaimLog:
+    """The database at this place, with its memories as they are: of their logs nothing is proved yet."""
     if is_server(location):
         from smoothcert.memory.postgres_log import PostgresLog
 

@@ -1,28 +1,32 @@
 """The log of claims in a PostgreSQL database, for when several machines answer.
 
-Writers of one memory exclude each other by a lock on its row. Statements see what was committed before they began
+Writers of one memory exclude each other by a lock on its head. Statements see what was committed before they began
 (READ COMMITTED), so one that comes after the lock sees all claims. How durable a commit is, is the server's setting.
+
+Version 1 had no heads. Such tables are taken over when they are opened, if their chains of entries are whole.
 """
 
 from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from smoothcert.errors import MissingExtraError, RegionMemoryError
-from smoothcert.memory.log import Row, StoredKey
+from smoothcert.memory.log import Head, Row, StoredKey, check_agreement, damaged, disagreements, end_of_chain
 
 if TYPE_CHECKING:
     import psycopg
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _SETUP_LOCK = 0x536D436572740001
 """Of the advisory locks of the database: held while tables are made."""
 _SECONDS_TO_CONNECT = 10
+_CORRUPTED = ("XX001", "XX002")
+"""What the server says of data and of an index that it finds damaged."""
 _HARMLESS = {"host", "hostaddr", "port", "user", "dbname", "sslmode"}
 """Parameters of an address that may be shown."""
 _SCHEMA = """
@@ -48,20 +52,54 @@ CREATE TABLE smoothcert_claims (
 );
 ALTER TABLE smoothcert_claims ALTER COLUMN centre SET STORAGE EXTERNAL;
 """
+_HEADS = """
+CREATE TABLE smoothcert_heads (
+    memory bigint PRIMARY KEY,
+    digest text NOT NULL UNIQUE,
+    key text NOT NULL,
+    identity text NOT NULL,
+    claims bigint NOT NULL,
+    entry text NOT NULL
+);
+"""
+"""One row a memory: a second copy of its key, and the head of its log."""
+_GUARD = """
+CREATE FUNCTION smoothcert_claim_follows_head() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (
+        SELECT FROM smoothcert_heads WHERE memory = NEW.memory AND claims = NEW.position AND entry = NEW.entry
+    ) THEN
+        RAISE EXCEPTION 'the head was not moved: an earlier version of smoothcert is writing; stop it';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER smoothcert_claim_follows_head BEFORE INSERT ON smoothcert_claims
+    FOR EACH ROW EXECUTE FUNCTION smoothcert_claim_follows_head();
+"""
+"""A process of version 1 that has been connected since before the tables were taken over knows nothing of heads."""
+_TABLES = {
+    1: ("smoothcert_memory_version", "smoothcert_memories", "smoothcert_claims"),
+    2: ("smoothcert_memory_version", "smoothcert_memories", "smoothcert_claims", "smoothcert_heads"),
+}
 _COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, entry, "
 
 
 class PostgresLog:
     """One PostgreSQL database. Not for several threads at once; what uses it holds a lock."""
 
-    def __init__(self, address: str, *, create: bool) -> None:
-        """address: postgresql://…, as libpq reads it. create: make the tables if they are not there."""
+    def __init__(self, address: str, *, create: bool, check: bool = True) -> None:
+        """address: postgresql://…, as libpq reads it. create: make the tables if they are not there. check: whether
+        they are whole; without that, any reading may fail.
+        """
         self._address = address
         self._location = readable(address)
         self._connection: psycopg.Connection[Any] | None = None
         self._writing = False
         try:
-            self._prepare(create=create)
+            if check:
+                self._prepare(create=create)
+            else:
+                self.tables()
         except BaseException:
             self.disconnect()
             raise
@@ -69,6 +107,10 @@ class PostgresLog:
     @property
     def location(self) -> str:
         return self._location
+
+    def tables(self) -> set[str]:
+        """Those of the tables of a memory that there are."""
+        return {name for name in _TABLES[SCHEMA_VERSION] if self._all("SELECT to_regclass(%s)", (name,))[0][0]}
 
     def memories(self) -> list[StoredKey]:
         query = "SELECT number, digest, key, identity FROM smoothcert_memories ORDER BY number"
@@ -79,22 +121,40 @@ class PostgresLog:
         found = self._all(find, (digest,))
         if not found:
             with self._explained():
-                self._open().execute(
-                    "INSERT INTO smoothcert_memories (digest, key, identity) VALUES (%s, %s, %s) "
-                    "ON CONFLICT DO NOTHING",
-                    (digest, key, uuid.uuid4().hex),
-                )
+                self._add(digest, key, uuid.uuid4().hex)
             found = self._all(find, (digest,))
         return StoredKey(*found[0])
 
+    def restore(self, copies: Iterable[tuple[StoredKey, Iterable[Row]]]) -> None:
+        with self._transaction("LOCK TABLE smoothcert_memories IN EXCLUSIVE MODE"):
+            if self.memories():
+                raise RegionMemoryError(f"{self._location} holds a memory already; give another database")
+            for stored, rows in copies:
+                with self._explained():
+                    self._add(stored.digest, stored.key, stored.identity)
+                made = self.register(stored.digest, stored.key)
+                for row in rows:
+                    self.append(made.number, row)
+
+    def _add(self, digest: str, key: str, identity: str) -> None:
+        """A memory with its head, in one statement; nothing if another process has been faster."""
+        self._open().execute(
+            "WITH made AS (INSERT INTO smoothcert_memories (digest, key, identity) VALUES (%s, %s, %s) "
+            "ON CONFLICT DO NOTHING RETURNING number, digest, key, identity) "
+            "INSERT INTO smoothcert_heads SELECT number, digest, key, identity, 0, identity FROM made",
+            (digest, key, identity),
+        )
+
+    def writing(self, memory: int) -> contextlib.AbstractContextManager[None]:
+        return self._transaction(f"SELECT 1 FROM smoothcert_heads WHERE memory = {int(memory)} FOR UPDATE")
+
     @contextlib.contextmanager
-    def writing(self, memory: int) -> Iterator[None]:
+    def _transaction(self, lock: str) -> Iterator[None]:
         with self._explained():
             connection = self._open()
         try:
             with self._explained():
                 # In one message, because every message is waited for.
-                lock = f"SELECT 1 FROM smoothcert_memories WHERE number = {int(memory)} FOR UPDATE"
                 connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {lock}")
             self._writing = True
             yield
@@ -108,9 +168,20 @@ class PostgresLog:
         finally:
             self._writing = False
 
-    def count(self, memory: int) -> int:
-        rows = self._all("SELECT max(position) FROM smoothcert_claims WHERE memory = %s", (memory,))
-        return int(rows[0][0] or 0)
+    def head(self, memory: int) -> Head:
+        rows = self._all("SELECT claims, entry FROM smoothcert_heads WHERE memory = %s", (memory,))
+        if not rows:
+            raise damaged(self._location, "the head of its log is missing")
+        return Head(*rows[0])
+
+    def heads(self) -> list[tuple[StoredKey, Head]]:
+        """All heads, with the keys that are stored beside them."""
+        query = "SELECT memory, digest, key, identity, claims, entry FROM smoothcert_heads ORDER BY memory"
+        return [(StoredKey(*row[:4]), Head(*row[4:])) for row in self._all(query)]
+
+    def highest(self) -> dict[int, int]:
+        """The highest position of each number of a memory that occurs among the claims."""
+        return dict(self._all("SELECT memory, max(position) FROM smoothcert_claims GROUP BY memory"))
 
     def read(self, memory: int, *, after: int, at_most: int) -> list[Row]:
         query = (
@@ -138,6 +209,11 @@ class PostgresLog:
 
     def append(self, memory: int, row: Row) -> None:
         with self._explained():
+            self._open().execute(
+                "UPDATE smoothcert_heads SET claims = %s, entry = %s WHERE memory = %s AND claims = %s",
+                (row.position, row.entry, memory, row.position - 1),
+            )
+            # If the head was elsewhere and did not move, the trigger refuses this.
             self._open().execute(
                 f"INSERT INTO smoothcert_claims (memory, {_COLUMNS} centre) VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s,%s)",
                 (memory, *row),
@@ -180,23 +256,51 @@ class PostgresLog:
         return self._connection
 
     def _prepare(self, *, create: bool) -> None:
-        """Make the tables where there are none; refuse those of another version."""
+        """Make the tables where there are none; refuse what is not whole; bring an earlier version up to date."""
         with self._explained():
             connection = self._open()
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
-                there = connection.execute("SELECT to_regclass('smoothcert_memory_version')").fetchone()
-                if there is None or there[0] is None:
+                there = self.tables()
+                if not there:
                     if not create:
                         raise RegionMemoryError(f"{self._location} holds no memory of promised regions")
-                    connection.execute(_SCHEMA)
+                    connection.execute(_SCHEMA + _HEADS + _GUARD)
                     connection.execute("INSERT INTO smoothcert_memory_version VALUES (%s)", (SCHEMA_VERSION,))
-                version = connection.execute("SELECT version FROM smoothcert_memory_version").fetchone()
-        if version is None or version[0] != SCHEMA_VERSION:
+                    return
+                version = self._version(there)
+                lacking = set(_TABLES[version]) - there
+                if lacking:
+                    raise damaged(self._location, f"it lacks {', '.join(sorted(lacking))}")
+                if version == 1:
+                    self._take_over(connection)
+                numbers = [row[0] for row in self._all(disagreements("smoothcert_"))]
+                check_agreement(numbers, location=self._location)
+
+    def _version(self, there: set[str]) -> int:
+        name = "smoothcert_memory_version"
+        found = self._all(f"SELECT version FROM {name}") if name in there else []
+        if len(found) != 1:
+            raise damaged(self._location, "it does not say of which version it is")
+        version: int = found[0][0]
+        if version not in _TABLES:
             raise RegionMemoryError(
-                f"{self._location} holds a memory of version {version[0] if version else 'unknown'}; this smoothcert "
-                f"reads version {SCHEMA_VERSION}: use the smoothcert it was made with, or another database"
+                f"{self._location} holds a memory of version {version}; this smoothcert reads versions up to "
+                f"{SCHEMA_VERSION}: use the smoothcert it was made with, or another database"
             )
+        return version
+
+    def _take_over(self, connection: psycopg.Connection[Any]) -> None:
+        """From version 1: give every memory the head that its claims have, if their chain is whole."""
+        # Waits for those who are claiming, and keeps others from it.
+        connection.execute("LOCK TABLE smoothcert_memories, smoothcert_claims IN SHARE ROW EXCLUSIVE MODE")
+        connection.execute(_HEADS)
+        for stored in self.memories():
+            connection.execute(
+                "INSERT INTO smoothcert_heads VALUES (%s, %s, %s, %s, %s, %s)", (*stored, *end_of_chain(self, stored))
+            )
+        connection.execute(_GUARD)
+        connection.execute("UPDATE smoothcert_memory_version SET version = %s", (SCHEMA_VERSION,))
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -210,6 +314,8 @@ class PostgresLog:
                 sentence = f"the PostgreSQL server of {self._location} cannot be reached: {said}"
             else:
                 sentence = f"the memory in {self._location} cannot be used: {said}"
+            if getattr(error, "sqlstate", None) in _CORRUPTED:
+                raise damaged(self._location, said) from None
             raise RegionMemoryError(sentence) from None
 
 

@@ -3,6 +3,9 @@
 A stored ball is closed, {y : d(x, y) ≤ r}, with the points' float32 entries as exact real numbers. Balls of different
 classes are disjoint: d > r + r' in exact arithmetic. Every claim is decided and appended inside one transaction that
 excludes all other writers, and is returned only when the database has committed it.
+
+Opening a memory proves that its log is complete: the chain of entries is computed again, from the identity to the head,
+which is stored apart from the claims. What is appended later continues the chain in the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +28,23 @@ from smoothcert.memory.audit import Audit, audit_claims
 from smoothcert.memory.centres import CentreShelf
 from smoothcert.memory.decision import Neighbour, Settled, deepest, grant, overrule, room
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import Centre, Claim, ClaimLog, Row, StoredKey, balls_of, decode, encode, rows_at_once
+from smoothcert.memory.log import (
+    BEFORE_ALL,
+    Centre,
+    Claim,
+    ClaimLog,
+    Head,
+    LogReading,
+    Row,
+    StoredKey,
+    advance,
+    balls_of,
+    claim_after_the_end,
+    damaged,
+    decode,
+    encode,
+    rows_at_once,
+)
 from smoothcert.memory.nearest import with_smallest_gap
 from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below, sample_size
 from smoothcert.records import FloatArray, Promise, Settlement
@@ -42,6 +61,8 @@ _SECONDS_BETWEEN_LOOKS = 0.25
 class RegionMemory:
     """The regions promised under one key. Made by `open_memory`; a context manager.
 
+    All claims are read when it is made, and a log that is not complete is a `DamagedMemoryError`.
+
     Several threads may use one; several processes open the same database each for itself. A process that forks keeps
     it on both sides: connections are closed before the fork and opened again when they are needed.
     """
@@ -56,13 +77,21 @@ class RegionMemory:
         self._closed = False
         self._at_once = rows_at_once(key.dimension)
         self._shelf = CentreShelf(log, stored.number, dimension=key.dimension)
-        # The last position this process knows of, and its entry: by it the log is known again.
-        self._seen = (0, stored.identity)
-        self._index = BallIndex()
+        # The farthest this process has seen the log: by it the log is known again.
+        self._seen = Head(0, stored.identity)
+        # The index, and the head of the log that is in it: all entries up to there were computed again.
+        self._index, self._proved = BallIndex(), Head(0, stored.identity)
         self._fitted_at = 0
         self._next_look = 0.0
         # Claims by what was asked, for those that come again; a hash that two share costs a repetition, no more.
         self._asked: dict[int, int] = {}
+        self._prepare()
+        self._catch_up()
+        stray = claim_after_the_end(LogReading(log, stored), self._proved)
+        if stray is not None:
+            raise damaged(
+                log.location, f"claim {stray} comes after the end of the log, which is at claim {self._proved.claims}"
+            )
         _live.add(self)
 
     def claim(self, x: Any, label: int, radius: float) -> Promise:
@@ -81,7 +110,7 @@ class RegionMemory:
                 earlier = self._repeated(point, label, radius)
                 if earlier is not None:
                     return self._promise(earlier)
-                row = encode(self._settled_claim(point, label, radius), previous=self._seen[1])
+                row = encode(self._settled_claim(point, label, radius), previous=self._proved.entry)
                 self._log.append(self._number, row)
             # Only what is committed is known to the index. If this line is not reached, the next catch-up reads it.
             self._learn([row])
@@ -124,7 +153,7 @@ class RegionMemory:
         """How many claims are stored."""
         with self._lock:
             self._check_open()
-            return self._log.count(self._number)
+            return self._log.head(self._number).claims
 
     def claims(self) -> Iterator[Claim]:
         """All claims in the order of their positions, as they are in the database when they are read."""
@@ -229,22 +258,34 @@ class RegionMemory:
         if len(self._index) and now < self._next_look:
             return
         self._next_look = now + _SECONDS_BETWEEN_LOOKS
-        stored = self._log.count(self._number)
+        stored = self._log.head(self._number).claims
         self._fit_if_grown(stored)
         if stored > len(self._index) + _FAR_BEHIND:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Read the claims appended since this process last looked, if it is the same log still."""
-        self._check_same_log()
-        while True:
-            rows = self._log.read(self._number, after=len(self._index), at_most=self._at_once)
-            if rows:
-                self._learn(rows)
-            if len(rows) < self._at_once:
-                return
+        """Read the claims appended since this process last looked, if it is the same log still, and prove them.
 
-    def _check_same_log(self) -> None:
+        The head is read first. Claims are committed together with it, so all up to there must be found, whatever is
+        appended meanwhile.
+        """
+        head = self._log.head(self._number)
+        self._check_same_log(head)
+        while self._proved.claims < head.claims:
+            after = self._proved.claims or BEFORE_ALL
+            at_most = min(self._at_once, head.claims - self._proved.claims)
+            rows = self._log.read(self._number, after=after, at_most=at_most)
+            if not rows:
+                raise damaged(
+                    self.location, f"claim {self._proved.claims + 1} is missing; {head.claims} claims were made"
+                )
+            self._learn(rows)
+        if self._proved != head:
+            raise damaged(
+                self.location, f"its {head.claims} claims do not end with the entry that the end of the log must have"
+            )
+
+    def _check_same_log(self, head: Head) -> None:
         """The index is good for the log it was made from; a log that was put back, or replaced, is another one."""
         position, entry = self._seen
         if self._log.entries(self._number, [position]).get(position) != entry:
@@ -253,18 +294,19 @@ class RegionMemory:
                 "longer there, or another is in its place. It was replaced, or put back to an earlier state, and "
                 "promises are lost. Nothing is answered from it; open it again if that was meant"
             )
+        if head.claims < position:
+            raise damaged(
+                self.location, f"it is said to have {head.claims} claims, but this process has seen {position}"
+            )
 
     def _learn(self, rows: Sequence[Row]) -> None:
-        for expected, row in enumerate(rows, start=len(self._index) + 1):
-            if row.position != expected:
-                raise RegionMemoryError(
-                    f"the memory in {self.location} is damaged: claim {expected} is missing; audit it"
-                )
+        proved = advance(self._proved, rows, location=self.location)
         self._index.add(*balls_of(rows, dimension=self.key.dimension))
         for row in rows:
             self._asked.setdefault(hash((row.centre, row.asked_label, row.asked_radius)), row.position)
-        if rows[-1].position >= self._seen[0]:
-            self._seen = (rows[-1].position, rows[-1].entry)
+        self._proved = proved
+        if proved.claims >= self._seen.claims:
+            self._seen = proved
 
     def _fit_if_grown(self, stored: int) -> None:
         """Forget all sketches for better ones, if there is much more to fit them to than the last time."""
@@ -274,6 +316,7 @@ class RegionMemory:
         drawn = np.sort(np.random.default_rng(stored).choice(stored, size=size, replace=False)) + 1
         sample = CentreShelf(self._log, self._number, dimension=self.key.dimension).get(drawn)
         self._index, self._fitted_at = BallIndex(Sketcher.fit(sample)), stored
+        self._proved = Head(0, self.identity)
 
     def _point(self, x: Any) -> Centre:
         """(d,) float32 with no negative zeros, so that equal points have equal bytes."""
@@ -309,8 +352,10 @@ class _Unhurried:
     def identity(self) -> str:
         return self._memory.identity
 
-    def count(self) -> int:
-        return len(self._memory)
+    def head(self) -> Head:
+        with self._memory._lock:
+            self._memory._check_open()
+            return self._memory._log.head(self._memory._number)
 
     def read(self, *, after: int, at_most: int) -> list[Row]:
         with self._memory._lock:

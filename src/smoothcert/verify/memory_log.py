@@ -210,6 +210,12 @@ def _load(
         if not problems.malformed:
             centres.append(np.frombuffer(claim.centre, dtype="<f4"))
             sound.append(claim._replace(centre=b""))
+    kept = memory.head
+    if kept is not None and kept != (memory.digest, memory.key, memory.identity, last, entry):
+        report.discrepancies.append(
+            f"the log does not end as it should: what is kept apart from the claims counts {shown(kept.claims)} of "
+            f"them, and {last} are there, or their keys or last entries differ"
+        )
     regions = _Regions(
         positions=np.array([claim.position for claim in sound], dtype=np.int64),
         labels=np.array([claim.label for claim in sound], dtype=np.int64),

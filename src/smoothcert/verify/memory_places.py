@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
@@ -12,7 +12,9 @@ from urllib.parse import quote
 from smoothcert.errors import MissingExtraError, RegionMemoryError
 from smoothcert.verify.reading import read_only
 
-_APPLICATION, _VERSION = 0x536D4365, 1
+_APPLICATION = 0x536D4365
+_WITHOUT_HEADS, _VERSION = 1, 2
+"""Version 1 kept no head apart from the claims; a memory of that version is verified as far as its claims tell."""
 _POSTGRES = ("postgresql://", "postgres://")
 _SECONDS_TO_CONNECT = 10
 _ROWS_AT_ONCE = 256
@@ -26,6 +28,17 @@ class StoredMemory(NamedTuple):
     digest: Any
     key: Any
     identity: Any
+    head: StoredHead | None = None
+
+
+class StoredHead(NamedTuple):
+    """What a memory keeps apart from its claims; None everywhere where that is missing."""
+
+    digest: Any
+    key: Any
+    identity: Any
+    claims: Any
+    entry: Any
 
 
 class StoredClaim(NamedTuple):
@@ -61,17 +74,31 @@ def opened_place(place: str) -> Iterator[Place]:
     if "://" in place or "password=" in place:
         # Not repeated here: it may hold a password.
         raise RegionMemoryError("this is no place of a memory: give the path of a file, or a postgresql:// address")
-    with _sqlite(Path(place)) as connection:
-        yield _SqlitePlace(connection)
+    with _sqlite(Path(place)) as found:
+        yield found
+
+
+def _memories_query(version: int, prefix: str = "") -> str:
+    """All memories; each with its head, whatever is in it, where this version has heads."""
+    names = ("number", "digest", "key", "identity")
+    if version == _WITHOUT_HEADS:
+        return f"SELECT {', '.join(names)} FROM {prefix}memories ORDER BY number"
+    columns = [f"m.{name}" for name in names] + [f"h.{name}" for name in StoredHead._fields]
+    join = f"{prefix}memories AS m LEFT JOIN {prefix}heads AS h ON h.memory = m.number"
+    return f"SELECT {', '.join(columns)} FROM {join} ORDER BY m.number"
+
+
+def _stored(row: Sequence[Any]) -> StoredMemory:
+    number, digest, key, identity, *kept = row
+    return StoredMemory(number, digest, key, identity, StoredHead(*kept) if kept else None)
 
 
 class _SqlitePlace:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, version: int) -> None:
+        self._connection, self._version = connection, version
 
     def memories(self) -> list[StoredMemory]:
-        rows = self._connection.execute("SELECT number, digest, key, identity FROM memories ORDER BY number")
-        return [StoredMemory(*row) for row in rows]
+        return [_stored(row) for row in self._connection.execute(_memories_query(self._version))]
 
     def claims(self, number: Any) -> Iterator[StoredClaim]:
         query = f"SELECT {_COLUMNS} FROM claims WHERE memory = ? ORDER BY position"
@@ -79,7 +106,7 @@ class _SqlitePlace:
 
 
 @contextlib.contextmanager
-def _sqlite(file: Path) -> Iterator[sqlite3.Connection]:
+def _sqlite(file: Path) -> Iterator[Place]:
     if not file.is_file():
         raise RegionMemoryError(f"{file} does not exist; give the file of the memory that the run claimed from")
     try:
@@ -91,9 +118,9 @@ def _sqlite(file: Path) -> Iterator[sqlite3.Connection]:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application != _APPLICATION:
             raise RegionMemoryError(f"{file} is a database of something else, not a memory of promised regions")
-        if version != _VERSION:
+        if version not in (_WITHOUT_HEADS, _VERSION):
             raise RegionMemoryError(f"{file} is a memory of version {version}; this smoothcert verifies {_VERSION}")
-        yield connection
+        yield _SqlitePlace(connection, version)
     except (sqlite3.Error, UnicodeError) as error:
         raise RegionMemoryError(f"{file} is damaged, or no memory of promised regions: {error}") from error
     finally:
@@ -118,12 +145,12 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 class _PostgresPlace:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    def __init__(self, connection: Any, version: int) -> None:
+        self._connection, self._version = connection, version
 
     def memories(self) -> list[StoredMemory]:
-        query = "SELECT number, digest, key, identity FROM smoothcert_memories ORDER BY number"
-        return [StoredMemory(*row) for row in self._connection.execute(query).fetchall()]
+        query = _memories_query(self._version, "smoothcert_")
+        return [_stored(row) for row in self._connection.execute(query).fetchall()]
 
     def claims(self, number: Any) -> Iterator[StoredClaim]:
         query = f"SELECT {_COLUMNS} FROM smoothcert_claims WHERE memory = %s ORDER BY position"
@@ -145,9 +172,9 @@ def _postgres(address: str) -> Iterator[Place]:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             version = connection.execute("SELECT version FROM smoothcert_memory_version").fetchone()
-            if version is None or version[0] != _VERSION:
+            if version is None or version[0] not in (_WITHOUT_HEADS, _VERSION):
                 raise RegionMemoryError(f"the server holds a memory of another version than {_VERSION}")
-            yield _PostgresPlace(connection)
+            yield _PostgresPlace(connection, version[0])
     except psycopg.Error as error:
         # The message of the driver may quote the address, and the address may hold a password.
         code = f" ({error.sqlstate})" if error.sqlstate else ""
