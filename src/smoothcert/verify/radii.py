@@ -297,7 +297,8 @@ def _lipschitz(values: Values, radius: Fraction, setting: Setting) -> bool:
     factor = _factor(setting.dimension)
 
     def sides() -> tuple[arb, arb]:
-        moved = -8 * factor * ball(kept).log()
+        apart = slope * envelope.shift  # by so much σ may differ beyond what the distance allows
+        moved = -8 * factor * ball(kept).log() + 4 * factor * ball(apart) / ball(floor)
         constant = (1 + 2 * ball(slope) * factor) / ball(floor)
         gap = point_of_upper_tail(ball(rival)) - point_of_upper_tail(ball(top))
         return 2 * ball(radius) * constant + moved, gap
