@@ -143,8 +143,9 @@ def smoothing_of(
             "sound (--memory FILE, or memory= in Python). Without a radius it can be used: `smoothcert predict`"
         )
     if not isinstance(envelope, ConstantSigma):
-        # On a grid the certificate is about k/(grid-1), and σ is that of the nearest float32 values.
-        shift = 0.0 if grid is None else FLOAT32_ROUNDING * math.sqrt(dimension)
+        # On a grid distances are those of k/(grid-1), and σ is that of the nearest float32 values: at the input that is
+        # certified, and at the one that is asked about.
+        shift = 0.0 if grid is None else 2.0 * FLOAT32_ROUNDING * math.sqrt(dimension)
         envelope = Widened(envelope, slack=SIGMA_SLACK, shift=shift)
     return Smoothing(
         envelope=envelope,

@@ -214,10 +214,10 @@ def test_what_is_no_envelope_is_refused(document: object) -> None:
 
 
 def test_on_a_grid_an_envelope_is_taken_a_little_further_out():
-    """σ is that of the float32 numbers nearest to the point; 2^-25 √d away at most."""
+    """σ is that of the float32 numbers nearest to each of two points; 2^-25 √d away at most."""
     plain = Envelope(rate=Fraction(1, 2))
     shifted = moved(plain, dimension=784)
-    assert Fraction(28, 2**25) <= shifted.shift < Fraction(28, 2**25) * (1 + Fraction(1, 10**9))
+    assert Fraction(28, 2**24) <= shifted.shift < Fraction(28, 2**24) * (1 + Fraction(1, 10**9))
     low, high = shifted.ends(Fraction(1, 4), Fraction(1))
     least, most = plain.ends(Fraction(1, 4), Fraction(1))
     assert low < least
