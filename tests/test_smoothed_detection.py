@@ -154,6 +154,18 @@ def test_inputs_that_may_lie_anywhere() -> None:
     assert outside.grid is None
 
 
+def test_a_sigma_that_varies_is_certified_on_a_grid_within_one_of_zero() -> None:
+    """Further out float32 numbers are further from the grid than the envelope makes room for."""
+    rule = CallableRule(lambda x: 0.3, envelope=SemiElastic(rate=0.01))
+    classifier = smoothed(sigma=rule, input_range=None)
+    (point, *_) = classifier.certify(EXACT, n=1000)
+    assert point.grid is None
+    with pytest.raises(InputError, match=r"certified within \[-1, 1\].*grid='float'"):
+        smoothed(sigma=rule, input_range=(-2.0, 2.0), grid=256).certify(EXACT, n=1000)
+    (point, *_) = smoothed(sigma=rule, input_range=(-1.0, 1.0), grid=256).certify(-EXACT, n=1000)
+    assert point.grid == 256
+
+
 def test_noise_in_the_first_layer_stays_float() -> None:
     model = nn.Sequential(nn.Linear(SIZE, 4), nn.ReLU(), nn.Linear(4, 2))
     classifier = SmoothedClassifier(model, sigma=0.25, noise_at="first-layer", seed=1, batch=50)

@@ -536,9 +536,19 @@ class SmoothedClassifier:
         )
         portfolio.check_suits(found)
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
+        if found.varying and found.grid is not None and not self._stays_near_zero:
+            raise InputError(
+                "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far "
+                f"float32 numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
+            )
         if found.remembered:
             self._check_one_region(portfolio)
         return found
+
+    @property
+    def _stays_near_zero(self) -> bool:
+        """Whether no input has a value beyond ±1."""
+        return self.input_range is not None and max(abs(bound) for bound in self.input_range) <= 1
 
     def _check_one_region(self, portfolio: Portfolio) -> None:
         norm, certificate = NORM_OF_NOISE[self.noise], portfolio.certificates[0]
@@ -809,6 +819,8 @@ class SmoothedClassifier:
         """The grid of the first inputs, where noise can go in its steps."""
         if isinstance(self.classifier, FirstLayerNoise):
             return DetectedGrid(None, "it is drawn in the first layer")
+        if not (self._has_constant_sigma or self._stays_near_zero):
+            return DetectedGrid(None, "sigma varies, and inputs may lie outside [-1, 1]")
         ranged = self.input_range is not None and self.input_range[0] >= 0 and self.input_range[1] <= 1
         return detect_grid(
             [inputs], noise=self.noise, sigmas=lambda: likely_sigmas(self._sigma, inputs), in_unit_range=ranged
