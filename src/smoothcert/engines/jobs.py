@@ -356,7 +356,8 @@ def prepare(
     dataset = dataset_for(job, fetching=fetching)
     job = _with_settled_backend(job, dataset)
     found = noise_grid(job, dataset)
-    job = dataclasses.replace(job, grid=FLOAT if found.levels is None else str(found.levels))
+    if not job.asks_for_float:
+        job = dataclasses.replace(job, grid=FLOAT if found.levels is None else str(found.levels))
     with _tallier_for(job, dataset) as tallier, smoothed_for(job, dataset, tallier=tallier) as smoothed:
         if found.levels is None:
             notice(_float_notice(found))
