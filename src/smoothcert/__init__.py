@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Settlement,
         Stage,
         StreamId,
+        Supposition,
         Tally,
         Verdict,
     )
@@ -81,6 +82,7 @@ _HOMES = {
     "Settlement": "records",
     "Stage": "records",
     "StreamId": "records",
+    "Supposition": "records",
     "Tally": "records",
     "Verdict": "records",
     "Ascent": "sigma",
@@ -132,6 +134,7 @@ __all__ = [
     "SmoothedClassifier",
     "Stage",
     "StreamId",
+    "Supposition",
     "Tally",
     "Verdict",
     "as_classifier",

@@ -107,7 +107,12 @@ def certify_votes(
         for i, found in zip(usable, verdicts, strict=True):
             judged[i].extend(found)
     return [
-        _point(item, total, judged.get(i) or [failed_verdict(item.selection, one) for one in portfolio.certificates])
+        _point(
+            item,
+            total,
+            judged.get(i) or [failed_verdict(item.selection, one) for one in portfolio.certificates],
+            grid=smoothing.grid,
+        )
         for i, (item, total) in enumerate(zip(votes, totals, strict=True))
     ]
 
@@ -143,8 +148,9 @@ def smoothing_of(
             "sound (--memory FILE, or memory= in Python). Without a radius it can be used: `smoothcert predict`"
         )
     if not isinstance(envelope, ConstantSigma):
-        # On a grid the certificate is about k/(grid-1), and σ is that of the nearest float32 values.
-        shift = 0.0 if grid is None else FLOAT32_ROUNDING * math.sqrt(dimension)
+        # On a grid distances are those of k/(grid-1), and σ is that of the nearest float32 values: at the input that is
+        # certified, and at the one that is asked about.
+        shift = 0.0 if grid is None else 2.0 * FLOAT32_ROUNDING * math.sqrt(dimension)
         envelope = Widened(envelope, slack=SIGMA_SLACK, shift=shift)
     return Smoothing(
         envelope=envelope,
@@ -275,7 +281,7 @@ def failed_verdict(selection: Tally, certificate: Certificate) -> Verdict:
     )
 
 
-def _point(item: Votes, total: AnyTally, verdicts: Sequence[Verdict]) -> CertifiedPoint:
+def _point(item: Votes, total: AnyTally, verdicts: Sequence[Verdict], *, grid: int | None) -> CertifiedPoint:
     first, *further = verdicts
     return CertifiedPoint(
         index=item.index,
@@ -285,6 +291,7 @@ def _point(item: Votes, total: AnyTally, verdicts: Sequence[Verdict]) -> Certifi
         tallies=(item.selection, *item.estimation),
         seconds=item.seconds,
         further=tuple(further),
+        grid=grid,
     )
 
 
@@ -296,11 +303,13 @@ def predict_votes(
     alpha: float,
     seconds: float,
     norm: Norm = Norm.L2,
+    grid: int | None = None,
     price: float = 0.0,
 ) -> CertifiedPoint:
     """PREDICT (Cohen et al. 2019, C.1): the class with most votes if it is significant at level α.
 
-    norm: in which radii of this classifier would be. price: what is taken from α for noise on a grid.
+    norm: in which radii of this classifier would be. grid: of the noise, if it is on one. price: what is taken from α
+    for it.
     """
     winner = significant_plurality(tally, alpha=alpha_after_noise(alpha, price))
     if winner is not None:
@@ -327,6 +336,7 @@ def predict_votes(
         sigma=tally.sigma,
         tallies=(tally,),
         seconds=seconds,
+        grid=grid,
     )
 
 

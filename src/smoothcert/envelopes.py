@@ -124,7 +124,7 @@ class MonotoneEnvelope:
 class Widened:
     """An envelope with room for the error with which σ is computed and carried by the noise, relative to σ.
 
-    shift: how far the point at which σ was computed may be from the one that the certificate is about.
+    shift: by how much further apart than x and x' the points may be that σ was computed for.
     """
 
     inner: Envelope

@@ -72,7 +72,7 @@ def _granted(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
     return dataclasses.replace(point, verdict=granted, promise=promise)
 
 
-def promised(promise: Promise, *, index: int, label: int | None, norm: Norm) -> CertifiedPoint:
+def promised(promise: Promise, *, index: int, label: int | None, norm: Norm, grid: int | None = None) -> CertifiedPoint:
     """The answer to an input that lies in a promised region: nothing is sampled, so there is no noise level either."""
     verdict = Verdict(
         certificate="",
@@ -84,5 +84,5 @@ def promised(promise: Promise, *, index: int, label: int | None, norm: Norm) -> 
         bounds=None,
     )
     return CertifiedPoint(
-        index=index, label=label, verdict=verdict, sigma=math.nan, tallies=(), seconds=0.0, promise=promise
+        index=index, label=label, verdict=verdict, sigma=math.nan, tallies=(), seconds=0.0, promise=promise, grid=grid
     )

@@ -41,6 +41,7 @@ from smoothcert.tallies import (
 
 __all__ = [
     "MOST_SAMPLES",
+    "NOT_SOUND",
     "SCHEMA_VERSION",
     "AnyTally",
     "Bound",
@@ -70,15 +71,25 @@ __all__ = [
     "Smoothing",
     "Stage",
     "StreamId",
+    "Supposition",
     "Tally",
     "TallyKind",
     "Verdict",
     "Widened",
     "envelope_from_json",
     "merge",
+    "noise_in_words",
 ]
 
 SCHEMA_VERSION = 2
+
+NOT_SOUND = "not sound in floating point"
+"""What is said of every certificate whose noise was added in float32."""
+
+
+def noise_in_words(grid: int | None, *, place: str = "") -> str:
+    """How noise is added, behind its kind: in whole steps of a grid of so many levels, or in float32."""
+    return f"float32{place}, {NOT_SOUND}" if grid is None else f"in exact steps of 1/{grid - 1}"
 
 
 class Norm(enum.StrEnum):
@@ -231,12 +242,24 @@ class Bounds:
         return math.fsum(self.spent.values())
 
 
-@dataclass(frozen=True, slots=True)
+_IN_FLOAT = f"The noise was added in float32 and is taken for the ideal one: {NOT_SOUND}."
+
+
+class Supposition(enum.Enum):
+    """What a guarantee supposes and nothing here proves; the value is the sentence a person reads."""
+
+    FIXED_FUNCTION = "the model is a fixed function that answers each noisy input by itself"
+    FLOAT_NOISE = f"noise that was added in float32 is as good as the ideal noise of the theorems, which is {NOT_SOUND}"
+    MEMORY_KEPT = "the memory of promised regions lives and is consulted"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Guarantee:
     """The promise a certified point makes, in numbers and as a sentence.
 
     alpha: the probability that sampling was misled; None where the votes do not stand for the answer, because it is
-    that of a region promised before. promise: where a memory keeps it.
+    that of a region promised before. promise: where a memory keeps it. grid: levels of the grid in whose whole steps
+    the noise was added; None for noise in float32, which is taken for the ideal one.
     """
 
     label: int
@@ -244,8 +267,44 @@ class Guarantee:
     norm: Norm
     alpha: float | None
     promise: Promise | None = None
+    grid: int | None = None
+
+    @property
+    def sound_in_floating_point(self) -> bool:
+        """Whether the noise was exact, so that nothing rests on how float32 rounds it."""
+        return self.grid is not None
+
+    @property
+    def supposes(self) -> tuple[Supposition, ...]:
+        """What must be true besides the theorems and the luck of sampling."""
+        float_noise = () if self.sound_in_floating_point else (Supposition.FLOAT_NOISE,)
+        memory = () if self.promise is None else (Supposition.MEMORY_KEPT,)
+        return (Supposition.FIXED_FUNCTION, *float_noise, *memory)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it for machines, in plain JSON."""
+        return {
+            "statement": str(self),
+            "label": self.label,
+            "radius": self.radius,
+            "norm": self.norm.value,
+            "alpha": self.alpha,
+            "grid": self.grid,
+            "sound_in_floating_point": self.sound_in_floating_point,
+            "supposes": [supposition.name.lower() for supposition in self.supposes],
+        }
+
+    def __repr__(self) -> str:
+        kept = "" if self.promise is None else f", promise={self.promise!r}"
+        return (
+            f"Guarantee(label={self.label}, radius={self.radius!r}, norm={self.norm.value!r}, alpha={self.alpha!r}, "
+            f"noise={noise_in_words(self.grid)!r}{kept})"
+        )
 
     def __str__(self) -> str:
+        return self._promise() if self.sound_in_floating_point else f"{self._promise()} {_IN_FLOAT}"
+
+    def _promise(self) -> str:
         if self.promise is not None:
             return self._kept(self.promise)
         return (
@@ -345,7 +404,7 @@ class CheckCounts:
         return CheckCounts(self.drawn - other.drawn, self.asked - other.asked, self.ties - other.ties)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CertifiedPoint:
     """What is known about one input, with the tallies it was computed from.
 
@@ -356,6 +415,9 @@ class CertifiedPoint:
 
     `promise` is what a memory of regions granted, where there is one: the verdict has the class and the radius of the
     promise, and the bounds of the votes. `sigma` is nan where the memory answered and nothing was sampled.
+
+    `grid`: the levels of the grid in whose whole steps the noise was added; None for noise in float32, of which
+    `guarantee` says that it is not sound in floating point.
     """
 
     index: int
@@ -366,6 +428,16 @@ class CertifiedPoint:
     seconds: float
     further: tuple[Verdict, ...] = ()
     promise: Promise | None = None
+    grid: int | None = None
+
+    def __repr__(self) -> str:
+        verdict = self.verdict
+        radius = f", radius={verdict.radius!r}, norm={verdict.norm.value!r}" if verdict.certificate else ""
+        return (
+            f"CertifiedPoint(index={self.index}, label={self.label}, prediction={verdict.prediction}, "
+            f"outcome={verdict.outcome.name}{radius}, certificate={verdict.certificate!r}, sigma={self.sigma!r}, "
+            f"noise={noise_in_words(self.grid)!r})"
+        )
 
     @property
     def prediction(self) -> int | None:
@@ -406,7 +478,7 @@ class CertifiedPoint:
         inherited = (Settlement.OVERRULED, Settlement.INHERITED)
         voted = self.promise is None or self.promise.settlement not in inherited
         alpha = self.bounds.alpha if self.bounds is not None and voted else None
-        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise)
+        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise, self.grid)
 
     def tally(self, stage: Stage) -> AnyTally | None:
         """All votes of one stage, merged; None if the stage was not sampled."""

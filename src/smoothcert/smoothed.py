@@ -27,9 +27,19 @@ from smoothcert.drawing import Drawing, Draws
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import NOISE_AT, as_classifier
-from smoothcert.models.base import BaseClassifier
+from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.scores import scoring
-from smoothcert.noise import as_noise, check_sigma, check_suits_grid, to_grid
+from smoothcert.noise import (
+    DETECT,
+    FLOAT,
+    DetectedGrid,
+    as_noise,
+    asked_grid,
+    check_sigma,
+    check_suits_grid,
+    detect_grid,
+    to_grid,
+)
 from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.records import (
     AnyTally,
@@ -42,6 +52,7 @@ from smoothcert.records import (
     Stage,
     Tally,
     TallyKind,
+    noise_in_words,
 )
 from smoothcert.sampling import ModelChecks, Sampler, Tallier, inputs_per_shard, measure_batch, segments
 from smoothcert.sampling.sampler import Progress, check_can_sample
@@ -75,6 +86,11 @@ class MeasuringFactory(Protocol):
 Check = Callable[[Sequence[CertifiedPoint]], None]
 """Raises for points that must not be used."""
 
+MEMORY_NEEDS_A_GRID = "a memory keeps the regions of one grid, which must be given by its number of levels"
+"""Why no grid is looked for: two who answer for one classifier may see other inputs first, and what one of them has
+promised the other would not find. Memories made before grids were looked for are found, too."""
+
+_LARGEST_BYTE = 255
 _MOST_PAIRS_OF_SUMS = 8_000_000
 """Pairs of sums, or of counts of scores, that a worker holds at once: 128 MB."""
 
@@ -89,8 +105,12 @@ class SmoothedClassifier:
         can predict, but has no envelope: to certify with it, give it a memory.
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise then goes in whole
-        steps, rounded exactly, and certificates hold in floating point too (docs/security.md). None, the default, takes
-        any inputs and adds noise in float32, which a base classifier that looks at the last bits can abuse.
+        steps, rounded exactly, and certificates hold in floating point too (docs/security.md). "detect", the default
+        (or None), takes 256 levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; what
+        was found is part of the classifier and stays, and inputs beside it are refused. Where there is no grid, or the
+        noise cannot go in its steps, noise is added in float32, which a base classifier that looks at the last bits
+        can abuse: `.grid` is None then, and `point.guarantee` says "not sound in floating point". "float" asks for
+        that, and so does a memory without a number: what is promised must not depend on which input came first.
     memory: where the regions promised so far are kept: a `RegionMemory`, the path of an SQLite file or the URL of a
         PostgreSQL database, shared by everybody who answers for this classifier. `certify` claims a region for every
         input, and may be granted a smaller one, or another class; `predict` answers with the class of the region an
@@ -98,7 +118,8 @@ class SmoothedClassifier:
         a context manager.
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best one at the first call.
-    input_range: values every input must lie in; None allows any finite value.
+    input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 where it
+        is (0, 1), whatever values they hold; other integers are taken as they are.
     backend: what computes a torch model: torch, which is the default, onnxruntime, or fastest, by a short measurement.
         Another back end rounds differently: it is another base classifier.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
@@ -115,7 +136,7 @@ class SmoothedClassifier:
         *,
         sigma: float | SigmaRule | OptimisedSigma | Callable[[Any], float],
         noise: Noise | str = Noise.GAUSSIAN,
-        grid: int | None = None,
+        grid: int | str | None = DETECT,
         memory: RegionMemory | str | Path | None = None,
         num_classes: int | None = None,
         input_shape: tuple[int, ...] | None = None,
@@ -130,7 +151,8 @@ class SmoothedClassifier:
         tallier: TallierFactory = Sampler,
     ) -> None:
         self.noise = as_noise(noise)
-        self.grid = grid
+        self._asked_grid = asked_grid(grid)
+        self._known_grid = self._given_grid(remembered=memory is not None)
         self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
         if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
@@ -161,7 +183,38 @@ class SmoothedClassifier:
         model = self._classifier.description if self._classifier is not None else type(self._model).__name__
         sigma = self._sigma if isinstance(self._sigma, OptimisedSigma) else self._sigma.description
         kept = "" if self._memory is None else f", memory={self._memory_name(self._memory)}"
-        return f"SmoothedClassifier({model}, {self.noise}, sigma={sigma}, seed={self.seed}, batch={self.batch}{kept})"
+        noise = f"{self.noise} noise {self._noise_in_words()}"
+        return f"SmoothedClassifier({model}, {noise}, sigma={sigma}, seed={self.seed}, batch={self.batch}{kept})"
+
+    def _noise_in_words(self) -> str:
+        if self._known_grid is None:
+            return "on the grid of the first inputs"
+        why = f": {self._known_grid.reason}" if self._known_grid.reason else ""
+        return noise_in_words(self._known_grid.levels) + why
+
+    @property
+    def grid(self) -> int | None:
+        """The levels of the grid that noise goes in steps of; None where it is added in float32.
+
+        It is known once it was given, or once the first inputs were seen: an InputError before that.
+        """
+        if self._known_grid is None:
+            raise InputError(
+                "the grid of the inputs is not known yet: give grid=256 for 8-bit images (or another number of levels) "
+                f"or grid={FLOAT!r}, or certify something first"
+            )
+        return self._known_grid.levels
+
+    @property
+    def _levels_or_none(self) -> int | None:
+        """The grid as far as it is known."""
+        return None if self._known_grid is None else self._known_grid.levels
+
+    def _given_grid(self, *, remembered: bool) -> DetectedGrid | None:
+        """What is known before there are inputs; None where they will tell."""
+        if self._asked_grid == DETECT:
+            return DetectedGrid(None, MEMORY_NEEDS_A_GRID) if remembered else None
+        return DetectedGrid(None if isinstance(self._asked_grid, str) else self._asked_grid)
 
     @staticmethod
     def _memory_name(memory: RegionMemory | str | Path) -> str:
@@ -260,6 +313,7 @@ class SmoothedClassifier:
                     alpha=alpha,
                     seconds=seconds,
                     norm=NORM_OF_NOISE[self.noise],
+                    grid=self.grid,
                     price=self.noise_price(inputs, tallies[0]),
                 )
                 for row, tallies in votes.items()
@@ -285,7 +339,7 @@ class SmoothedClassifier:
         memory = self.memory
         found = {} if memory is None else {row: memory.lookup(inputs[row]) for row in rows}
         return {
-            row: promised(promise, index=indices[row], label=known[row], norm=NORM_OF_NOISE[self.noise])
+            row: promised(promise, index=indices[row], label=known[row], norm=NORM_OF_NOISE[self.noise], grid=self.grid)
             for row, promise in found.items()
             if promise is not None
         }
@@ -493,9 +547,19 @@ class SmoothedClassifier:
         )
         portfolio.check_suits(found)
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
+        if found.varying and found.grid is not None and not self._stays_near_zero:
+            raise InputError(
+                "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far "
+                f"float32 numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
+            )
         if found.remembered:
             self._check_one_region(portfolio)
         return found
+
+    @property
+    def _stays_near_zero(self) -> bool:
+        """Whether no input has a value beyond ±1."""
+        return self.input_range is not None and max(abs(bound) for bound in self.input_range) <= 1
 
     def _check_one_region(self, portfolio: Portfolio) -> None:
         norm, certificate = NORM_OF_NOISE[self.noise], portfolio.certificates[0]
@@ -567,8 +631,8 @@ class SmoothedClassifier:
         for row, level in found.items():
             try:
                 check_sigma(level)
-                if self.grid is not None:
-                    check_suits_grid(self.noise, sigma=level, levels=self.grid)
+                if self._levels_or_none is not None:
+                    check_suits_grid(self.noise, sigma=level, levels=self._levels_or_none)
             except InputError as error:
                 raise InputError(f"input {indices[row]} cannot be smoothed: {error}") from error
         self._check_constant(set(found.values()))
@@ -675,7 +739,7 @@ class SmoothedClassifier:
                 noise_at=self._noise_at,
                 backend=self._backend,
             )
-            check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self.grid)
+            check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._levels_or_none)
             self._shape = input_shape
             self._checks = ModelChecks(self._classifier)
         return self._classifier
@@ -710,7 +774,7 @@ class SmoothedClassifier:
                 samples=samples,
                 noise=self.noise,
                 shared=self.shared_noise,
-                grid=self.grid,
+                grid=self._levels_or_none,
             )
         if self.batch is None:
             self.batch = measure_batch(
@@ -720,7 +784,7 @@ class SmoothedClassifier:
                 workers=self.workers,
                 noise=self.noise,
                 shared=self.shared_noise,
-                grid=self.grid,
+                grid=self._levels_or_none,
             )
         return self.batch
 
@@ -757,6 +821,7 @@ class SmoothedClassifier:
         array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
         if array.dtype.kind not in "fiu":
             raise InputError(f"inputs of type {array.dtype} cannot be smoothed; numbers were expected")
+        eight_bits = array.dtype == np.uint8 and self.input_range is not None and tuple(self.input_range) == (0, 1)
         shape = self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None
         if array.ndim < 2 or (shape is not None and array.shape[1:] != shape):
             wanted = "(m, features…)" if shape is None else str(("m", *shape)).replace("'", "")
@@ -766,6 +831,8 @@ class SmoothedClassifier:
         # Cast first: what is finite in float64 may be infinite in the float32 the model sees.
         with np.errstate(over="ignore"):
             inputs = np.ascontiguousarray(array, dtype=np.float32)
+        if eight_bits:
+            inputs = inputs / np.float32(_LARGEST_BYTE)
         if not np.isfinite(inputs).all():
             raise InputError("inputs contain NaN or infinite values (in float32); remove or repair them first")
         if self.input_range is not None:
@@ -777,9 +844,45 @@ class SmoothedClassifier:
                     "sigma is in pixel units; put Standardise inside the model, or say input_range=None "
                     "(--input-range any) if this is meant"
                 )
-        if self.grid is not None:
-            to_grid(inputs, self.grid)  # what lies beside it is refused here
+        if self._known_grid is None:
+            self._known_grid = self._detected_grid(inputs)
+        self._check_on_grid(inputs)
         return inputs
+
+    def _detected_grid(self, inputs: InputArray) -> DetectedGrid:
+        """The grid of the first inputs, where noise can go in its steps."""
+        if isinstance(self.classifier, FirstLayerNoise):
+            return DetectedGrid(None, "it is drawn in the first layer")
+        if not (self._has_constant_sigma or self._stays_near_zero):
+            return DetectedGrid(None, "sigma varies, and inputs may lie outside [-1, 1]")
+        ranged = self.input_range is not None and self.input_range[0] >= 0 and self.input_range[1] <= 1
+        return detect_grid(
+            [inputs], noise=self.noise, sigmas=lambda: likely_sigmas(self._sigma, inputs), in_unit_range=ranged
+        )
+
+    def _check_on_grid(self, inputs: InputArray) -> None:
+        """Refuse what lies beside the grid."""
+        if self.grid is None:
+            return
+        try:
+            to_grid(inputs, self.grid)
+        except InputError as error:
+            if self._asked_grid != DETECT:
+                raise
+            raise InputError(
+                f"the first inputs lay on a grid of {self.grid} levels, so the noise of this classifier goes in its "
+                f"steps, and these inputs lie beside it. Use another SmoothedClassifier for them, or grid={FLOAT!r} "
+                f"for all, with noise in floating point. ({error})"
+            ) from error
+
+
+def likely_sigmas(sigma: SigmaRule | OptimisedSigma, inputs: InputArray) -> Sequence[float]:
+    """The noise levels that these inputs get; of a search, those between which it ends."""
+    if isinstance(sigma, OptimisedSigma):
+        return sigma.bounds
+    if isinstance(sigma, ConstantRule):
+        return (sigma.sigma,)
+    return [float(level) for level in np.ravel(sigma.sigmas(inputs))]
 
 
 def usual_certificate(noise: Noise, *, constant: bool) -> str:

@@ -138,6 +138,50 @@ def test_image_folders_are_read_lazily(photographs: Path) -> None:
     assert load_dataset(str(photographs)).digest != first
 
 
+def _folder_digest(folder: Path) -> str:
+    return load_dataset(str(folder)).digest
+
+
+def test_every_byte_of_every_image_is_in_the_digest(tmp_path: Path) -> None:
+    """Also the first and the middle ones, size and end of the file being the same; over more files than one share."""
+    place = tmp_path / "many" / "class"
+    place.mkdir(parents=True)
+    for number in range(150):
+        (place / f"{number:03}.png").write_bytes(bytes([number]) * 9000)
+    first = _folder_digest(tmp_path / "many")
+    assert _folder_digest(tmp_path / "many") == first
+    for name, position in (("000.png", 0), ("077.png", 4500), ("149.png", 8999)):
+        content = bytearray((place / name).read_bytes())
+        content[position] ^= 1
+        (place / name).write_bytes(content)
+        assert _folder_digest(tmp_path / "many") != first
+        content[position] ^= 1
+        (place / name).write_bytes(content)
+        assert _folder_digest(tmp_path / "many") == first
+
+
+def test_names_and_places_of_images_are_in_the_digest(tmp_path: Path) -> None:
+    def digest_of(files: dict[str, bytes], *classes: str) -> str:
+        folder = tmp_path / f"folder-{len(list(tmp_path.iterdir()))}"
+        for name in classes:
+            (folder / name).mkdir(parents=True)
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        return _folder_digest(folder)
+
+    others = [
+        digest_of({"a/1.png": b"xy", "a/2.png": b"z"}, "a"),
+        digest_of({"a/1.png": b"x", "a/2.png": b"yz"}, "a"),
+        digest_of({"a/1.png": b"z", "a/2.png": b"xy"}, "a"),
+        digest_of({"a/1.png": b"xy", "a/3.png": b"z"}, "a"),
+        digest_of({"a/1.png": b"xy", "b/2.png": b"z"}, "a", "b"),
+        digest_of({"a/1.png": b"xy", "a/2.png": b"z"}, "a", "b"),
+        digest_of({"a/1.png": b"xy"}, "a"),
+    ]
+    assert len(set(others)) == len(others)
+    assert digest_of({"a/1.png": b"xy", "a/2.png": b"z"}, "a") == others[0]
+
+
 def test_the_centre_is_cut_from_the_right_place(tmp_path: Path) -> None:
     """A 512x256 image needs no resizing of its shorter side; its centre starts at (144, 16)."""
     rows, columns = np.mgrid[0:256, 0:512]

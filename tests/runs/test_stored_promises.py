@@ -29,6 +29,9 @@ MANIFEST = RunManifest(
 )
 
 
+GRID = MANIFEST.parameters["grid"]
+
+
 def promise(settlement: Settlement, *, position: int, label: int = 3, radius: float = 0.5) -> Promise:
     asked = None if settlement is Settlement.INHERITED else (label if settlement is not Settlement.OVERRULED else 1)
     return Promise(
@@ -47,12 +50,12 @@ def numbered(index: int, kept: Promise | None) -> CertifiedPoint:
     tallies = tuple(
         dataclasses.replace(tally, stream=dataclasses.replace(tally.stream, index=index)) for tally in POINT.tallies
     )
-    return dataclasses.replace(POINT, index=index, promise=kept, tallies=tallies)
+    return dataclasses.replace(POINT, index=index, promise=kept, tallies=tallies, grid=GRID)
 
 
 POINTS = [
     *(numbered(at, promise(one, position=at + 1)) for at, one in enumerate(Settlement)),
-    undecided(4, Outcome.ABSTAINED),
+    dataclasses.replace(undecided(4, Outcome.ABSTAINED), grid=GRID),
 ]
 
 

@@ -214,12 +214,30 @@ def test_what_is_no_envelope_is_refused(document: object) -> None:
 
 
 def test_on_a_grid_an_envelope_is_taken_a_little_further_out():
-    """σ is that of the float32 numbers nearest to the point; 2^-25 √d away at most."""
+    """σ is that of the float32 numbers nearest to each of two points; 2^-25 √d away at most."""
     plain = Envelope(rate=Fraction(1, 2))
     shifted = moved(plain, dimension=784)
-    assert Fraction(28, 2**25) <= shifted.shift < Fraction(28, 2**25) * (1 + Fraction(1, 10**9))
+    assert Fraction(28, 2**24) <= shifted.shift < Fraction(28, 2**24) * (1 + Fraction(1, 10**9))
     low, high = shifted.ends(Fraction(1, 4), Fraction(1))
     least, most = plain.ends(Fraction(1, 4), Fraction(1))
     assert low < least
     assert high > most
     assert moved(Envelope(), dimension=784).constant
+
+
+@pytest.mark.parametrize("slope", [Fraction(1, 10), Fraction(1, 2), Fraction(2)])
+def test_the_lipschitz_radius_pays_for_the_shift_of_the_envelope(slope: Fraction) -> None:
+    """2·Lip·R(p_min)·shift/(1 + 2·Lip·R(p_min)) of the radius: what is just inside without it is refused with it."""
+    plain = Envelope(lipschitz=slope, floor=Fraction(13, 20))
+    shifted = moved(plain, dimension=784)
+    weight = 2 * slope * Fraction(float(_factor(784).mid()))
+    cost = shifted.shift * weight / (1 + weight)
+    still, there = (Setting(Fraction(7, 10), 784, 2, envelope) for envelope in (plain, shifted))
+    values = {"p-a": Fraction(9, 10)}
+    low, high = Fraction(0), Fraction(1)
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if certifies("lipschitz", values, middle, still) else (low, middle)
+    assert not certifies("lipschitz", values, low, there)
+    assert not certifies("lipschitz", values, low - cost * Fraction(999, 1000), there)
+    assert certifies("lipschitz", values, low - cost * Fraction(1001, 1000), there)

@@ -167,7 +167,7 @@ def answer_votes(votes: Sequence[Votes], inquiry: Inquiry) -> list[CertifiedPoin
     found = _judged([votes[i] for i in chosen], list(chosen.values()), inquiry) if chosen else []
     verdicts = dict(zip(chosen, found, strict=True))
     return [
-        _point(item, verdicts.get(i) or failed_verdict(item.selection, inquiry.certificate))
+        _point(item, verdicts.get(i) or failed_verdict(item.selection, inquiry.certificate), inquiry)
         for i, item in enumerate(votes)
     ]
 
@@ -220,7 +220,7 @@ def _verdict(
     )
 
 
-def _point(item: Votes, verdict: Verdict) -> CertifiedPoint:
+def _point(item: Votes, verdict: Verdict, inquiry: Inquiry) -> CertifiedPoint:
     return CertifiedPoint(
         index=item.index,
         label=item.label,
@@ -228,6 +228,7 @@ def _point(item: Votes, verdict: Verdict) -> CertifiedPoint:
         sigma=item.selection.sigma,
         tallies=(item.selection, *item.estimation),
         seconds=item.seconds,
+        grid=inquiry.smoothing.grid,
     )
 
 

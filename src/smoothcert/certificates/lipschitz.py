@@ -132,6 +132,7 @@ def lipschitz_radius(
     num_classes: int,
     p_min: float = DEFAULT_P_MIN,
     slack: float = 0.0,
+    shift: float = 0.0,
 ) -> FloatArray:
     """R = (Φ⁻¹(ḡ_y) - Φ⁻¹(ḡ_y'))/(2L) (Theorem 3): the class is kept within ‖δ‖₂ < R.
 
@@ -140,11 +141,16 @@ def lipschitz_radius(
     broadcast with sigma_min. num_classes: at least 2 and below 1/p_min.
     slack: relative error with which σ reaches the noise, at x and elsewhere, in [0, 1). Φ⁻¹(ḡ) changes by at most
     2R(p_min) for each unit of log σ, so each of two classes at each of two points is moved by that much at most.
+    shift: σ may differ by lipschitz·(‖δ‖₂ + shift), because it was computed for points that far apart; ≥ 0. On the way
+    from one σ to the other log σ changes by lipschitz·shift/σ_min more, so each of two classes is moved by 2R(p_min)
+    times that at most.
     Rounded down; 0 where nothing is certified or an argument is out of range. Never NaN.
     """
     _check_classes(num_classes, p_min=p_min)
     if not 0.0 <= slack < 1.0:
         raise InputError(f"slack {slack} must lie in [0, 1): it is a relative error of sigma")
+    if not 0.0 <= shift < math.inf:
+        raise InputError(f"shift {shift} must be a distance: how far apart the points are that sigma was computed for")
     given = (p_a, 1.0 if p_b is None else p_b, sigma_min)
     top, other, floor = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in given))
     valid = (top > 0) & (top < 1) & (other > 0) & (floor > 0) & np.isfinite(floor)
@@ -152,8 +158,9 @@ def lipschitz_radius(
     other = np.where(valid, np.minimum(other, one_minus_up(top)), 0.5)
     squeezed_top = _squeezed(top, num_classes, p_min) * (1.0 - _PRODUCT_MARGIN)
     squeezed_other = np.minimum(_squeezed(other, num_classes, p_min) * (1.0 + _PRODUCT_MARGIN), 1.0)
-    moved = 8.0 * lipschitz_factor(dimension=dimension, p_min=p_min) * -math.log1p(-slack) * (1.0 + _PRODUCT_MARGIN)
-    gap = quantile_down(squeezed_top) - quantile_up(squeezed_other) - moved
+    factor = lipschitz_factor(dimension=dimension, p_min=p_min) * (1.0 + _PRODUCT_MARGIN)
+    moved = 8.0 * factor * -math.log1p(-slack) + 4.0 * factor * lipschitz * shift / floor
+    gap = quantile_down(squeezed_top) - quantile_up(squeezed_other) - moved * (1.0 + _PRODUCT_MARGIN)
     constant = lipschitz_constant(sigma_min=floor, lipschitz=lipschitz, dimension=dimension, p_min=p_min)
     return only_positive(0.5 * gap / constant, where=valid)
 
@@ -177,7 +184,7 @@ class LipschitzCertificate:
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
-        dimension, num_classes, envelope, slack = self._known(smoothing)
+        dimension, num_classes, envelope, slack, shift = self._known(smoothing)
         scale = np.asarray(sigma, dtype=np.float64)
         lipschitz, floor = 0.0, scale
         if isinstance(envelope, LipschitzSigma):
@@ -192,30 +199,34 @@ class LipschitzCertificate:
             num_classes=num_classes,
             p_min=self.p_min,
             slack=slack,
+            shift=shift,
         )
 
-    def _known(self, smoothing: Smoothing) -> tuple[int, int, ConstantSigma | LipschitzSigma, float]:
-        """Dimension, number of classes, envelope and its slack; an InputError where the theorem cannot be applied."""
+    def _known(self, smoothing: Smoothing) -> tuple[int, int, ConstantSigma | LipschitzSigma, float, float]:
+        """Dimension, number of classes, envelope, its slack and its shift; an InputError where the theorem cannot be
+        applied.
+        """
         dimension = known_dimension(self.name, smoothing)
         if smoothing.num_classes is None:
             raise InputError(f"the {self.name} radius depends on the number of classes, and that is not known")
-        envelope, slack = _without_slack(smoothing.envelope)
+        envelope, slack, shift = _without_room(smoothing.envelope)
         if not isinstance(envelope, ConstantSigma | LipschitzSigma):
             raise InputError(
                 f"the {self.name} radius needs a sigma with a Lipschitz constant and a floor, or a constant one; of "
                 f"this one {dict(envelope.to_json())} is known: use the envelope certificate, which takes any"
             )
-        return dimension, smoothing.num_classes, envelope, slack
+        return dimension, smoothing.num_classes, envelope, slack, shift
 
 
-def _without_slack(envelope: Envelope) -> tuple[Envelope, float]:
-    """What is inside all widenings, and their slacks together."""
+def _without_room(envelope: Envelope) -> tuple[Envelope, float, float]:
+    """What is inside all widenings, and their slacks and their shifts together; both rounded up."""
     # In logarithms, for a slack is near 1e-11 and would lose its digits beside 1. Down is the further way.
-    logarithm = 0.0
+    logarithm, shift = 0.0, 0.0
     while isinstance(envelope, Widened):
         logarithm += math.log1p(-envelope.slack)
+        shift += envelope.shift
         envelope = envelope.inner
-    return envelope, -math.expm1(logarithm) * (1.0 + _PRODUCT_MARGIN)
+    return envelope, -math.expm1(logarithm) * (1.0 + _PRODUCT_MARGIN), shift * (1.0 + _PRODUCT_MARGIN)
 
 
 LIPSCHITZ = (

@@ -16,6 +16,7 @@ def certify(
     sigma: o.Sigma = None,
     sigma_rule: o.SigmaRule = None,
     noise: o.Noise = "gaussian",
+    grid: o.Grid = "detect",
     search: o.Search = None,
     sigma_range: o.SigmaRange = None,
     memory: o.Memory = None,

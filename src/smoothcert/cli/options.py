@@ -44,6 +44,14 @@ Noise = Annotated[
         "point.",
     ),
 ]
+Grid = Annotated[
+    str,
+    typer.Option(
+        "--grid",
+        help="detect: noise goes in steps of the levels the data has, or of the 256 or 65536 levels that all its "
+        "values lie on (floats k/255 too). A number asks for that many levels, float for noise in float32.",
+    ),
+]
 Search = Annotated[
     str | None,
     typer.Option(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from smoothcert.engines.attack_record import Fate, FreshVerdict
+from smoothcert.noise import FLOAT
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage, Tally
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
@@ -156,7 +157,7 @@ def _scored_with(
         smoothed.classifier,
         sigma=sigma,
         noise=smoothed.noise,
-        grid=smoothed.grid,
+        grid=FLOAT if smoothed.grid is None else smoothed.grid,
         input_shape=x.shape[1:],
         seed=smoothed.seed,
         batch=smoothed.batch,

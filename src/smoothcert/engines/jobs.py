@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,15 +39,31 @@ from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
 from smoothcert.models.backends import FASTEST, check_backend, named_backend, recorded_backend
 from smoothcert.models.probe import check_probe, probe
-from smoothcert.noise import GRID_GENERATOR, as_noise, check_sigma
+from smoothcert.noise import (
+    DETECT,
+    FLOAT,
+    GRID_GENERATOR,
+    DetectedGrid,
+    as_noise,
+    asked_grid,
+    check_sigma,
+    detect_grid,
+    to_grid,
+)
 from smoothcert.noise.self_test import check_noise
 from smoothcert.own_code import is_own_code
-from smoothcert.records import Noise, RunManifest
+from smoothcert.records import InputArray, Noise, RunManifest, noise_in_words
 from smoothcert.runs.manifest import code_digest, environment
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import Sampler
 from smoothcert.sigma import Ascent, OptimisedRule, OptimisedSigma, SigmaRule, load_sigma, parse_search
-from smoothcert.smoothed import SmoothedClassifier, TallierFactory, usual_certificate
+from smoothcert.smoothed import (
+    MEMORY_NEEDS_A_GRID,
+    SmoothedClassifier,
+    TallierFactory,
+    likely_sigmas,
+    usual_certificate,
+)
 
 SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
@@ -62,10 +78,10 @@ LOCAL, RAY = "local", "ray"
 _OF_LOCAL, _OF_RAY = ("workers",), ("address", "actors", "cpus_per_actor", "gpus_per_actor")
 """… and the settings that each has alone."""
 
-FLOAT = "float"
-"""Asks for Gaussian noise in float32 also where the data lies on a grid …"""
 _FLOAT_SUFFIX = "-float"
-"""… and this, behind the kind of noise, for that kind in float32."""
+"""Behind the kind of noise, asks for that kind in float32 also where the data lies on a grid, as "float" does alone."""
+_INPUTS_TOGETHER = 256
+"""Inputs that are looked at together for the grid that a dataset lies on."""
 
 Task = Literal["certify", "predict"]
 Notice = Callable[[str], None]
@@ -78,7 +94,8 @@ class Job:
     The noise level is `sigma`, or that of every input by `sigma_rule`, a file or package.module:attribute; or the rule
     is "optimised", and `sigma` is where its `search` begins, within `sigma_range`. memory: a path or a URL.
     noise: gaussian or uniform, in exact steps of the grid that the data lies on, where it does; or float or
-    uniform-float.
+    uniform-float. grid: "detect", the default, takes the levels that the data has or, where it does not say, those that
+    all its values are found to lie on; a number of levels asks for these, and "float" for none.
     certificate: by default gaussian or uniform-l1, or envelope where sigma varies and there is no memory.
     decide, precision: what is asked of every input, if sampling is to stop when it is answered; radii such as 0.25,0.5.
     backend: what computes a torch model: torch, the default, onnxruntime, or fastest, by a measurement.
@@ -94,6 +111,7 @@ class Job:
     sigma: float | None = None
     sigma_rule: str | None = None
     noise: str = Noise.GAUSSIAN.value
+    grid: str = DETECT
     search: str | None = None
     sigma_range: str | None = None
     memory: str | None = None
@@ -127,6 +145,7 @@ class Job:
     def check(self) -> None:
         """Refuse what cannot work before anything slow is loaded."""
         _ = self.noise_kind
+        self._check_grid()
         if self.sigma is not None:
             check_sigma(self.sigma)
         self._check_rule()
@@ -150,6 +169,25 @@ class Job:
             check_can_certify(self.portfolio, n=self.n, alpha=self.alpha, n0=self.n0)
         else:
             check_can_predict(n=self.n, alpha=self.alpha)
+
+    def _check_grid(self) -> None:
+        if self.asked_grid not in (DETECT, FLOAT) and self.asks_for_float:
+            raise InputError(f"--noise {self.noise} is noise in float32, and --grid {self.grid} asks for exact steps")
+
+    @property
+    def asked_grid(self) -> int | str:
+        """Levels, "detect" or "float"."""
+        try:
+            return asked_grid(int(self.grid) if self.grid.isdecimal() else self.grid)
+        except InputError as error:
+            raise InputError(
+                f"--grid {self.grid} cannot be used: give {DETECT}, {FLOAT} or a number of levels"
+            ) from error
+
+    @property
+    def asks_for_float(self) -> bool:
+        """Whether the name of the noise does, whatever is said of the grid."""
+        return self.noise == FLOAT or self.noise.endswith(_FLOAT_SUFFIX)
 
     def _check_rule(self) -> None:
         if self.optimised:
@@ -195,13 +233,6 @@ class Job:
         except InputError as error:
             known = (*Noise, FLOAT, f"{Noise.UNIFORM}{_FLOAT_SUFFIX}")
             raise InputError(f"there is no noise {self.noise!r}: use {', '.join(known)}") from error
-
-    def grid(self, dataset: Dataset) -> int | None:
-        """The levels that the noise goes in steps of; None where it is float32 noise: where that was asked for, where
-        the data lies on no grid, and where the noise is drawn behind a layer.
-        """
-        in_float = self.noise == FLOAT or self.noise.endswith(_FLOAT_SUFFIX)
-        return None if in_float or self.noise_at != NOISE_AT[0] else dataset.levels
 
     @property
     def optimised(self) -> bool:
@@ -281,11 +312,18 @@ class Job:
             changed = dict.fromkeys(_OF_LOCAL + _OF_RAY) | changed  # what was said of the other engine
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
         recorded["backend"] = recorded_backend(manifest.model.get("backend"))
-        if manifest.parameters.get("grid") is None:  # it may have been begun when all noise was float32
-            recorded["noise"] = f"{job.noise_kind}{_FLOAT_SUFFIX}"
+        recorded["grid"] = _recorded_grid(manifest)
         if (path / SIGMA_RULE).exists():
             recorded["sigma_rule"] = str(path / SIGMA_RULE)
         return dataclasses.replace(job, **recorded, **changed)
+
+
+def _recorded_grid(manifest: RunManifest) -> str:
+    """The grid that a run was begun with, as a setting; it may have been begun when all noise was float32."""
+    grid = manifest.parameters.get("grid")
+    if grid is not None and type(grid) is not int:
+        raise CorruptRunError(f"the run was made with noise on a grid of {grid!r} levels, which makes no sense")
+    return FLOAT if grid is None else str(grid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +356,12 @@ def prepare(
         RunStore.check_can_create(out)
     dataset = dataset_for(job, fetching=fetching)
     job = _with_settled_backend(job, dataset)
+    found = noise_grid(job, dataset)
+    if not job.asks_for_float:
+        job = dataclasses.replace(job, grid=FLOAT if found.levels is None else str(found.levels))
     with _tallier_for(job, dataset) as tallier, smoothed_for(job, dataset, tallier=tallier) as smoothed:
+        if found.levels is None:
+            notice(_float_notice(found))
         yield from _prepared(job, out, smoothed, dataset, tallier, exists=exists, notice=notice)
 
 
@@ -352,9 +395,7 @@ def _prepared(
     if reason := getattr(smoothed.classifier, "as_given", ""):
         notice(f"the model runs as it was given, not as a fused graph: {reason}")
     check_noise(smoothed.noise, sigma=_first_sigma(job, smoothed, dataset), levels=smoothed.grid)
-    if smoothed.grid is None:
-        notice(_float_notice(job, dataset))
-    elif job.sigma is not None and job.sigma * (smoothed.grid - 1) < 1:
+    if smoothed.grid is not None and job.sigma is not None and job.sigma * (smoothed.grid - 1) < 1:
         notice(
             f"the levels of {dataset.name} are {1 / (smoothed.grid - 1):.3g} apart, more than sigma: most values stay "
             "as they are; --noise float would move them all"
@@ -390,15 +431,59 @@ def _first_sigma(job: Job, smoothed: SmoothedClassifier, dataset: Dataset) -> fl
     return smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])[0]
 
 
-def _float_notice(job: Job, dataset: Dataset) -> str:
-    """Why these certificates are not sound in floating point, and what can be done."""
-    if dataset.levels is None:
-        return (
-            f"{dataset.name} lies on no grid: noise is added in float32, and certificates take it for the ideal noise "
-            "(8-bit images, stored as such, get exact noise)"
+def _float_notice(found: DetectedGrid) -> str:
+    """Why these certificates are not sound in floating point."""
+    return f"noise is added in float32, and certificates take it for the ideal noise: {found.reason}"
+
+
+def noise_grid(job: Job, dataset: Dataset) -> DetectedGrid:
+    """The grid that the noise goes in steps of: what was asked for, or what the data says or shows.
+
+    An InputError where the data does not lie on the grid that was asked for.
+    """
+    asked = job.asked_grid
+    if job.asks_for_float or asked == FLOAT:
+        way = f"--noise {job.noise}" if job.asks_for_float else f"--grid {FLOAT}"
+        exact = (
+            "" if dataset.levels is None else f"; on the {dataset.levels} levels of {dataset.name} it would be exact"
         )
-    way = "--noise float" if job.noise_at == NOISE_AT[0] else "--noise-at"
-    return f"noise is added in float32, and certificates take it for the ideal noise; without {way} it would be exact"
+        return DetectedGrid(None, f"{way} asks for it{exact}")
+    if asked != DETECT:
+        assert isinstance(asked, int)
+        _check_lies_on(dataset, asked)
+        return DetectedGrid(asked)
+    if job.noise_at != NOISE_AT[0]:
+        return DetectedGrid(None, "with --noise-at it is drawn behind a layer")
+    if dataset.levels is not None:
+        return DetectedGrid(dataset.levels)
+    if job.memory is not None:
+        return DetectedGrid(None, MEMORY_NEEDS_A_GRID)
+    ranged = dataset.input_range is not None and dataset.input_range[0] >= 0 and dataset.input_range[1] <= 1
+    return detect_grid(
+        _parts(dataset), noise=job.noise_kind, sigmas=lambda: _first_sigmas(job, dataset), in_unit_range=ranged
+    )
+
+
+def _first_sigmas(job: Job, dataset: Dataset) -> Sequence[float]:
+    """Noise levels to expect, before the model is there."""
+    sigma = _sigma(job)
+    return (sigma,) if isinstance(sigma, int | float) else likely_sigmas(sigma, dataset.inputs([0]))
+
+
+def _check_lies_on(dataset: Dataset, levels: int) -> None:
+    if dataset.levels == levels:
+        return
+    for part in _parts(dataset):
+        try:
+            to_grid(part, levels)
+        except InputError as error:
+            raise DataError(f"{dataset.name} does not lie on --grid {levels}: {error}") from error
+
+
+def _parts(dataset: Dataset) -> Iterator[InputArray]:
+    """All inputs, some at a time."""
+    for at in range(0, len(dataset), _INPUTS_TOGETHER):
+        yield dataset.inputs(range(at, min(at + _INPUTS_TOGETHER, len(dataset))))
 
 
 def _parse_range(text: str | None) -> tuple[float | None, float | None]:
@@ -419,7 +504,7 @@ def _files(job: Job) -> dict[str, Path]:
 
 
 def _with_recorded_choices(job: Job, out: Path) -> Job:
-    """A seed, batch size or back end that was not asked for is the one the run was begun with."""
+    """A seed, batch size, back end or grid that was not asked for is the one the run was begun with."""
     recorded = read_manifest(out)
     open_backend = job.backend in (None, FASTEST)
     return dataclasses.replace(
@@ -427,6 +512,7 @@ def _with_recorded_choices(job: Job, out: Path) -> Job:
         seed=recorded.seed if job.seed is None else job.seed,
         batch=recorded.parameters.get("batch") if job.batch is None else job.batch,
         backend=recorded_backend(recorded.model.get("backend")) if open_backend else job.backend,
+        grid=_recorded_grid(recorded) if job.grid == DETECT and not job.asks_for_float else job.grid,
         # A run that was begun with it goes on with it.
         rigorous=job.rigorous or _was_rigorous(recorded),
     )
@@ -495,11 +581,13 @@ def _hands(smoothed: SmoothedClassifier, tallier: TallierFactory, *, batch: int)
 
 
 def smoothed_for(job: Job, dataset: Dataset, *, tallier: TallierFactory = Sampler) -> SmoothedClassifier:
+    # A number of levels was looked at before, over all inputs, and each input is looked at again.
+    grid = job.asked_grid if isinstance(job.asked_grid, int) else noise_grid(job, dataset).levels
     return SmoothedClassifier(
         load_classifier(job.model, **_model_arguments(job, dataset)),
         sigma=_sigma(job),
         noise=job.noise_kind,
-        grid=job.grid(dataset),
+        grid=FLOAT if grid is None else grid,
         memory=job.memory,
         seed=job.seed,
         batch=job.batch,
@@ -550,10 +638,8 @@ def _split(job: Job) -> dict[str, dict[str, float]]:
 
 def _described_noise(job: Job, grid: int | None) -> str:
     """In words, the kind first; a reader must see what is not sound in floating point."""
-    if grid is not None:
-        return f"{job.noise_kind} in exact steps of 1/{grid - 1}"
     place = ", in the first layer" if job.noise_at != NOISE_AT[0] else ""
-    return f"{job.noise_kind} float32{place}, not sound in floating point"
+    return f"{job.noise_kind} {noise_in_words(grid, place=place)}"
 
 
 def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:

@@ -19,19 +19,25 @@ low-order bits can break what they promise.
 """
 
 from smoothcert.noise.constants import GRID_GENERATOR
+from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, asked_grid, detect_grid
 from smoothcert.noise.grid import add_grid_noise, from_grid, grid_draws, to_grid
 from smoothcert.noise.grid_law import GridLaw, check_suits_grid, grid_law
 from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, scale_noise, unit_noise
 
 __all__ = [
     "COUNTER_LIMIT",
+    "DETECT",
+    "FLOAT",
     "GRID_GENERATOR",
+    "DetectedGrid",
     "GridLaw",
     "add_grid_noise",
     "add_noise",
     "as_noise",
+    "asked_grid",
     "check_sigma",
     "check_suits_grid",
+    "detect_grid",
     "from_grid",
     "grid_draws",
     "grid_law",

@@ -84,7 +84,7 @@ def to_grid(inputs: InputArray, levels: int) -> Levels:
             f"{int(off.sum())} of {given.size} input values are not on the grid of {levels} levels, 0, 1/{levels - 1}, "
             f"2/{levels - 1} … 1, the first being {float(given[at])!r} at {list(at)}: round the inputs to the grid "
             f"(numpy.rint(x * {levels - 1}).astype('float32') / numpy.float32({levels - 1})), or use noise in floating "
-            "point (--noise float)"
+            "point (grid='float'; on the command line --noise float)"
         )
     return k
 

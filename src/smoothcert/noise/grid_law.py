@@ -93,12 +93,14 @@ def check_suits_grid(noise: Noise, *, sigma: float, levels: int) -> None:
     if farthest > FARTHEST:
         raise InputError(
             f"{noise} noise of sigma={sigma} on a grid of {levels} levels is up to {math.ceil(farthest)} steps, and "
-            "float32 holds whole numbers up to 2^24: use a smaller sigma, or noise in floating point (--noise float)"
+            "float32 holds whole numbers up to 2^24: use a smaller sigma, or noise in floating point (grid='float'; on "
+            "the command line --noise float)"
         )
     if scale < _LEAST_SCALE[noise]:
         raise InputError(
             f"{noise} noise of sigma={sigma} is almost always 0 on a grid of {levels} levels, which are "
-            f"{1 / (levels - 1):.3g} apart: use a larger sigma, or noise in floating point (--noise float)"
+            f"{1 / (levels - 1):.3g} apart: use a larger sigma, or noise in floating point (grid='float'; on the "
+            "command line --noise float)"
         )
 
 

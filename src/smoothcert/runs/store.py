@@ -293,7 +293,8 @@ class RunStore:
             finally:
                 self._connection.execute("ROLLBACK")
             return [
-                _point_from_row(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows
+                _point_from_row(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0]), grid=self._grid)
+                for row in rows
             ]
 
     def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
@@ -310,7 +311,14 @@ class RunStore:
         row = self._connection.execute("SELECT * FROM points WHERE idx = ?", (index,)).fetchone()
         if row is None:
             raise RunError(f"{self.path} holds no result for input {index}")
-        return _point_from_row(row, self._verdicts(index)[index], self._tallies(index).get(index, []), promise)
+        verdicts, tallies = self._verdicts(index)[index], self._tallies(index).get(index, [])
+        return _point_from_row(row, verdicts, tallies, promise, grid=self._grid)
+
+    @property
+    def _grid(self) -> int | None:
+        """The levels of exact noise; what is no number of levels is no exact noise."""
+        grid = self.manifest.parameters.get("grid")
+        return grid if type(grid) is int else None
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -527,7 +535,12 @@ def _promise_from_row(row: Sequence[Any]) -> Promise:
 
 
 def _point_from_row(
-    row: Sequence[Any], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
+    row: Sequence[Any],
+    verdicts: Sequence[Verdict],
+    tallies: Sequence[AnyTally],
+    promise: Promise | None,
+    *,
+    grid: int | None,
 ) -> CertifiedPoint:
     index, label, sigma, seconds = _typed(row, _POINT)
     if not math.isfinite(seconds) or (sigma is not None and not math.isfinite(sigma)):
@@ -542,6 +555,7 @@ def _point_from_row(
         seconds=seconds,
         further=tuple(further),
         promise=promise,
+        grid=grid,
     )
 
 

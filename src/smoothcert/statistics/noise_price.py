@@ -44,7 +44,8 @@ def alpha_after_noise(alpha: float, price: float) -> float:
     if Fraction(price) > _MOST_OF_ALPHA * Fraction(alpha):
         raise InputError(
             f"alpha={alpha:g} is too small for noise on a grid: with so many samples its finite tables alone may be "
-            f"wrong with probability {price:.2g}; use fewer samples, a larger alpha, or float noise (--noise float)"
+            f"wrong with probability {price:.2g}; use fewer samples, a larger alpha, or float noise (grid='float'; on "
+            "the command line --noise float)"
         )
     left = alpha - price
     while Fraction(left) + Fraction(price) > Fraction(alpha):

@@ -38,6 +38,8 @@ _FLOAT_WORDS = (
     "float32, in the first layer, not sound in floating point",
 )
 """How noise on no grid is called; before there was exact noise, all of it was called just float32."""
+_DETECT = "detect"
+"""The levels of the data, in a manifest: what was detected is written down as a number, or as float."""
 
 
 def wanted_indices(run: Mapping[str, Any]) -> range:
@@ -133,7 +135,8 @@ def _parameter_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    """Grid, generator and the words for the noise say the same: exact steps of the data's grid, or float32."""
+    """Grid, generator and the words for the noise say the same: exact steps of a grid that the data lies on, as far as
+    the manifest knows, or float32."""
     grid, noise = parameters.get("grid"), parameters.get("noise", "gaussian float32")
     generator = parameters.get("generator")
     kind = str(noise).partition(" ")[0].removesuffix(",")
@@ -143,13 +146,20 @@ def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> I
         if generator not in (None, _FLOAT_GENERATOR):
             yield f"the noise is on no grid, and its generator is {shown(generator)}"
         return
-    if type(grid) is not int or grid != data.get("levels"):
+    if type(grid) is not int or not _lies_on(data.get("levels"), grid):
         yield f"the noise is on a grid of {shown(grid)} levels; the data has {shown(data.get('levels'))}"
         return
     if noise != f"{kind} in exact steps of 1/{grid - 1}":
         yield f"the noise is on a grid of {grid} levels, and it is called {shown(noise)}"
     if generator != _GRID_GENERATOR:
         yield f"the noise is on a grid, and its generator is {shown(generator)}"
+
+
+def _lies_on(levels: Any, grid: int) -> bool:
+    """Whether data of so many levels lies on the grid; of floats nothing is known, and a replay looks at them."""
+    if levels is None:
+        return grid >= 2
+    return type(levels) is int and levels >= 2 and grid >= 2 and (grid - 1) % (levels - 1) == 0
 
 
 def _rule_problems(
@@ -276,11 +286,14 @@ def _job_noise_problems(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> 
     noise, grid = str(parameters.get("noise", "gaussian float32")), parameters.get("grid")
     if noise.partition(" ")[0].removesuffix(",") != kind:
         yield f"the job of the manifest asks for {shown(asked)} noise; the manifest has {shown(noise)}"
-    in_float = asked == "float" or asked.endswith("-float") or place != _AT_THE_INPUT
+    steps = job.get("grid", _DETECT)
+    in_float = "float" in (asked, steps) or asked.endswith("-float") or place != _AT_THE_INPUT
     if in_float and grid is not None:
         yield f"the job of the manifest asks for noise in float32; the manifest has a grid of {shown(grid)} levels"
     # Before there was exact noise, all noise was float32, and was called just that.
-    if not in_float and grid != levels and not (grid is None and noise == f"{kind} float32"):
+    if not in_float and steps == _DETECT and grid != levels and not (grid is None and noise == f"{kind} float32"):
         yield f"the job of the manifest asks for noise on the {shown(levels)} levels of the data, not {shown(grid)}"
+    if not in_float and steps != _DETECT and steps != str(grid):
+        yield f"the job of the manifest asks for noise on {shown(steps)} levels; the manifest has {shown(grid)}"
     if ("in the first layer" in noise) != (place != _AT_THE_INPUT):
         yield f"the job of the manifest draws noise at {shown(place)}; the manifest calls it {shown(noise)}"

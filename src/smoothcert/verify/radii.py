@@ -49,7 +49,7 @@ _LARGEST_DIMENSION = 10**8
 class Envelope:
     """How far σ may move within a distance, before `slacks` are added. rate: semi-elastic; lipschitz and floor: the
     other kind; neither: constant. known: False for a function of the user's own, of which a document says nothing.
-    shift: how far σ was computed from the point that the certificate is about."""
+    shift: by how much further apart than the two points those may be that σ was computed for."""
 
     rate: Fraction | None = None
     lipschitz: Fraction | None = None
@@ -85,9 +85,9 @@ class Envelope:
 
 
 def moved(envelope: Envelope, *, dimension: int) -> Envelope:
-    """For inputs on a grid: the certificate is about k/(L-1), and σ is that of the nearest float32 numbers, each up to
-    2^-25 away. Rounded up."""
-    return replace(envelope, shift=Fraction(math.isqrt(dimension << 80) + 1, 2 ** (40 + 25)))
+    """For inputs on a grid: distances are those of k/(L-1), and σ is that of the nearest float32 numbers, each up to
+    2^-25 away, at the input that is certified and at the one that is asked about. Rounded up."""
+    return replace(envelope, shift=2 * Fraction(math.isqrt(dimension << 80) + 1, 2 ** (40 + 25)))
 
 
 def read_envelope(document: Any, *, remembered: bool) -> Envelope:
@@ -297,7 +297,8 @@ def _lipschitz(values: Values, radius: Fraction, setting: Setting) -> bool:
     factor = _factor(setting.dimension)
 
     def sides() -> tuple[arb, arb]:
-        moved = -8 * factor * ball(kept).log()
+        apart = slope * envelope.shift  # by so much σ may differ beyond what the distance allows
+        moved = -8 * factor * ball(kept).log() + 4 * factor * ball(apart) / ball(floor)
         constant = (1 + 2 * ball(slope) * factor) / ball(floor)
         gap = point_of_upper_tail(ball(rival)) - point_of_upper_tail(ball(top))
         return 2 * ball(radius) * constant + moved, gap

@@ -13,10 +13,12 @@ _OUTCOMES = {
     "failed": "no valid statement can be made about this input",
 }
 _FROM_ANOTHER_CLAIM = ("OVERRULED", "INHERITED")
+_IN_FLOAT = "The noise was added in float32 and is taken for the ideal one: not sound in floating point."
 
 
 def statement_of(document: Mapping[str, Any]) -> str:
-    """The sentence that follows from the first verdict, its bounds and the promise of a well-formed document.
+    """The sentence that follows from the first verdict, its bounds, the promise and the noise of a well-formed
+    document.
 
     Whatever is malformed raises one of KeyError, TypeError, ValueError, IndexError, AttributeError or OverflowError.
     """
@@ -26,6 +28,11 @@ def statement_of(document: Mapping[str, Any]) -> str:
         return str(verdict["reason"]) or f"Nothing is certified: {_OUTCOMES[verdict['outcome']]}."
     voted = promise is None or promise["settlement"] not in _FROM_ANOTHER_CLAIM
     alpha = math.fsum(bounds["spent"].values()) if bounds is not None and voted else None
+    stated = _promise(verdict, promise, alpha)
+    return f"{stated} {_IN_FLOAT}" if document["smoothing"]["grid"] is None else stated
+
+
+def _promise(verdict: Mapping[str, Any], promise: Mapping[str, Any] | None, alpha: float | None) -> str:
     label, radius, norm = verdict["prediction"], verdict["radius"], verdict["norm"]
     if promise is None:
         return (
