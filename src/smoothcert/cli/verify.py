@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def verify(
             "--replay-batch",
             min=1,
             show_default=False,
-            help="Ask the model in batches of this size, not of the recorded one; 1: row by row.",
+            help="Ask the model in batches of this size, not of the recorded one; 1: row by row, and the original too.",
         ),
     ] = None,
     data: Annotated[
@@ -311,6 +312,8 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
         )
         if report.alpha and not report.discrepancies:
             typer.echo(f"  of these statements, at most {report.alpha:.3g} are wrong on average over the sampling")
+        if report.model_checks is not None and report.model_checks[1]:
+            typer.echo(f"  {_asked_again(*report.model_checks)}")
         if report.by_memory and not memories:
             resting = "rests" if report.by_memory == 1 else "rest"
             typer.echo(f"  {_many(report.by_memory, 'radi', 'i')} {resting} on a memory that was not looked at")
@@ -331,6 +334,17 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
             )
     if replayed is not None:
         typer.echo(f"the samples of {_many(replayed, 'input')} were drawn again from the recorded seed")
+
+
+def _asked_again(drawn: int, asked: int, ties: int) -> str:
+    from smoothcert.verify.model_checks import ERROR, share_of_other_votes
+
+    share = share_of_other_votes(asked=asked, ties=ties)
+    differed = f"{ties} differed, by rounding" if ties else "none differed"
+    return (
+        f"the model itself was asked again about {asked:,} of {drawn:,} noisy copies: {differed}. With "
+        f"{1 - float(ERROR):.1%} confidence fewer than {math.ceil(share * 1e5) / 1e3:g} % of the votes are not its own"
+    )
 
 
 _ONE = {"discrepanc": "y", "more discrepanc": "y", "radi": "us"}
@@ -357,6 +371,9 @@ def _as_object(
                 "radii_by_memory": report.by_memory,
                 "alpha": report.alpha,
                 "pairs": report.pairs,
+                "model_checks": None
+                if report.model_checks is None
+                else dict(zip(("drawn", "asked", "ties"), report.model_checks, strict=True)),
                 "discrepancies": report.discrepancies,
                 "remarks": report.remarks,
             }

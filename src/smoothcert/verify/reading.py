@@ -43,11 +43,13 @@ _COLUMNS = {
         "memory",
         "entry",
     ),
+    "model_checks": ("idx", "drawn", "asked", "ties"),
+    "failures": ("position", "reason"),
     "seals": ("position", "idx", "seal"),
 }
 _REQUIRED_TABLES = ("points", "verdicts", "tallies")
-_ORDER = {"points": "idx", "verdicts": "place", "tallies": "stage, start", "promises": "idx"}
-"""In which order the rows of an input are sealed."""
+_ORDER = {"points": "idx", "verdicts": "place", "tallies": "stage, start", "promises": "idx", "model_checks": "idx"}
+"""In which order the rows of an input are sealed. Runs of earlier versions have no model_checks."""
 
 _FIELDS = {
     "input": {"index", "label"},
@@ -195,7 +197,7 @@ class StoredInput:
     rows: Mapping[str, list[tuple[Any, ...]]]
 
     def sealed(self) -> list[Any]:
-        return [[_told(row) for row in self.rows[table]] for table in _ORDER]
+        return [[_told(row) for row in self.rows[table]] for table in _ORDER if table in self.rows]
 
 
 def _told(row: Sequence[Any]) -> list[Any]:
@@ -267,7 +269,7 @@ class RunReader:
     def stray_rows(self) -> list[str]:
         """Sentences about rows that belong to no input."""
         found = []
-        for table in sorted(self._tables & {"verdicts", "tallies", "promises"}):
+        for table in sorted(self._tables & {"verdicts", "tallies", "promises", "model_checks"}):
             query = f"SELECT DISTINCT idx FROM {table} WHERE idx NOT IN (SELECT idx FROM points) ORDER BY idx LIMIT 10"
             found += [f"the table {table} has rows of input {row[0]}, which is not there" for row in self._rows(query)]
         return found
@@ -276,6 +278,17 @@ class RunReader:
         """(position, index, seal), by position."""
         return self._rows("SELECT * FROM seals ORDER BY position")
 
+    def model_checks(self) -> list[tuple[Any, ...]] | None:
+        """(drawn, asked, ties) for every shard; None where the run has no such table."""
+        if "model_checks" not in self._tables:
+            return None
+        return self._rows("SELECT drawn, asked, ties FROM model_checks ORDER BY idx")
+
+    def failures(self) -> list[str]:
+        """Why nothing in the run is to be relied on, as it was stored when the run was stopped."""
+        rows = self._rows("SELECT reason FROM failures ORDER BY position") if "failures" in self._tables else []
+        return [str(row[0]) for row in rows]
+
     def stored(self, index: Any) -> StoredInput:
         """All rows of one input."""
         rows = {
@@ -283,6 +296,7 @@ class RunReader:
             if table in self._tables
             else []
             for table, order in _ORDER.items()
+            if table in self._tables or table != "model_checks"
         }
         return StoredInput(index=index, rows=rows)
 

@@ -24,6 +24,8 @@ from smoothcert.data import load_dataset, parse_input_range, parse_shape
 from smoothcert.errors import InputError, SmoothcertError
 from smoothcert.models import load_classifier, parse_standardisation
 from smoothcert.models.backends import recorded_backend
+from smoothcert.models.original import is_tie, original_of
+from smoothcert.models.probe import probe_differences
 from smoothcert.verify.noise_again import FloatNoise, GridNoise, NoisyCopies, Stream
 from smoothcert.verify.reading import MalformedError
 from smoothcert.verify.run_checks import Examined, Report
@@ -119,7 +121,10 @@ def input_of(dataset: Any, index: int) -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class Replay:
-    """A model and data, loaded as a manifest says they were. discrepancies: that they are not the ones it names."""
+    """A model and data, loaded as a manifest says they were. discrepancies: that they are not the ones it names.
+
+    Where rows are asked one by one, the object that the model was made from is asked about each of them as well.
+    """
 
     run_of: Mapping[str, Any]
     classifier: Any
@@ -127,6 +132,8 @@ class Replay:
     rule: StoredRule | None = None
     batch: int | None = None
     discrepancies: list[str] = field(default_factory=list)
+    _lift: Callable[[NDArray[np.float32]], NDArray[np.float32]] | None = None
+    _other_answers: list[str] = field(default_factory=list)
 
     @classmethod
     def of_run(
@@ -170,6 +177,12 @@ class Replay:
                     f"the {what} given for the replay is not the one of the run: its {name} is {shown(found)}"
                 )
         replay.discrepancies += data_problems(run, dataset)
+        if not replay.discrepancies:
+            answers = probe_differences(_first_extra(run).get("probe"), classifier, dataset.input_shape)
+            replay.discrepancies += [
+                f"the model given for the replay is not the one of the run: of the fixed inputs, {line}"
+                for line in answers
+            ]
         return replay
 
     def run(self, inputs: Sequence[Examined], report: Report, *, progress: Progress | None = None) -> None:
@@ -245,6 +258,9 @@ class Replay:
                 continue
             for tally, found in zip(tallies, counted, strict=True):
                 yield from _compared(tally, found, exact=not isinstance(noisy, GridNoise))
+        if self._other_answers:
+            yield f"the model itself gives {len(self._other_answers)} rows {self._other_answers[0]}, asked alone"
+            self._other_answers = []
 
     def _not_thinned_so(
         self, tallies: Sequence[Mapping[str, Any]], counted: Sequence[_Count], index: int
@@ -283,6 +299,7 @@ class Replay:
             return GridNoise(noise, x.reshape(-1), sigma=sigma, levels=smoothing["grid"])
         if hasattr(self.classifier, "colour"):
             hidden = self.classifier.hidden(x).reshape(-1)
+            self._lift = functools.partial(self.classifier.lifted, x[0], sigma=sigma)
             return FloatNoise(noise, hidden, sigma=sigma, colour=self.classifier.colour)
         return FloatNoise(noise, x.reshape(-1), sigma=sigma)
 
@@ -324,10 +341,24 @@ class Replay:
 
     def _asked(self, rows: NDArray[np.float32], *, scores: bool = False) -> list[NDArray[Any]]:
         """The votes of these rows, and their scores where they are wanted; all at once, or as many as was asked for."""
+        # Copied first: a model may change what it is given.
+        given = rows.copy() if self.batch == 1 else rows
         step = len(rows) if self.batch is None else self.batch
         ask = self._tail.votes_and_scores if scores else lambda some: (self._tail.classify(some),)
         answers = [ask(np.ascontiguousarray(rows[at : at + step])) for at in range(0, len(rows), step)]
-        return [np.concatenate(part) for part in zip(*answers, strict=True)]
+        together = [np.concatenate(part) for part in zip(*answers, strict=True)]
+        if self.batch == 1:
+            self._ask_original(given, together[0])
+        return together
+
+    def _ask_original(self, rows: NDArray[np.float32], votes: NDArray[Any]) -> None:
+        """Note where the object that the user gave answers otherwise than what was counted, by more than rounding."""
+        original = original_of(self.classifier)
+        for row, vote in zip(rows, votes.tolist(), strict=True):
+            noisy = row if self._lift is None else self._lift(row)
+            answer = original.answer(noisy)
+            if answer.vote != vote and not is_tie(original, noisy, answer, vote):
+                self._other_answers.append(f"class {answer.vote} where {vote} was counted")
 
     @property
     def _tail(self) -> Any:
@@ -460,9 +491,14 @@ def _by_stage(tallies: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[st
 
 def _job(run: Mapping[str, Any]) -> Mapping[str, Any]:
     """The settings a run was made with; of one that was recertified, those of the first run."""
+    return as_object(_first_extra(run).get("job"))
+
+
+def _first_extra(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the manifest of the run that was sampled says besides its parameters."""
     extra = as_object(run.get("extra"))
     source = extra.get("recertified_from")
-    return _job(source) if isinstance(source, dict) else as_object(extra.get("job"))
+    return _first_extra(source) if isinstance(source, dict) else extra
 
 
 def _sizes(run: Mapping[str, Any]) -> list[int]:

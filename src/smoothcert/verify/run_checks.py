@@ -16,6 +16,7 @@ from typing import Any
 from smoothcert.verify.against_run import check_against_run
 from smoothcert.verify.attack_records import PATTERN, Inputs, attack_problems
 from smoothcert.verify.manifests import check_manifest, smoothing_of, wanted_indices
+from smoothcert.verify.model_checks import NOT_ASKED, check_counts
 from smoothcert.verify.reading import (
     Document,
     MalformedError,
@@ -58,7 +59,8 @@ class Examined:
 class Report:
     """What was looked at, and what was found.
 
-    pairs: of inputs, whose distance was measured to see that the envelope allows their levels.
+    pairs: of inputs, whose distance was measured to see that the envelope allows their levels. model_checks: noisy
+    copies that were drawn, about which the model itself was asked again, and that tied.
     radii: those that follow from tallies. by_memory: those that follow from an earlier claim, which a memory holds.
     alpha: the sum of what all statements may cost; so many of them are wrong on average, at most. remarks: how many
     inputs each is about, 0 for the whole.
@@ -71,6 +73,7 @@ class Report:
     by_memory: int = 0
     alpha: float = 0.0
     pairs: int = 0
+    model_checks: tuple[int, int, int] | None = None
     discrepancies: list[str] = field(default_factory=list)
     remarks: dict[str, int] = field(default_factory=dict)
 
@@ -126,6 +129,10 @@ def verify_run(
             indices = reader.indices()
             report.discrepancies += check_manifest(manifest)
             report.discrepancies += reader.stray_rows()
+            report.discrepancies += [
+                f"the run was stopped, and is not to be relied on: {why}" for why in reader.failures()
+            ]
+            checks = reader.model_checks()
             seals = reader.seals() if reader.has_seals else None
             smoothing = smoothing_of(manifest)
             _check_indices(report, indices, manifest, unfinished=unfinished)
@@ -138,19 +145,34 @@ def verify_run(
         _check_sigma_rule(report, path, manifest)
         chain = _Chain(report, seals, manifest)
         order = chain.order(indices)
+        samples = 0
         for done, index in enumerate(order, start=1):
             stored = _stored(reader, index, report)
             if stored is not None:
                 chain.check(stored)
                 document = _checked(stored, manifest, smoothing, check, report)
+                samples += _samples(document)
                 again = functools.partial(read_input, path, index)
                 kept += [] if document is None else [Examined(_without_tallies(document), again)]
             if progress is not None:
                 progress(done, len(order))
     documents = [one.document for one in kept]
     report.discrepancies += level_problems(documents)
+    report.model_checks, problems = check_counts(checks, manifest, samples=samples)
+    report.discrepancies += problems
+    if report.model_checks is None:
+        report.remark(NOT_ASKED)
     check_attack_records(path, documents, report)
     return report, kept
+
+
+def _samples(document: Document | None) -> int:
+    """How often the model was asked for what is stored of an input."""
+    try:
+        tallies = as_list(as_object(document).get("tallies"))
+        return sum((tally["stop"] - tally["start"]) * (2 if tally["kind"] == "pairs" else 1) for tally in tallies)
+    except MALFORMED:  # reported with the input
+        return 0
 
 
 def check_attack_records(
