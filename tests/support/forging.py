@@ -22,4 +22,8 @@ def rechained(memory: Path) -> None:
             claim = StoredClaim(*row)
             entry = entry_after(entry, claim)
             connection.execute("UPDATE claims SET entry = ? WHERE position = ?", (entry, claim.position))
+        # Where the file keeps the end of its log apart from the claims, that is made anew too.
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'heads'").fetchone() is not None:
+            connection.execute("UPDATE heads SET claims = (SELECT count(*) FROM claims), entry = ?", (entry,))
+            connection.execute("UPDATE heads SET (digest, key) = (SELECT digest, key FROM memories)")
         connection.commit()
