@@ -59,6 +59,7 @@ def rekeyed(run: Path, memory: Path, **changes: Any) -> None:
         digest = hashlib.sha256(text.encode()).hexdigest()
         connection.execute("UPDATE memories SET key = ?, digest = ?", (text, digest))
         connection.commit()
+    rechained(memory)
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["parameters"]["memory"] = digest
     (run / "manifest.json").write_text(json.dumps(manifest))

@@ -22,5 +22,7 @@ def rechained(memory: Path) -> None:
             claim = StoredClaim(*row)
             entry = entry_after(entry, claim)
             connection.execute("UPDATE claims SET entry = ? WHERE position = ?", (entry, claim.position))
+        # The end of the log, kept apart from the claims, is made anew too.
         connection.execute("UPDATE heads SET claims = (SELECT count(*) FROM claims), entry = ?", (entry,))
+        connection.execute("UPDATE heads SET (digest, key) = (SELECT digest, key FROM memories)")
         connection.commit()
