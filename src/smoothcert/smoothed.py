@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -58,6 +59,7 @@ from smoothcert.sampling import ModelChecks, Sampler, Tallier, inputs_per_shard,
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import alpha_after_noise, noise_price, plurality, price_of
+from smoothcert.strict_json import strict_loads
 from smoothcert.tallies import SCORE_CELLS
 
 
@@ -159,6 +161,7 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._memory = memory
         self._opened_memory = False
+        self._memory_is_checked = False
         self._levels: set[float] = set()
         self._model = model
         self._num_classes = num_classes
@@ -614,7 +617,19 @@ class SmoothedClassifier:
                 f"the memory {self._memory.location} keeps the regions of another classifier: its model, sigma, noise "
                 "or inputs differ from those here. Open it with the key of this one: `open_memory`, or give its place"
             )
+        self._check_memory_answers(self._memory)
         return self._memory
+
+    def _check_memory_answers(self, memory: RegionMemory) -> None:
+        """Once: refuse a model that answers otherwise than the one whose regions these are."""
+        if self._memory_is_checked:
+            return
+        kept = memory.probe()
+        if kept is None:
+            memory.keep_probe(json.dumps(probe(self.classifier, self._shape)))
+        else:
+            check_probe(strict_loads(kept), self.classifier, self._shape, of=f"the memory {memory.location}")
+        self._memory_is_checked = True
 
     def sigmas(
         self, inputs: InputArray, indices: Sequence[int], *, rows: Sequence[int] | None = None

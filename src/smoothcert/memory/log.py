@@ -155,6 +155,12 @@ class ClaimLog(Protocol):
     def register(self, digest: str, key: str) -> StoredKey:
         """The memory with this key, which is made if it is not there."""
 
+    def probe(self, digest: str) -> str | None:
+        """What was kept of the answers of the model of this memory; None where nothing was."""
+
+    def keep_probe(self, digest: str, probe: str) -> None:
+        """Keep that, unless something is kept already."""
+
     def writing(self, memory: int) -> AbstractContextManager[None]: ...
 
     def head(self, memory: int) -> Head: ...

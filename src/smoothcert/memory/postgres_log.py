@@ -63,6 +63,8 @@ CREATE TABLE smoothcert_heads (
 );
 """
 """One row a memory: a second copy of its key, and the head of its log."""
+_PROBES = "CREATE TABLE IF NOT EXISTS smoothcert_probes (digest text PRIMARY KEY, probe text NOT NULL)"
+"""By the digest of a memory, how its model answers fixed inputs. No claim rests on it."""
 _GUARD = """
 CREATE FUNCTION smoothcert_claim_follows_head() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -144,6 +146,19 @@ class PostgresLog:
             "INSERT INTO smoothcert_heads SELECT number, digest, key, identity, 0, identity FROM made",
             (digest, key, identity),
         )
+
+    def probe(self, digest: str) -> str | None:
+        if self._all("SELECT to_regclass('smoothcert_probes')")[0][0] is None:
+            return None
+        found = self._all("SELECT probe FROM smoothcert_probes WHERE digest = %s", (digest,))
+        return str(found[0][0]) if found else None
+
+    def keep_probe(self, digest: str, probe: str) -> None:
+        with self._transaction("LOCK TABLE smoothcert_memories IN EXCLUSIVE MODE"), self._explained():
+            self._open().execute(_PROBES)
+            self._open().execute(
+                "INSERT INTO smoothcert_probes VALUES (%s, %s) ON CONFLICT DO NOTHING", (digest, probe)
+            )
 
     def writing(self, memory: int) -> contextlib.AbstractContextManager[None]:
         return self._transaction(f"SELECT 1 FROM smoothcert_heads WHERE memory = {int(memory)} FOR UPDATE")

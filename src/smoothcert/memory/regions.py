@@ -170,6 +170,18 @@ class RegionMemory:
         """Check the stored claims against each other, without the index. progress: called with (done, in all)."""
         return audit_claims(_Unhurried(self), key=self.key, progress=progress)
 
+    def probe(self) -> str | None:
+        """What was kept of the answers of the model whose regions these are; None where nothing was."""
+        with self._lock:
+            self._check_open()
+            return self._log.probe(self.key.digest)
+
+    def keep_probe(self, probe: str) -> None:
+        """Keep that, unless something is kept already."""
+        with self._lock:
+            self._check_open()
+            self._log.keep_probe(self.key.digest, probe)
+
     def close(self) -> None:
         with self._lock:
             self._closed = True

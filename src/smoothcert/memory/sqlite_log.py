@@ -64,6 +64,13 @@ CREATE TABLE heads (
 ) STRICT
 """
 """One row a memory: a second copy of its key, and the head of its log."""
+_PROBES = """
+CREATE TABLE probes (
+    digest TEXT PRIMARY KEY,
+    probe TEXT NOT NULL
+) STRICT
+"""
+"""By the digest of a memory, how its model answers fixed inputs. No claim rests on it."""
 _GUARD = """
 CREATE TRIGGER claim_follows_head BEFORE INSERT ON claims
 WHEN NOT EXISTS (SELECT 1 FROM heads WHERE memory = NEW.memory AND claims = NEW.position AND entry = NEW.entry)
@@ -140,6 +147,24 @@ class SqliteLog:
         query = "SELECT number, digest, key, identity FROM memories WHERE digest = ?"
         row = self._open().execute(query, (digest,)).fetchone()
         return None if row is None else StoredKey(*row)
+
+    def probe(self, digest: str) -> str | None:
+        with self._explained():
+            if not self._has_probes():
+                return None
+            row = self._open().execute("SELECT probe FROM probes WHERE digest = ?", (digest,)).fetchone()
+            return None if row is None else str(row[0])
+
+    def keep_probe(self, digest: str, probe: str) -> None:
+        with self._transaction():
+            if not self._has_probes():
+                self._open().execute(_PROBES)
+            self._open().execute("INSERT OR IGNORE INTO probes VALUES (?, ?)", (digest, probe))
+
+    def _has_probes(self) -> bool:
+        """Files of earlier versions have none; the table is made when the first one is kept."""
+        found = self._open().execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'probes'")
+        return found.fetchone() is not None
 
     def writing(self, memory: int) -> contextlib.AbstractContextManager[None]:
         """All writers of the file are excluded, whichever memory they write to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import cast
 
@@ -194,9 +195,12 @@ def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
             f"the module {type(module).__name__} cannot be copied ({error}); give a module that copy.deepcopy accepts"
         ) from error
     try:
-        twin = twin.to(device=device).eval().requires_grad_(False)
-        # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
-        return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
+        with warnings.catch_warnings():
+            # Parameters of a copied script are no leaves, and torch looks for their gradients to move them too.
+            warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor", category=UserWarning)
+            twin = twin.to(device=device).eval().requires_grad_(False)
+            # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
+            return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
     except Exception as error:
         kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in floating_dtypes(module)) or "no"
         raise ModelError(
