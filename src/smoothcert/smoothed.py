@@ -29,6 +29,7 @@ from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import scoring
 from smoothcert.noise import (
     DETECT,
