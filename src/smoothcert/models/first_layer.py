@@ -72,7 +72,7 @@ class FirstLayerClassifier:
             )
         self._basis, root = np.linalg.qr(self._matrix)
         self._root = torch.from_numpy(root.astype(np.float32))
-        self._inverse: FloatArray = np.linalg.pinv(self._matrix)
+        self._inverse = np.asarray(np.linalg.pinv(self._matrix), dtype=np.float64)
         self._random = np.random.default_rng()
         self.tail: ScoringClassifier = make_tail(rest, num_classes, (width,))
         self._check_against(network, rest, input_shape)

@@ -155,11 +155,11 @@ def _is_changed(layer: nn.Module) -> bool:
     return any(hooks_of(vars(layer))) or any(callable(value) for value in vars(layer).values())
 
 
-class _FailedOperations(TorchDispatchMode):
+class _FailedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes whether an operation of torch raised, also where the code around it caught that."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.found = False
 
     def __torch_dispatch__(
@@ -176,7 +176,8 @@ def _catches_failures(network: nn.Module, example: Tensor) -> bool:
     """Whether the network catches an operation that fails. Which one fails depends on values, and a failure while
     torch.jit traces can end the process.
     """
-    with _FailedOperations() as operations, torch.no_grad():
+    operations = _FailedOperations()
+    with operations, torch.no_grad():
         network(example.clone())
     return operations.found
 

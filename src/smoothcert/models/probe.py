@@ -38,7 +38,8 @@ def probe_inputs(input_shape: tuple[int, ...]) -> InputArray:
     uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     normals = ndtri(uniform).reshape(_ROWS, *input_shape)
     levels = np.array(_LEVELS * (_ROWS // len(_LEVELS))).reshape(_ROWS, *(1 for _ in input_shape))
-    return (0.5 + levels * normals).astype(np.float32)
+    made: InputArray = (0.5 + levels * normals).astype(np.float32)
+    return made
 
 
 def probe(classifier: BaseClassifier, input_shape: tuple[int, ...]) -> dict[str, Any]:

@@ -201,7 +201,8 @@ def noisy_copy(layer: FirstLayerNoise | None, inputs: InputArray, request: Reque
     if layer is not None:
         made = _made_again(layer.hidden(x[None]).reshape(1, -1), request, draw, half, colour=layer.colour)
         return layer.lifted(x, made, sigma=request.sigma)
-    return _made_again(x.reshape(1, -1), request, draw, half).reshape(x.shape)
+    flat: InputArray = _made_again(x.reshape(1, -1), request, draw, half)
+    return flat.reshape(x.shape)
 
 
 def _made_again(flat: InputArray, request: Request, draw: int, half: int, colour: Colour | None = None) -> InputArray:
@@ -216,4 +217,5 @@ def _made_again(flat: InputArray, request: Request, draw: int, half: int, colour
         copies.add_to_input(piece, out[:1])
     else:
         copies.write([piece], out[:1])
-    return out[half]
+    made: InputArray = out[half]
+    return made
