@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smoothcert.envelopes import ConstantSigma, LipschitzSigma
+from smoothcert.envelopes import ConstantSigma, LipschitzSigma, MonotoneEnvelope
 from smoothcert.errors import InputError
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
@@ -57,6 +57,19 @@ def test_digests_of_functions():
     assert rules[0].digest == CallableRule(brightness, envelope=None).digest
     assert rules[0].envelope is None
     assert rules[1].to_json()["envelope"] == {"kind": "lipschitz", "constant": 0.01, "floor": 0.1}
+
+
+def test_values_a_function_or_an_envelope_encloses_count():
+    def level(base):
+        return lambda x: base + 0.01 * float(x.mean())
+
+    def envelope(speed):
+        return MonotoneEnvelope("own", lambda sigma, r: sigma - speed * r, lambda sigma, r: sigma + speed * r)
+
+    pairs = [(0.2, None), (0.3, None), (0.2, 0.01), (0.2, 0.02)]
+    digests = [CallableRule(level(base), envelope=None if s is None else envelope(s)).digest for base, s in pairs]
+    assert len(set(digests)) == len(digests)
+    assert CallableRule(level(0.2), envelope=None).digest == digests[0]
 
 
 @pytest.mark.parametrize(

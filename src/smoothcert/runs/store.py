@@ -180,8 +180,14 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read a run, also while another process writes it."""
-        return cls(path, read_manifest(path), _connect(path), None)
+        """Read a run, also while another process writes it. One that was stopped because of its model is refused."""
+        run = cls(path, read_manifest(path), _connect(path), None)
+        try:
+            run._check_not_failed()
+        except BaseException:
+            run.close()
+            raise
+        return run
 
     @classmethod
     def exists(cls, path: Path) -> bool:
@@ -230,16 +236,13 @@ class RunStore:
             if has_table(self._connection, "failures"):
                 self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
 
-    def failures(self) -> list[str]:
-        """Why nothing in this run is to be relied on; empty for a sound run."""
+    def _check_not_failed(self) -> None:
         with self._reading():
             if not has_table(self._connection, "failures"):
-                return []
-            return [str(row[0]) for row in self._connection.execute("SELECT reason FROM failures ORDER BY position")]
-
-    def _check_not_failed(self) -> None:
-        if found := self.failures():
-            raise RunError(f"{self.path} cannot be resumed, and nothing in it is to be relied on: {found[0]}")
+                return
+            found = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
+        if found is not None:
+            raise RunError(f"{self.path} was stopped by a check of its model, and its results must not be used: {str(found[0])[:2000]}")
 
     def check_counts(self) -> CheckCounts:
         """How many noisy copies were drawn for what is stored, and how many of them the model was asked about again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.own_code import source_text
+from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.records import Envelope, FloatArray, InputArray
 
 
@@ -20,9 +19,9 @@ class CallableRule:
     It is called with one input at a time, so that no input can change what another gets, and must be right within a
     relative 1e-11. envelope: what is proved about it; None if nothing is, and then it can be sampled but not certified.
 
-    The digest covers the function's name, its source text where that can be read, and the envelope. It does *not* see
-    numbers the function reads from elsewhere: give `digest`, say the SHA-256 of their file, so that a run resumed with
-    others is refused.
+    The digest covers the code of the function and of the envelope, and the values they refer to: closures, defaults,
+    attributes, global names (`models.digests`). It does *not* see what the function reads from a file: give `digest`,
+    say the SHA-256 of that file, so that a run resumed with another is refused.
     """
 
     def __init__(
@@ -31,8 +30,8 @@ class CallableRule:
         self._function = function
         self._name = _qualified_name(function)
         self._envelope = envelope
-        parts = ("callable", self._name, source_text(function), str(self._envelope_json()), digest or "")
-        self._digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        content = object_digest((function, envelope), lenient=True)
+        self._digest = text_digest("callable", self._name, content, str(self._envelope_json()), digest or "")
 
     @property
     def envelope(self) -> Envelope | None:
