@@ -116,7 +116,10 @@ def test_nothing_is_made_of_a_spoilt_run(tmp_path, verb):
     out = tmp_path / "run"
     with pytest.raises(ModelMismatchError):
         flipping_run(out, after=9000)
-    further = {"recertify": ("--alpha", 0.01, "--out", tmp_path / "new"), "report": ("--output", tmp_path / "page.html")}
+    further = {
+        "recertify": ("--alpha", 0.01, "--out", tmp_path / "new"),
+        "report": ("--output", tmp_path / "page.html"),
+    }
     with pytest.raises(RunError, match="must not be used"):
         invoke(app, verb, out, *further.get(verb, ()))
 

@@ -17,6 +17,7 @@ from smoothcert.models.module_digest import module_digest
 from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
 from smoothcert.models.onnx_session import device_kind, open_session
 from smoothcert.models.scores import decided_rule
+from smoothcert.models.stock_modules import is_stock
 from smoothcert.models.torch_classifier import (
     checked_original,
     described,
@@ -32,11 +33,10 @@ from smoothcert.records import FloatArray, InputArray, IntArray
 class ExportedClassifier:
     """A torch module, written as ONNX and computed by onnxruntime; the caller's module is copied, never changed.
 
-    The module must be float32, `torch.export` must be able to write it down as one graph, which shows that no Python
-    code in it depends on values, and the logits must agree with the module's, within the rounding errors a frozen graph
-    is allowed too; otherwise a ModelError says so. Batches are filled up as `TorchClassifier` does. On the processor
-    any number of threads may call `classify`; each works on one core. Scores are as in
-    `TorchClassifier`. `original` is the caller's own object.
+    The module must be float32 and one graph, whatever the values (`freezing`), and its logits must agree with the
+    module's, within the rounding errors a frozen graph is allowed too; otherwise a ModelError says so. Batches are
+    filled up as `TorchClassifier` does. On the processor any number of threads may call `classify`; each works on one
+    core. Scores are as in `TorchClassifier`. `original` is the caller's own object.
     """
 
     gives_scores = True
@@ -105,8 +105,11 @@ class ExportedClassifier:
             ) from error
 
 
-def _checked_program(network: nn.Module, input_shape: tuple[int, ...]) -> ExportedProgram:
-    """The module as one graph; ModelError for a module that an ONNX file would not be the same function as."""
+def _checked_program(network: nn.Module, input_shape: tuple[int, ...]) -> ExportedProgram | None:
+    """The module as one graph, None where it is known to be one.
+
+    ModelError for a module that an ONNX file would not be the same function as.
+    """
     other = [dtype for dtype in floating_dtypes(network) if dtype is not torch.float32]
     if other:
         kind = str(other[0]).removeprefix("torch.")
@@ -114,6 +117,8 @@ def _checked_program(network: nn.Module, input_shape: tuple[int, ...]) -> Export
             f"the model has {kind} values, and the back end onnxruntime computes in float32 only: use the back end "
             "torch, which keeps the precision, or convert the model yourself"
         )
+    if is_stock(network):
+        return None
     try:
         return exported_program(network, input_shape, input_dtype=torch.float32)
     except Exception as error:  # whatever export or the user's code may raise

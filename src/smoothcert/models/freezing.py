@@ -17,8 +17,8 @@ from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from smoothcert.models.original import FLOAT32_ROUNDING
+from smoothcert.models.stock_modules import is_changed, is_stock
 from smoothcert.models.torch_original import floating_dtypes
-from smoothcert.models.torch_parts import hooks_of
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -29,13 +29,14 @@ _EXAMPLE_ROWS = 16
 @dataclass(frozen=True, slots=True)
 class Frozen:
     """What became of a module. forward: the fused graph; None where the module must run as it was given, and `reason`
-    says why. program: the module as `torch.export` wrote it down; None where it depends on values in a way that cannot
-    be written down as one graph.
+    says why. is_graph: whether it is known to be one graph, whatever the values; what is not may keep state. program:
+    the module as `torch.export` wrote it down, where that was needed to know it.
     """
 
     forward: Forward | None
-    program: ExportedProgram | None
-    reason: str
+    reason: str = ""
+    is_graph: bool = False
+    program: ExportedProgram | None = None
 
 
 class RowwiseLinear(nn.Linear):
@@ -55,27 +56,32 @@ class RowwiseLinear(nn.Linear):
 def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> Frozen:
     """The traced, frozen and fused network, where that is the same function.
 
-    A trace follows one example. It is the whole network only if no Python code in it looks at values, which is shown by
-    `torch.export`: it runs the network on tensors that have no values, for batches of any size. What passes is traced,
-    compared with the network on noisy batches, and used if it agrees.
+    A trace follows one example. It is the whole network only if no Python code in it looks at values. That is known of
+    a closed list of layers (`stock_modules`); of all others it is shown by `torch.export`, which runs the network on
+    tensors that have no values, for batches of any size. What passes is traced, compared with the network on noisy
+    batches, and used if it agrees.
     """
-    try:
-        program = exported_program(network, input_shape, input_dtype=input_dtype)
-    except Exception as error:  # whatever export or the user's code may raise: the module itself still works
-        return Frozen(None, None, f"torch.export cannot write it down as one graph ({summary(error)})")
+    program = None
+    batches = [batch.to(input_dtype) for batch in check_batches(input_shape)]
+    if not is_stock(network):
+        try:
+            program = exported_program(network, input_shape, input_dtype=input_dtype)
+        except Exception as error:  # whatever export or the user's code may raise: the module itself still works
+            return Frozen(None, f"torch.export cannot write it down as one graph ({summary(error)})")
+        if _catches_failures(network, batches[0]):
+            return Frozen(None, "an operation fails inside it, and it goes on without")
     coarse = [dtype for dtype in floating_dtypes(network) if dtype not in (torch.float32, torch.float64)]
     if coarse:
-        return Frozen(None, program, f"it computes in {str(coarse[0]).removeprefix('torch.')}")
-    batches = [batch.to(input_dtype) for batch in check_batches(input_shape)]
-    if _catches_failures(network, batches[0]):
-        return Frozen(None, None, "an operation fails inside it, and it goes on without")
+        return Frozen(None, f"it computes in {str(coarse[0]).removeprefix('torch.')}", True, program)
     try:
         graph = _traced(network, batches[0])
         # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
         agrees = same_logits(network, graph, batches, calls=2)
     except Exception as error:  # whatever a graph compiler may raise
-        return Frozen(None, program, f"torch.jit cannot trace it ({summary(error)})")
-    return Frozen(graph, program, "") if agrees else Frozen(None, program, "the fused graph gives other logits")
+        return Frozen(None, f"torch.jit cannot trace it ({summary(error)})", True, program)
+    if not agrees:
+        return Frozen(None, "the fused graph gives other logits", True, program)
+    return Frozen(graph, "", True, program)
 
 
 def exported_program(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> ExportedProgram:
@@ -145,14 +151,9 @@ def logits_agree(expected: Tensor, found: Tensor, *, rounding: float = FLOAT32_R
 def _with_rowwise_layers(network: nn.Module) -> nn.Module:
     """Every plain linear layer with a bias made rowwise, in place; one that does anything else keeps doing it."""
     for layer in network.modules():
-        if type(layer) is nn.Linear and layer.bias is not None and not _is_changed(layer):
+        if type(layer) is nn.Linear and layer.bias is not None and not is_changed(layer):
             layer.__class__ = RowwiseLinear
     return network
-
-
-def _is_changed(layer: nn.Module) -> bool:
-    """Whether calling this layer runs code of somebody else: a hook, or a method of this one object."""
-    return any(hooks_of(vars(layer))) or any(callable(value) for value in vars(layer).values())
 
 
 class _FailedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -46,8 +46,8 @@ class TorchClassifier:
 
     With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks), if it can be shown
     that this is the same function (`freezing`); otherwise the copy runs as it is, and `as_given` says why. `backend`
-    says which. Any number of threads may call `classify` at once, each working on one core, unless the module could not
-    be written down as a graph: then it may keep state, and one thread asks it. Scores are the softmax of the logits, in
+    says which. Any number of threads may call `classify` at once, each working on one core, unless the module is not
+    known to be one graph: then it may keep state, and one thread asks it. Scores are the softmax of the logits, in
     float64, or the outputs themselves where they are probabilities (`scores_are`).
 
     `original` is the caller's own object.
@@ -75,11 +75,11 @@ class TorchClassifier:
         self.scores_are = self.original.scores_are = decided_rule(self._logits, input_shape=input_shape)
         self.description = described(module, self.num_classes) + self.scores_are.note
         self.digest = module_digest(network, backend=self.backend + self.scores_are.note, program=frozen.program)
-        self.concurrency = 1 if frozen.program is None else usable_cores()
+        self.concurrency = usable_cores() if frozen.is_graph else 1
 
     def _frozen(self, network: nn.Module) -> Frozen:
         if self.input_shape is None:
-            return Frozen(None, None, "the shape of its inputs is not known")
+            return Frozen(None, "the shape of its inputs is not known")
         return freeze(network, self.input_shape, input_dtype=self._input_dtype)
 
     def classify(self, batch: InputArray, /) -> IntArray:

@@ -242,7 +242,10 @@ class RunStore:
                 return
             found = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
         if found is not None:
-            raise RunError(f"{self.path} was stopped by a check of its model, and its results must not be used: {str(found[0])[:2000]}")
+            reason = str(found[0])[:2000]
+            raise RunError(
+                f"{self.path} was stopped by a check of its model, and its results must not be used: {reason}"
+            )
 
     def check_counts(self) -> CheckCounts:
         """How many noisy copies were drawn for what is stored, and how many of them the model was asked about again."""

@@ -130,7 +130,8 @@ def verify_run(
             report.discrepancies += check_manifest(manifest)
             report.discrepancies += reader.stray_rows()
             report.discrepancies += [
-                f"the run was stopped by a check of its model, and its results must not be used: {why}" for why in reader.failures()
+                f"the run was stopped by a check of its model, and its results must not be used: {why}"
+                for why in reader.failures()
             ]
             checks = reader.model_checks()
             seals = reader.seals() if reader.has_seals else None
