@@ -13,10 +13,13 @@ import pytest
 from cli_runner import invoke
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, ModelError
+from smoothcert.models.original import Answer, Original, original_of
 from smoothcert.noise import unit_noise as noise_of_a_run
 from smoothcert.noise.grid_law import grid_law
 from smoothcert.noise.grid_with_numpy import grid_draws, grid_key
-from smoothcert.records import Noise, Stage, StreamId
+from smoothcert.records import CheckCounts, Noise, Stage, StreamId
+from smoothcert.sampling import ModelChecks
+from smoothcert.verify import replay as replay_module
 from smoothcert.verify.noise_again import (
     FloatNoise,
     GridNoise,
@@ -166,12 +169,45 @@ class TestBatches:
         monkeypatch.syspath_prepend(str(tmp_path))
         model = ("--model", "across_rows:classify", "--num-classes", 10, "--data", "digits", "--max", 1, "--seed", 3)
         settings = ("--n0", 64, "--n", 192, "--batch", 64, "--workers", 1, "--sigma", 0.25)
-        invoke(app, "certify", *model, *settings, "--out", tmp_path / "run")
+        with monkeypatch.context() as forger:  # whoever makes the run can switch off what asks the model again
+            forger.setattr(ModelChecks, "compare", count_without_asking)
+            forger.setattr(ModelChecks, "ask_again", lambda self: None)
+            invoke(app, "certify", *model, *settings, "--out", tmp_path / "run")
         recorded = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,))
         assert recorded.discrepancies == []
         assert recorded.radii == 1
         row_by_row = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,), batch=1)
         assert any("drawn again" in line for line in row_by_row.discrepancies)
+
+    def test_the_original_is_asked_about_every_row(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What computes is right row by row, and is not what the user gave."""
+
+        class Other:
+            def __init__(self, original: Original) -> None:
+                self._original = original
+
+            def answer(self, row: np.ndarray) -> Answer:
+                answer = self._original.answer(row)
+                changed = row.reshape(-1)[0] > 0.3  # a share of the noisy copies
+                return Answer(vote=(answer.vote + 1) % 10) if changed else answer
+
+        run = folder / "votes" / "votes"
+        run = run if run.exists() else make_run("votes", folder / "votes")
+        monkeypatch.setattr(replay_module, "original_of", lambda classifier: Other(original_of(classifier)))
+        assert replayed(run).discrepancies == []
+        assert any("the model itself gives" in line for line in replayed(run, batch=1).discrepancies)
+
+    def test_a_model_with_other_answers_to_the_fixed_inputs(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = folder / "votes" / "votes"
+        run = run if run.exists() else make_run("votes", folder / "votes")
+        monkeypatch.setattr(replay_module, "probe_differences", lambda *_: ["input 3, class 1 where it gave 2"])
+        assert any("fixed inputs" in line for line in replayed(run).discrepancies)
+
+
+def count_without_asking(checks: ModelChecks, inputs: object, requests: object, picked: list[object]) -> None:
+    checks.counts += CheckCounts(asked=len(picked))
 
 
 class TestRecertified:

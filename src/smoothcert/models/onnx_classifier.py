@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from smoothcert.models.devices import usable_cores
 from smoothcert.models.digests import file_digest, text_digest
 from smoothcert.models.onnx_external import external_files
 from smoothcert.models.onnx_session import device_kind, open_session
+from smoothcert.models.original import OneRow
 from smoothcert.models.scores import decided_rule
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
 from smoothcert.records import FloatArray, InputArray, IntArray
@@ -26,7 +28,8 @@ class OnnxClassifier:
     taken, then the first of labels.
 
     A file exported for one fixed batch size works: batches are cut, and the last one is filled up. On the
-    processor any number of threads may call `classify`; each works on one core. Scores are the softmax of the
+    processor any number of threads may call `classify`; each works on one core. `original` computes the operations of
+    the file as they stand there, without onnxruntime's optimisations. Scores are the softmax of the
     logits, or the outputs themselves where they are probabilities (`scores_are`).
     """
 
@@ -55,6 +58,9 @@ class OnnxClassifier:
         weights = [text for file in beside for text in (file.relative_to(path.parent).as_posix(), file_digest(file))]
         self.digest = text_digest(self.backend + self.scores_are.note, self._output_name, file_digest(path), *weights)
         self.concurrency = usable_cores() if kind == "cpu" else 1
+        plain = copy.copy(self)
+        plain._session = open_session(path, name=str(path), device=device, optimise=False)
+        self.original = OneRow(plain)
 
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)

@@ -19,10 +19,10 @@ def device_kind(device: str) -> str:
     return "cpu" if kind == "auto" else kind
 
 
-def open_session(model: Path | bytes, *, name: str, device: str) -> Any:
+def open_session(model: Path | bytes, *, name: str, device: str, optimise: bool = True) -> Any:
     """A session that computes every call on one core, or on the accelerator. model: a file, or what would be in it.
 
-    name: what to call the model in messages.
+    name: what to call the model in messages. optimise: without, the operations of the file are computed one by one.
     """
     try:
         import onnxruntime
@@ -37,7 +37,8 @@ def open_session(model: Path | bytes, *, name: str, device: str) -> Any:
         )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimise else levels.ORT_DISABLE_ALL
     options.log_severity_level = 4
     _, index = parse_device(device)
     provider_options = [{"device_id": str(index)} if index is not None else {}]
