@@ -772,14 +772,14 @@ class SmoothedClassifier:
     def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
         """For a run: so many copies, at least, will be drawn until it ends, after those that were drawn earlier."""
         self._checks = ModelChecks(self.classifier, earlier=earlier)
-        self._checks.expect(copies, whole_life=True)
+        self._checks.expect(copies)
         self._checks_are_planned = True
         return self._checks
 
     def _expect(self, copies: int) -> None:
         """Without a plan, each call stands for itself."""
         if not self._checks_are_planned:
-            self.checks.expect(copies, whole_life=False)
+            self.checks.expect(copies)
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""
@@ -834,7 +834,10 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, or the reason why not."""
-        array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        try:
+            array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"inputs given as {type(x).__name__} cannot be read as one array: {error}") from error
         if array.dtype.kind not in "fiu":
             raise InputError(f"inputs of type {array.dtype} cannot be smoothed; numbers were expected")
         eight_bits = array.dtype == np.uint8 and self.input_range is not None and tuple(self.input_range) == (0, 1)

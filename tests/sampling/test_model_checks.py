@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from smoothcert import SmoothedClassifier
-from smoothcert.errors import ModelMismatchError
+from smoothcert.errors import InputError, ModelMismatchError
 from smoothcert.models import as_classifier
 from smoothcert.models.original import Answer, is_tie
 from smoothcert.noise import from_grid
@@ -109,7 +109,7 @@ def picks_of(checks: ModelChecks, jobs: int, copies: int) -> list[int]:
 
 def test_a_run_spreads_the_least_number_over_its_life():
     checks = ModelChecks(Pure())
-    checks.expect(50_000, whole_life=True)
+    checks.expect(50_000)
     counts = picks_of(checks, 50, 1000)
     assert sum(counts) >= LEAST_ASKED
     assert max(counts) <= 41
@@ -118,7 +118,7 @@ def test_a_run_spreads_the_least_number_over_its_life():
 
 def test_a_long_run_asks_one_in_a_thousand():
     checks = ModelChecks(Pure())
-    checks.expect(10_000_000, whole_life=True)
+    checks.expect(10_000_000)
     counts = picks_of(checks, 1000, 10_000)
     assert 9_900 <= sum(counts) <= 10_200
     assert max(counts[1:]) <= 11
@@ -126,24 +126,30 @@ def test_a_long_run_asks_one_in_a_thousand():
 
 def test_a_run_that_is_resumed_asks_what_is_missing():
     checks = ModelChecks(Pure(), earlier=CheckCounts(drawn=25_000, asked=1000))
-    checks.expect(25_000, whole_life=True)
+    checks.expect(25_000)
     assert sum(picks_of(checks, 25, 1000)) in range(1000, 1030)
 
 
 def test_the_first_call_asks_the_least_number_and_later_ones_are_quick():
     checks = ModelChecks(Pure())
-    checks.expect(100_000, whole_life=False)
+    checks.expect(100_000)
     assert sum(picks_of(checks, 10, 10_000)) >= LEAST_ASKED
-    checks.expect(100_000, whole_life=False)
+    checks.expect(100_000)
     assert 70 <= sum(picks_of(checks, 10, 10_000)) <= 110
 
 
-def test_a_small_first_call_asks_about_everything_and_later_ones_catch_up():
+def test_a_small_first_call_asks_about_everything_and_the_next_ones_catch_up():
     checks = ModelChecks(Pure())
-    checks.expect(500, whole_life=False)
+    checks.expect(500)
     assert picks_of(checks, 1, 500) == [500]
-    checks.expect(10_000, whole_life=False)
-    assert picks_of(checks, 1, 10_000) == [100]
+    checks.expect(10_000)
+    assert picks_of(checks, 1, 10_000) == [1500]
+
+
+def test_every_call_asks_some():
+    checks = ModelChecks(Pure(), earlier=CheckCounts(drawn=10**6, asked=5000))
+    checks.expect(300)
+    assert sum(picks_of(checks, 3, 100)) == 8
 
 
 def test_every_copy_is_as_likely_as_every_other():
@@ -152,7 +158,7 @@ def test_every_copy_is_as_likely_as_every_other():
     for _ in range(300):
         checks = ModelChecks(Pure())
         checks.counts = CheckCounts(drawn=1, asked=LEAST_ASKED - 30)
-        checks.expect(300, whole_life=True)
+        checks.expect(300)
         parts = checks.pick([request(0, TallyKind.VOTES, stop=100), request(1, TallyKind.VOTES, start=100, stop=300)])
         assert sum(len(one.picks) for one in parts) == 30
         for one in parts:
@@ -238,7 +244,7 @@ def test_a_model_that_changes_in_the_end_is_found():
 
     clock = Clock()
     checks = ModelChecks(clock)
-    checks.expect(1000, whole_life=True)
+    checks.expect(1000)
     wanted = checks.pick([request(0, TallyKind.VOTES, stop=1000)])
     Sampler(clock, batch=100).tally(
         INPUTS, wanted, on_picked=lambda requests, picked: checks.compare(INPUTS, requests, picked)
@@ -259,12 +265,22 @@ class Margin:
 
 
 @pytest.mark.parametrize(
-    ("margin", "tie"), [(0.0, True), (5e-5, True), (-5e-5, True), (1e-3, False), (-1e-3, False), (0.5, False)]
+    ("margin", "tie"), [(0.0, True), (5e-7, True), (-5e-7, True), (1e-4, False), (-1e-4, False), (0.5, False)]
 )
 def test_a_tie_is_a_difference_that_rounding_explains(margin, tie):
     row = np.full(3, margin, dtype=np.float32)
     answer = Margin().answer(row)
     assert is_tie(Margin(), row, answer, 1 - answer.vote) == tie
+
+
+def test_a_large_constant_in_all_logits_excuses_nothing():
+    class Shifted:
+        def answer(self, row):
+            margin = float(row.reshape(-1)[0])
+            return Answer(vote=int(margin < 0), logits=np.array([1e4 + margin, 1e4]))
+
+    row = np.full(3, 0.5, dtype=np.float32)
+    assert not is_tie(Shifted(), row, Shifted().answer(row), 1)
 
 
 def test_a_model_without_logits_ties_on_its_boundary():
@@ -304,9 +320,75 @@ def test_a_module_that_was_trained_further_is_noticed():
     smoothed = SmoothedClassifier(module, sigma=0.5, seed=1)
     smoothed.certify(INPUTS, n=1000)
     with torch.no_grad():
-        module[1].weight.neg_()
-    with pytest.raises(ModelMismatchError, match="changed after it was given"):
-        smoothed.certify(INPUTS, n=100_000)
+        module[1].bias += 1.0
+    with pytest.raises(ModelMismatchError, match="make a new SmoothedClassifier"):
+        smoothed.certify(INPUTS, n=100)
+
+
+def test_a_function_that_changes_between_calls_is_sampled_as_it_is_now():
+    """Of a function there is no copy: what is asked is what answers."""
+    side = [0]
+
+    def model(batch):
+        return np.full(len(batch), side[0])
+
+    smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=2, seed=1)
+    for answer in (0, 1):
+        side[0] = answer
+        assert {point.prediction for point in smoothed.certify(INPUTS, n=100)} == {answer}
+
+
+def test_state_inside_a_module_is_not_shared_by_threads():
+    class Buffered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(SIZE, 3)
+            self.register_buffer("out", torch.zeros(4096, 3))
+
+        def forward(self, x):
+            self.out[: len(x)] = self.lin(x.flatten(1))
+            return self.out[: len(x)]
+
+    class Noted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(SIZE, 3)
+
+        def forward(self, x):
+            self.features = x.flatten(1)
+            return self.lin(self.features)
+
+    for kind in (Buffered, Noted):
+        classifier = as_classifier(kind(), input_shape=SHAPE)
+        assert classifier.concurrency == 1
+        assert classifier.as_given
+
+
+def test_autocast_around_a_later_call_is_refused():
+    smoothed = SmoothedClassifier(nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 3)), sigma=0.5, input_shape=SHAPE, seed=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(InputError, match="autocast"):
+        smoothed.certify(INPUTS, n=100)
+
+
+def test_transformers_that_work_in_place_are_asked_the_same_question_twice():
+    preprocessing, linear_model = (
+        pytest.importorskip("sklearn.preprocessing"),
+        pytest.importorskip("sklearn.linear_model"),
+    )
+    from sklearn.pipeline import make_pipeline
+
+    x = np.random.default_rng(0).random((200, 4), dtype=np.float32) * 0.05
+    y = (x[:, 0] > x[:, 1]).astype(int)
+
+    def radius(copy):
+        scaler = preprocessing.MaxAbsScaler(copy=copy)
+        model = make_pipeline(scaler, linear_model.LogisticRegression(C=10.0)).fit(x.copy(), y)
+        smoothed = SmoothedClassifier(model, sigma=0.02, seed=1)
+        return smoothed.certify(np.array([[0.06, 0.02, 0.02, 0.02]], "f4"), n=2000, certificate="gaussian-soft")[
+            0
+        ].radius
+
+    assert radius(False) == radius(True)
 
 
 def test_the_users_module_stays_in_the_mode_it_had():

@@ -21,12 +21,12 @@ from torch.nn.utils import parametrize
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import ScoringClassifier
-from smoothcert.models.freezing import logits_agree
 from smoothcert.models.module_digest import module_digest
 from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.scores import ScoreRule
 from smoothcert.models.standardise import Standardise
 from smoothcert.models.torch_classifier import checked_original, filled_up, private_copy
+from smoothcert.models.torch_original import logits_agree
 from smoothcert.models.torch_parts import hooks_of
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray

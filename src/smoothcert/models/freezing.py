@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.stock_modules import is_changed, is_stock
-from smoothcert.models.torch_original import floating_dtypes
+from smoothcert.models.torch_original import floating_dtypes, logits_agree
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -70,6 +69,8 @@ def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: tor
             return Frozen(None, f"torch.export cannot write it down as one graph ({summary(error)})")
         if _catches_failures(network, batches[0]):
             return Frozen(None, "an operation fails inside it, and it goes on without")
+        if _keeps_state(network, batches[0]):
+            return Frozen(None, "it changes its own attributes or buffers when it is called")
     coarse = [dtype for dtype in floating_dtypes(network) if dtype not in (torch.float32, torch.float64)]
     if coarse:
         return Frozen(None, f"it computes in {str(coarse[0]).removeprefix('torch.')}", True, program)
@@ -140,20 +141,40 @@ def same_logits(network: Forward, other: Forward, batches: Sequence[Tensor], *, 
         )
 
 
-def logits_agree(expected: Tensor, found: Tensor, *, rounding: float = FLOAT32_ROUNDING) -> bool:
-    """Whether two tensors of logits differ by rounding alone: by no more than `rounding` of the largest."""
-    if found.dtype != expected.dtype or found.shape != expected.shape:
-        return False
-    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
-    return torch.allclose(expected, found, rtol=rounding, atol=rounding * scale, equal_nan=True)
-
-
 def _with_rowwise_layers(network: nn.Module) -> nn.Module:
     """Every plain linear layer with a bias made rowwise, in place; one that does anything else keeps doing it."""
     for layer in network.modules():
         if type(layer) is nn.Linear and layer.bias is not None and not is_changed(layer):
             layer.__class__ = RowwiseLinear
     return network
+
+
+def _keeps_state(network: nn.Module, example: Tensor) -> bool:
+    """Whether a call leaves the network with other attributes, or other values in them: threads would share these."""
+    before = _content(network)
+    with torch.no_grad():
+        network(example.clone())
+    after = _content(network)
+    return before.keys() != after.keys() or any(
+        mark != after[key][1] or not (value is after[key][0] or (isinstance(value, _PLAIN) and value == after[key][0]))
+        for key, (value, mark) in before.items()
+    )
+
+
+_PLAIN = (bool, int, float, str)
+
+
+def _content(network: nn.Module) -> dict[tuple[str, str], tuple[object, int]]:
+    """Every attribute of every part; with tensors how often they were changed in place, with collections their size."""
+
+    def mark(value: object) -> int:
+        return len(value) if isinstance(value, (dict, list, set)) else int(getattr(value, "_version", 0))
+
+    return {
+        (name, key): (value, mark(value))
+        for name, part in network.named_modules()
+        for key, value in {**vars(part), **part._parameters, **part._buffers}.items()
+    }
 
 
 class _FailedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]

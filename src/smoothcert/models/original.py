@@ -21,8 +21,12 @@ FLOAT32_ROUNDING = 1e-4
 
 _PERTURBATIONS = 32
 _PERTURBATION_SEED = 0
-_SCORE_FACTOR = 10.0
-"""Scores are compared this many times more loosely than logits: a softmax multiplies errors by the size of logits."""
+_LAST_PLACES = 16.0
+"""Units in the last place by which two logits may miss each other."""
+_SCORE_FACTOR, _LARGEST_SCORE_ERROR = 10.0, 0.02
+"""Scores are compared this many times more loosely than logits, because a softmax multiplies errors by the size of
+logits; but no difference larger than this is taken for rounding.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,14 @@ class Answer:
     """What a model says about one input.
 
     vote: 0 … K, where K stands for an answer that is not finite. logits, scores: (K,) float64, None where the model
-    gives none. rounding: relative error that the precision of the model allows.
+    gives none. rounding: relative error of logits in the precision of the model. last_place: that of one number.
     """
 
     vote: int
     logits: FloatArray | None = None
     scores: FloatArray | None = None
     rounding: float = FLOAT32_ROUNDING
+    last_place: float = 2.0**-23
 
 
 class Original(Protocol):
@@ -53,9 +58,18 @@ class HasOriginal(Protocol):
     original: Original
 
 
+@runtime_checkable
+class Changeable(Protocol):
+    """An original that somebody may change between two calls, and that notices it."""
+
+    def check_unchanged(self) -> None:
+        """ModelMismatchError where it is no longer the function that a classifier was made from. Quick if it is."""
+
+
 def original_of(classifier: BaseClassifier) -> Original:
     """The object behind a base classifier; a base classifier of the user's own is its own original."""
-    return classifier.original if isinstance(classifier, HasOriginal) else OneRow(classifier)
+    known = isinstance(classifier, HasOriginal) and callable(getattr(classifier.original, "answer", None))
+    return classifier.original if known and isinstance(classifier, HasOriginal) else OneRow(classifier)
 
 
 class OneRow:
@@ -65,27 +79,29 @@ class OneRow:
         self._classifier = classifier
 
     def answer(self, row: InputArray, /) -> Answer:
+        lone = row[None].copy()  # a model may change what it is given
         if gives_scores(self._classifier):
-            votes, scores = self._classifier.votes_and_scores(row[None])
+            votes, scores = self._classifier.votes_and_scores(lone)
             return Answer(vote=int(votes[0]), scores=np.asarray(scores[0], dtype=np.float64))
-        return Answer(vote=int(self._classifier.classify(row[None])[0]))
+        return Answer(vote=int(self._classifier.classify(lone)[0]))
 
 
 def is_tie(original: Original, row: InputArray, answer: Answer, vote: int) -> bool:
     """Whether rounding explains that `vote` was counted where the original gives `answer`.
 
-    It does where the two logits are equal to within rounding, or where the original itself gives that vote when the
-    input is moved by a rounding error: then the input lies on a boundary between classes, to within rounding. Moving
-    the input also finds ties of logits that are small differences of large terms, and of models without logits.
+    It does where the two logits agree to the last places, or where the original itself gives that vote when the input
+    is moved by a rounding error: then the input lies on a boundary between classes, to within rounding. Moving the
+    input finds ties of logits that are differences of larger terms, and those of models without logits. That logits are
+    close beside their size is not enough: a large constant in all of them would excuse everything.
     """
-    if _logits_are_close(answer, vote):
+    if _agree_to_the_last_places(answer, vote):
         return True
-    # About a hundred times below what is allowed for logits: a last digit of the input, not a step away from it.
+    # About a hundred times below the error of logits: some last digits of the input, not a step away from it.
     size = answer.rounding / 100.0
     generator = np.random.default_rng(_PERTURBATION_SEED)
     for number in range(_PERTURBATIONS):
         # From one to several last digits, in random directions.
-        step = size * 2.0 ** (number % 4 - 3)
+        step = size * 2.0 ** (number % 6 - 3)
         moved = row + np.float32(step) * generator.choice([-1.0, 1.0], row.shape) * np.maximum(np.abs(row), 1.0)
         if original.answer(moved.astype(np.float32)).vote == vote:
             return True
@@ -98,12 +114,13 @@ def same_scores(answer: Answer, scores: FloatArray) -> bool:
     """
     if answer.scores is None or answer.vote >= len(scores):
         return True
-    return bool(np.all(np.abs(answer.scores - scores) <= _SCORE_FACTOR * answer.rounding))
+    allowed = min(_SCORE_FACTOR * answer.rounding, _LARGEST_SCORE_ERROR)
+    return bool(np.all(np.abs(answer.scores - scores) <= allowed))
 
 
-def _logits_are_close(answer: Answer, vote: int) -> bool:
+def _agree_to_the_last_places(answer: Answer, vote: int) -> bool:
     logits = answer.logits
     if logits is None or max(vote, answer.vote) >= len(logits):
         return False
     ours, theirs = float(logits[answer.vote]), float(logits[vote])
-    return ours - theirs <= answer.rounding * max(abs(ours), abs(theirs))
+    return ours - theirs <= _LAST_PLACES * answer.last_place * max(abs(ours), abs(theirs))

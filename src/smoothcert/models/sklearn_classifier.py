@@ -67,7 +67,8 @@ class SklearnClassifier:
 
     def _asked(self, method: str, batch: InputArray) -> np.ndarray[Any, Any]:
         try:
-            return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1)))
+            # A copy: transformers with copy=False change what they are given, and it may be asked about twice.
+            return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1).copy()))
         except MODEL_FAILURES as error:
             raise ModelError(
                 f"{self.description} refused a batch of shape {batch.shape}: {type(error).__name__}: {error}"

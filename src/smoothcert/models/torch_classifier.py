@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError
 from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
 from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze, logits_agree
+from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze
 from smoothcert.models.module_digest import module_digest
 from smoothcert.models.scores import decided_rule
 from smoothcert.models.torch_original import (
@@ -27,6 +27,7 @@ from smoothcert.models.torch_original import (
     floating_dtypes,
     home_of,
     last_line,
+    logits_agree,
 )
 from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
@@ -198,7 +199,9 @@ def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
         with warnings.catch_warnings():
             # Parameters of a copied script are no leaves, and torch looks for their gradients to move them too.
             warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor", category=UserWarning)
-            twin = twin.to(device=device).eval().requires_grad_(False)
+            twin = twin.to(device=device).eval()
+            for parameter in twin.parameters():  # scripts refuse to do it for all at once
+                parameter.requires_grad_(False)
             # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
             return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
     except Exception as error:
@@ -234,8 +237,10 @@ def checked_original(
     if not logits_agree(own.cpu(), copied.cpu(), rounding=rounding):
         raise ModelError(
             f"a copy of the module {type(module).__name__} answers otherwise than the module itself, so it cannot be "
-            "kept apart from it: look for hooks that hold on to the module, and for a __deepcopy__ of its own"
+            "kept apart from it: look for hooks that hold on to the module, for a __deepcopy__ of its own, and for "
+            "code that asks whether gradients are recorded"
         )
+    original.remember(batch.numpy(), own)
     return original
 
 

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from smoothcert.errors import InputError, ModelError
+from smoothcert.errors import InputError, ModelError, ModelMismatchError
 from smoothcert.models.devices import torch_threads
 from smoothcert.models.failures import MODEL_FAILURES
 from smoothcert.models.original import FLOAT32_ROUNDING, Answer
@@ -47,8 +47,11 @@ class TorchOriginal:
         self._device = home_of(module)
         self.scores_are = ScoreRule.SOFTMAX
         self._coarsest = max((_ROUNDING.get(dtype, 0.0) for dtype in floating_dtypes(module)), default=0.0)
+        self._mark = self._current_mark()
+        self._known: tuple[InputArray, Tensor] | None = None
 
     def answer(self, row: InputArray, /) -> Answer:
+        check_no_autocast()
         logits = self.logits(row[None])
         values = as_array(logits)
         votes, scores = self.scores_are.votes_and_scores(values)
@@ -57,7 +60,31 @@ class TorchOriginal:
             logits=values[0].astype(np.float64),
             scores=scores[0],
             rounding=self.rounding_of(logits),
+            last_place=torch.finfo(logits.dtype).eps,
         )
+
+    def remember(self, batch: InputArray, logits: Tensor) -> None:
+        """What the module gave when it was handed over, for `check_unchanged`."""
+        self._known = batch, logits
+        self._mark = self._current_mark()
+
+    def check_unchanged(self) -> None:
+        """Ask the module again about the batch it was handed over with, if its values were touched since."""
+        mark = self._current_mark()
+        if self._known is None or mark == self._mark:
+            return
+        batch, logits = self._known
+        if not logits_agree(logits, self.logits(batch), rounding=self.rounding_of(logits)):
+            raise ModelMismatchError(
+                f"the module {type(self._module).__name__} was changed after it was given, and what is sampled is a "
+                "copy of it as it was then: make a new SmoothedClassifier for the module as it is now"
+            )
+        self._mark = self._current_mark()
+
+    def _current_mark(self) -> list[tuple[int, int]]:
+        """Where the values lie, and how often they were changed in place."""
+        tensors = (*self._module.parameters(), *self._module.buffers())
+        return [(id(tensor), int(getattr(tensor, "_version", 0))) for tensor in tensors]
 
     def rounding_of(self, logits: Tensor) -> float:
         """The relative error of logits that come from this module: its coarsest precision decides."""
@@ -84,13 +111,17 @@ class TorchOriginal:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in evaluation mode inside the block, and every part of it in the mode it had after it."""
+    """The module in evaluation mode inside the block, and every part of it in the mode it had after it.
+
+    Only the flags are set: a module's own `train` may do more, which nobody could undo.
+    """
     training = [part for part in module.modules() if part.training]
     if not training:
         yield
         return
     with _switching:
-        module.eval()
+        for part in training:
+            part.training = False
         try:
             yield
         finally:
@@ -111,7 +142,7 @@ def accepted_dtype(network: nn.Module, input_shape: tuple[int, ...] | None) -> t
         return torch.float32 if torch.float32 in found else found[0]
     try:
         with evaluating(network), torch.no_grad():
-            network(torch.zeros((2, *input_shape), device=home_of(network)))
+            network(torch.zeros((2, *input_shape), dtype=torch.float32, device=home_of(network)))
     except MODEL_FAILURES:
         return found[0]
     return torch.float32
@@ -136,6 +167,14 @@ def check_no_autocast() -> None:
                 f"this is called inside torch.autocast({kind!r}), which changes the model's precision only here and "
                 "not in the threads that sample: use autocast inside the model's forward instead"
             )
+
+
+def logits_agree(expected: Tensor, found: Tensor, *, rounding: float = FLOAT32_ROUNDING) -> bool:
+    """Whether two tensors of logits differ by rounding alone: by no more than `rounding` of the largest."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return False
+    scale = float(expected.nan_to_num(0.0, 0.0, 0.0).abs().max())
+    return torch.allclose(expected, found, rtol=rounding, atol=rounding * scale, equal_nan=True)
 
 
 def check_is_logits(logits: object) -> None:

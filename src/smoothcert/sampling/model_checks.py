@@ -20,7 +20,7 @@ import numpy as np
 
 from smoothcert.errors import ModelMismatchError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
-from smoothcert.models.original import Answer, is_tie, original_of, same_scores
+from smoothcert.models.original import Answer, Changeable, is_tie, original_of, same_scores
 from smoothcert.records import CheckCounts, InputArray, TallyKind
 from smoothcert.sampling.noisy_copies import Colour, noisy_copies
 from smoothcert.sampling.picked import PickedVote
@@ -30,8 +30,8 @@ ONE_IN = 1000
 """One copy in so many is asked again, always …"""
 LEAST_ASKED = 2000
 """… and so many over the life of a run or of a SmoothedClassifier, where so many are drawn."""
-_ONE_IN_TO_CATCH_UP = 100
-"""The most that a later call asks to come up to that number: it must not take noticeably longer."""
+_LEAST_OF_A_CALL = 8
+"""… and so many in every call of a SmoothedClassifier: the model may have changed since the last one."""
 _ASKED_TWICE = 64
 """Copies that are kept, and asked once more at the end."""
 _FEW_TIES, _LARGEST_SHARE_OF_TIES = 10, 0.05
@@ -63,7 +63,7 @@ class ModelChecks:
         self.counts = earlier or CheckCounts()
         self._stored = self.counts
         self._expected = 0
-        self._in_haste = False
+        self._least = LEAST_ASKED
         self._kept: list[_Kept] = []
         self._seen = 0
 
@@ -82,13 +82,14 @@ class ModelChecks:
     def __repr__(self) -> str:
         return f"ModelChecks(drawn={self.drawn}, asked={self.asked}, ties={self.ties})"
 
-    def expect(self, copies: int, *, whole_life: bool) -> None:
-        """At least so many copies will be drawn now, so that the least number can be spread over them.
-
-        whole_life: nothing is expected after them. Otherwise the first call makes up for all, and later ones are quick.
+    def expect(self, copies: int) -> None:
+        """At the beginning of a run or a call: at least so many copies will be drawn, over which the least number is
+        spread. A model that was changed since it was given is a ModelMismatchError.
         """
+        if isinstance(self._original, Changeable):
+            self._original.check_unchanged()
         self._expected = copies
-        self._in_haste = not whole_life and self.counts.drawn > 0
+        self._least = max(LEAST_ASKED, self.counts.asked + _LEAST_OF_A_CALL)
 
     def pick(self, requests: Sequence[Request]) -> list[Request]:
         """The requests of a job, with the copies that will be asked again."""
@@ -109,10 +110,9 @@ class ModelChecks:
     def _quota(self, copies: int) -> int:
         """How many of so many copies are asked again; rounded up or down at random, so that its mean is exact."""
         wanted = copies / ONE_IN
-        missing = max(0, LEAST_ASKED - self.counts.asked)
+        missing = max(0, self._least - self.counts.asked)
         if missing:
-            share = missing / max(copies, self._expected)
-            wanted = max(wanted, copies * min(1.0, share, 1.0 / _ONE_IN_TO_CATCH_UP if self._in_haste else 1.0))
+            wanted = max(wanted, copies * min(1.0, missing / max(copies, self._expected)))
             # Whole numbers that add up: nobody may be short of the least number because of bad luck.
             return min(copies, math.ceil(wanted))
         return min(copies, math.floor(wanted) + (_random.random() < wanted % 1.0))
@@ -179,7 +179,7 @@ class ModelChecks:
         )
 
     def _ask_classifier(self, noisy: InputArray) -> int:
-        return int(self._classifier.classify(np.ascontiguousarray(noisy[None]))[0])
+        return int(self._classifier.classify(noisy[None].copy())[0])
 
     def _keep(self, one: _Kept) -> None:
         """A random choice of all that were asked, a few of them."""
