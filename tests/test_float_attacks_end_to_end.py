@@ -37,7 +37,7 @@ def test_the_neighbour_is_near():
 
 def test_float_noise_certifies_a_radius_that_is_false():
     """The defect that the grid is for: this test shows that the attack is real."""
-    here, there = certified_at(X), certified_at(NEIGHBOUR)
+    here, there = certified_at(X, grid="float"), certified_at(NEIGHBOUR, grid="float")
     assert here.prediction == 1
     assert here.radius > 1.0
     assert there.prediction == 0
@@ -45,9 +45,11 @@ def test_float_noise_certifies_a_radius_that_is_false():
 
 
 @pytest.mark.parametrize("certificate", ["gaussian", "gaussian-two-class", "dipole", "second-order"])
-def test_on_a_grid_the_same_classifier_is_certified_truly_or_not_at_all(certificate):
+@pytest.mark.parametrize("grid", [LEVELS, "detect"])
+def test_on_a_grid_the_same_classifier_is_certified_truly_or_not_at_all(certificate, grid):
+    """Also where nobody names the grid: the defaults are not open to the attack."""
     points = [
-        smoothed(grid=LEVELS).certify(x[None], n=20_000, n0=100, certificate=certificate)[0] for x in (X, NEIGHBOUR)
+        smoothed(grid=grid).certify(x[None], n=20_000, n0=100, certificate=certificate)[0] for x in (X, NEIGHBOUR)
     ]
     certified = {point.prediction for point in points if point.outcome is Outcome.CERTIFIED and point.radius > 0.0315}
     assert len(certified) < 2
@@ -63,8 +65,9 @@ def test_on_a_grid_both_see_the_same_votes_up_to_chance():
 
 
 def test_pairs_are_broken_by_float_noise_too():
-    (here,) = smoothed().certify(X[None], n=20_000, n0=100, certificate="dipole")
-    (there,) = smoothed().certify(NEIGHBOUR[None], n=20_000, n0=100, certificate="dipole")
+    here, there = (
+        smoothed(grid="float").certify(x[None], n=20_000, n0=100, certificate="dipole")[0] for x in (X, NEIGHBOUR)
+    )
     assert here.prediction == 1
     assert there.prediction == 0
     assert here.radius > 0.0315
