@@ -16,7 +16,7 @@ from smoothcert.cli import verify as verb
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError, RunError
 from smoothcert.verify import run_checks
-from verified_runs import MODEL, altered, copy_of, make_run
+from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +166,8 @@ class TestFound:
         run = copy_of(folder / "votes", tmp_path)
         for table in ("seals", "tallies", "verdicts", "points"):
             altered(run / "results.sqlite", f"DELETE FROM {table} WHERE idx = 180")
+        altered(run / "results.sqlite", "UPDATE model_checks SET idx = 120 WHERE idx = 180")
+        resealed(run)
         assert call(run).exit_code == 1
         result = call(run, "--unfinished")
         assert result.exit_code == 0

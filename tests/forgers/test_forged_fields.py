@@ -394,6 +394,7 @@ TOGETHER = {
     frozenset({"alpha, larger", "noise tables, too much"}): "is looser than",
     frozenset({"certificate, another radius", "outcome"}): "gives a reason that its tallies do not",
     frozenset({"certificate, varying", "noise and norm"}): "uniform-l1: the bounds do not certify the radius",
+    frozenset({"grid", "replay: sigma with its radius"}): "the job of the manifest asks for noise on",
     frozenset({"precision", "question"}): "a run asks one question, not two",
     frozenset({"tallies, one twice", "task"}): "a prediction spends alpha on one test",
 }

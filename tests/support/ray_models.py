@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import ray
 
 from sample_models import digits_by_brightness, logistic_digits
 
@@ -29,7 +30,7 @@ def refuses_batches(batch: np.ndarray) -> np.ndarray:
 
 
 def kills_its_actor(batch: np.ndarray) -> np.ndarray:
-    """Ends the process when it is asked in earnest."""
-    if len(batch) > 2:
+    """Ends the process of an actor when it is asked in earnest."""
+    if len(batch) > 16 and ray.get_runtime_context().get_actor_id() is not None:
         os._exit(9)
     return digits_by_brightness(batch)

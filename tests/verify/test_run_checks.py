@@ -293,6 +293,7 @@ class TestForgery:
         run = copy_of(votes, tmp_path)
         for table in ("seals", "tallies", "verdicts", "points"):
             altered(run / "results.sqlite", f"DELETE FROM {table} WHERE idx = 180")
+        altered(run / "results.sqlite", "UPDATE model_checks SET idx = 120 WHERE idx = 180")
         resealed(run)
         assert any("1 of the 4 inputs" in line for line in checked(run).discrepancies)
         report = checked(run, unfinished=True)

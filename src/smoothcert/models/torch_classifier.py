@@ -200,8 +200,9 @@ def private_copy(module: nn.Module, device: torch.device) -> nn.Module:
             # Parameters of a copied script are no leaves, and torch looks for their gradients to move them too.
             warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor", category=UserWarning)
             twin = twin.to(device=device).eval()
-            for parameter in twin.parameters():  # scripts refuse to do it for all at once
-                parameter.requires_grad_(False)
+            for parameter in twin.parameters():
+                if parameter.is_leaf:  # those of a copied script are not
+                    parameter.requires_grad_(False)
             # The layout in memory decides which kernel runs, so equal weights must have equal layouts.
             return cast(nn.Module, twin.to(memory_format=torch.contiguous_format))  # type: ignore[call-overload]
     except Exception as error:
