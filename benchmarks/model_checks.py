@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-INPUTS = {"mlp": 10, "lenet": 10, "cifar_resnet20": 4}
+INPUTS = {"mlp": 10, "lenet": 5, "cifar_resnet20": 2}
 WORKER = """
 import json, sys, time
 import numpy as np, torch
