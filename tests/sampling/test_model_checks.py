@@ -18,7 +18,7 @@ from smoothcert.models.original import Answer, is_tie
 from smoothcert.noise import from_grid
 from smoothcert.records import CheckCounts, Noise, Stage, StreamId, TallyKind
 from smoothcert.sampling import ModelChecks, Request, Sampler
-from smoothcert.sampling.model_checks import LEAST_ASKED, noisy_copy
+from smoothcert.sampling.model_checks import LEAST_ASKED, CopyMaker
 
 SHAPE, SIZE, CLASSES, LEVELS = (2, 3), 6, 4, 256
 INPUTS = from_grid(np.random.default_rng(0).integers(0, LEVELS, (3, *SHAPE)).astype(np.int32), LEVELS)
@@ -78,8 +78,9 @@ def test_a_picked_copy_is_the_one_that_was_counted(classifier, kind, changes):
     assert sorted((vote.request, vote.copy) for vote in found) == [
         (number, copy) for number, one in enumerate(wanted) for copy in range(one.samples)
     ]
+    makers = [CopyMaker(None, INPUTS, one) for one in wanted]  # each makes all its copies, in any order
     for vote in found:
-        noisy = noisy_copy(None, INPUTS, wanted[vote.request], vote.copy)
+        noisy = makers[vote.request].copy(vote.copy)
         assert classifier.classify(noisy[None])[0] == vote.vote
         assert (vote.scores is not None) == (kind is TallyKind.SCORES)
         if vote.scores is not None:
@@ -92,7 +93,7 @@ def test_a_picked_copy_is_the_one_that_was_counted(classifier, kind, changes):
 
 def test_the_copies_of_a_pair_are_those_on_both_sides():
     one = request(0, TallyKind.PAIRS)
-    plus, minus = (noisy_copy(None, INPUTS, one, 2 * 17 + half) for half in range(2))
+    plus, minus = (CopyMaker(None, INPUTS, one).copy(2 * 17 + half) for half in range(2))
     assert not np.array_equal(plus, minus)
     assert np.allclose((plus + minus) / 2, INPUTS[0], atol=1e-6)
 

@@ -77,11 +77,13 @@ class OneRow:
 
     def __init__(self, classifier: BaseClassifier) -> None:
         self._classifier = classifier
+        # Asked once: looking whether an object has all methods of a protocol takes longer than a small model.
+        self._scoring = classifier if gives_scores(classifier) else None
 
     def answer(self, row: InputArray, /) -> Answer:
         lone = row[None].copy()  # a model may change what it is given
-        if gives_scores(self._classifier):
-            votes, scores = self._classifier.votes_and_scores(lone)
+        if self._scoring is not None:
+            votes, scores = self._scoring.votes_and_scores(lone)
             return Answer(vote=int(votes[0]), scores=np.asarray(scores[0], dtype=np.float64))
         return Answer(vote=int(self._classifier.classify(lone)[0]))
 

@@ -22,7 +22,7 @@ from smoothcert.errors import ModelMismatchError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.original import Answer, Changeable, is_tie, original_of, same_scores
 from smoothcert.records import CheckCounts, InputArray, TallyKind
-from smoothcert.sampling.noisy_copies import Colour, noisy_copies
+from smoothcert.sampling.noisy_copies import noisy_copies
 from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.plan import Request, Slice, samples_per_draw
 
@@ -119,8 +119,11 @@ class ModelChecks:
 
     def compare(self, inputs: InputArray, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
         """Ask the original about the copies that were picked. inputs: (m, *input_shape), the rows of the requests."""
+        makers: dict[int, CopyMaker] = {}
         for vote in picked:
-            noisy = noisy_copy(self._behind_layer, inputs, requests[vote.request], vote.copy)
+            if vote.request not in makers:
+                makers[vote.request] = CopyMaker(self._behind_layer, inputs, requests[vote.request])
+            noisy = makers[vote.request].copy(vote.copy)
             answer = self._original.answer(noisy)
             tie = answer.vote != vote.vote
             if tie:
@@ -192,31 +195,35 @@ class ModelChecks:
             self._kept[place] = one
 
 
-def noisy_copy(layer: FirstLayerNoise | None, inputs: InputArray, request: Request, copy: int) -> InputArray:
-    """One noisy copy, (*input_shape) float32, made again. copy: its number, as in `Request.picks`.
+class CopyMaker:
+    """Makes single noisy copies of one request again, as they were drawn.
 
     layer: the classifier, where the noise was drawn behind its first layer.
     """
-    draw, half = divmod(copy, samples_per_draw(request.kind))
-    x = np.ascontiguousarray(inputs[request.row], dtype=np.float32)
-    if layer is not None:
-        made = _made_again(layer.hidden(x[None]).reshape(1, -1), request, draw, half, colour=layer.colour)
-        return layer.lifted(x, made, sigma=request.sigma)
-    flat: InputArray = _made_again(x.reshape(1, -1), request, draw, half)
-    return flat.reshape(x.shape)
 
+    def __init__(self, layer: FirstLayerNoise | None, inputs: InputArray, request: Request) -> None:
+        self._layer = layer
+        self._request = request
+        self._x: InputArray = np.ascontiguousarray(inputs[request.row], dtype=np.float32)
+        flat = self._x.reshape(1, -1) if layer is None else layer.hidden(self._x[None]).reshape(1, -1)
+        colour = None if layer is None else layer.colour
+        self._copies = noisy_copies(flat, [replace(request, row=0, picks=())], draws=1, colour=colour)
+        self._size = flat.shape[1]
 
-def _made_again(flat: InputArray, request: Request, draw: int, half: int, colour: Colour | None = None) -> InputArray:
-    copies = noisy_copies(flat, [replace(request, row=0, picks=())], draws=1, colour=colour)
-    piece = Slice(request=0, first_row=0, last_row=1, counter=draw)
-    out = np.empty((2, flat.shape[1]), dtype=np.float32)
-    if request.kind is TallyKind.PAIRS:
-        copies.prepare([piece])
-        copies.pair(piece, out[:1], out[1:])
-    elif request.kind is TallyKind.GRADIENTS:
-        copies.prepare([piece])
-        copies.add_to_input(piece, out[:1])
-    else:
-        copies.write([piece], out[:1])
-    made: InputArray = out[half]
-    return made
+    def copy(self, number: int) -> InputArray:
+        """(*input_shape) float32. number: as in `Request.picks`."""
+        draw, half = divmod(number, samples_per_draw(self._request.kind))
+        piece = Slice(request=0, first_row=0, last_row=1, counter=draw)
+        out = np.empty((2, self._size), dtype=np.float32)
+        if self._request.kind is TallyKind.PAIRS:
+            self._copies.prepare([piece])
+            self._copies.pair(piece, out[:1], out[1:])
+        elif self._request.kind is TallyKind.GRADIENTS:
+            self._copies.prepare([piece])
+            self._copies.add_to_input(piece, out[:1])
+        else:
+            self._copies.write([piece], out[:1])
+        made: InputArray = out[half]
+        if self._layer is not None:
+            return self._layer.lifted(self._x, made, sigma=self._request.sigma)
+        return made.reshape(self._x.shape)
