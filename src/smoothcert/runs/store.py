@@ -172,7 +172,8 @@ class RunStore:
         try:
             _attach(path, files)
             run = cls(path, stored, _connect(path), lock)
-            run._check_not_failed()
+            with run._reading():
+                pass  # one that a check of its model has stopped is refused here
             return run
         except BaseException:
             lock.release()
@@ -180,14 +181,8 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read a run, also while another process writes it. One that was stopped because of its model is refused."""
-        run = cls(path, read_manifest(path), _connect(path), None)
-        try:
-            run._check_not_failed()
-        except BaseException:
-            run.close()
-            raise
-        return run
+        """Read a run, also while another process writes it. One that a check of its model has stopped gives nothing."""
+        return cls(path, read_manifest(path), _connect(path), None)
 
     @classmethod
     def exists(cls, path: Path) -> bool:
@@ -237,10 +232,9 @@ class RunStore:
                 self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
 
     def _check_not_failed(self) -> None:
-        with self._reading():
-            if not has_table(self._connection, "failures"):
-                return
-            found = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
+        if not has_table(self._connection, "failures"):
+            return
+        found = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
         if found is not None:
             reason = str(found[0])[:2000]
             raise RunError(
@@ -331,6 +325,7 @@ class RunStore:
         with _explain(self.path):
             if not self._tables_checked:
                 _check_tables(self._connection)
+                self._check_not_failed()
                 self._tables_checked = True
             yield
 
