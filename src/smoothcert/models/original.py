@@ -68,8 +68,9 @@ class Changeable(Protocol):
 
 def original_of(classifier: BaseClassifier) -> Original:
     """The object behind a base classifier; a base classifier of the user's own is its own original."""
-    known = isinstance(classifier, HasOriginal) and callable(getattr(classifier.original, "answer", None))
-    return classifier.original if known and isinstance(classifier, HasOriginal) else OneRow(classifier)
+    if isinstance(classifier, HasOriginal) and callable(getattr(classifier.original, "answer", None)):
+        return classifier.original
+    return OneRow(classifier)
 
 
 class OneRow:
