@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from smoothcert.analysis.metrics import certified_accuracy, common_inputs
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
+from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.load import load_results
+from smoothcert.runs.loop import run_study
 from smoothcert.runs.results import Results
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 import numpy as np
 
 from smoothcert.certificates import CERTIFICATES, get_portfolio
-from smoothcert.certification import Votes, certify_votes
+from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import AnyTally, GradientTally, PairTally, Smoothing, Stage, StreamId, Tally, TallyKind
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics import prove
-from smoothcert.tallies import GRADIENT_UNIT
 
 INPUTS, SAMPLES, DIMENSION, CLASSES, ROUNDS = 10_000, 100_000, 49, 10, 3
 NAMES = (

@@ -17,8 +17,8 @@ import numpy as np
 
 from smoothcert.certificates import gaussian_radius
 from smoothcert.certificates.envelope import envelope_radius, envelope_two_class_radius
-from smoothcert.envelopes import Envelope, LipschitzSigma, SemiElastic, Widened
 from smoothcert.records import FloatArray
+from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic, Widened
 
 INPUTS, TWO_CLASS_INPUTS, ROUNDS = 10_000, 1_000, 3
 DIMENSIONS = (784, 3_072, 150_528)

@@ -10,11 +10,11 @@ from smoothcert.analysis.options import BoundChoice, BoundMethod, PlotKind, Tabl
 from smoothcert.analysis.plots import draw
 from smoothcert.analysis.reporting import TableRequest, results_table
 from smoothcert.data import load_dataset
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
 from smoothcert.errors import ManifestMismatchError, RunError
 from smoothcert.runs.files import write_atomically
+from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.load import load_all
+from smoothcert.runs.loop import run_study
 from smoothcert.sampling.sampler import Progress
 
 _RADII = "0,0.25,0.5,0.75,1,1.25,1.5"

@@ -12,21 +12,10 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from smoothcert.adaptive.answers import Inquiry, answer_votes, check_can_ask, check_can_decide, only_certificate
-from smoothcert.adaptive.questions import Question, asked_question, looks
-from smoothcert.adaptive.rounds import INPUTS_AT_ONCE, draw_until_answered
 from smoothcert.certificates import Certificate, Portfolio, get_portfolio
-from smoothcert.certification import (
-    Votes,
-    certify_votes,
-    check_can_certify,
-    check_can_predict,
-    predict_votes,
-    smoothing_of,
-)
-from smoothcert.drawing import Drawing, Draws
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
+from smoothcert.memory.claims import NORM_OF_NOISE, key_for, promised, remembered
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
@@ -42,7 +31,17 @@ from smoothcert.noise import (
     detect_grid,
     to_grid,
 )
-from smoothcert.promises import NORM_OF_NOISE, key_for, promised, remembered
+from smoothcert.questions.answers import Inquiry, answer_votes, check_can_ask, check_can_decide, only_certificate
+from smoothcert.questions.certification import (
+    Votes,
+    certify_votes,
+    check_can_certify,
+    check_can_predict,
+    predict_votes,
+    smoothing_of,
+)
+from smoothcert.questions.questions import Question, asked_question, looks
+from smoothcert.questions.rounds import INPUTS_AT_ONCE, draw_until_answered
 from smoothcert.records import (
     AnyTally,
     CertifiedPoint,
@@ -56,12 +55,13 @@ from smoothcert.records import (
     TallyKind,
     noise_in_words,
 )
+from smoothcert.records.tallies import SCORE_CELLS
 from smoothcert.sampling import ModelChecks, Sampler, Tallier, inputs_per_shard, measure_batch, segments
+from smoothcert.sampling.drawing import Drawing, Draws
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.statistics import alpha_after_noise, noise_price, plurality, price_of
 from smoothcert.strict_json import strict_loads
-from smoothcert.tallies import SCORE_CELLS
 
 
 class TallierFactory(Protocol):
@@ -130,7 +130,7 @@ class SmoothedClassifier:
     shared_noise: the same noise for all inputs, made once for many. Each certificate holds as it stands, but the errors
         of different inputs are not independent, so there are no bounds for a whole test set.
     tallier: who draws and counts; the threads of this process, unless it is a cluster
-        (`smoothcert.engines.ray_engine.RayEngine`).
+        (`smoothcert.cluster.ray_engine.RayEngine`).
     """
 
     def __init__(

@@ -14,8 +14,8 @@ import pytest
 from adversarial_models import SIZE
 from cli_runner import smoothcert
 from engine_runs import finished
-from smoothcert.engines.jobs import Job
 from smoothcert.errors import InputError, InterruptedRunError, ModelError, RunError
+from smoothcert.runs.jobs import Job
 
 REFUSED = {ModelError.exit_code, InputError.exit_code}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.engines.attack_record import open_record
+from smoothcert.attacks.attack_record import open_record
 
 
 def test_the_settings_are_on_the_disk_before_the_first_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from smoothcert.engines.attack_search import distances, pulled_inside
+from smoothcert.attacks.attack_search import distances, pulled_inside
 from smoothcert.records import Norm
 
 _VALUES = st.floats(0.0, 1.0, width=32)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ball_arithmetic import least_at_x1, log_uniform, most_at_x1
 from smoothcert.certificates import gaussian_radius, gaussian_two_class_radius
 from smoothcert.certificates.envelope import envelope_radius, envelope_two_class_radius, worst_case_probability
-from smoothcert.envelopes import ConstantSigma, Envelope, LipschitzSigma, MonotoneEnvelope, SemiElastic, Widened
 from smoothcert.errors import InputError
+from smoothcert.records.envelopes import ConstantSigma, Envelope, LipschitzSigma, MonotoneEnvelope, SemiElastic, Widened
 
 Ends = Callable[[arb], tuple[arb, arb]]
 DIMENSION = st.integers(0, 1000).map(lambda step: round(200_000 ** (step / 1000)))  # 1 … 200000

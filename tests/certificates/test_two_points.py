@@ -6,8 +6,8 @@ from flint import arb, ctx
 
 from ball_arithmetic import ball_inside, ball_outside, log_uniform, most_at_x1, normal_below, region_chances
 from smoothcert.certificates.envelope import envelope_radius
-from smoothcert.envelopes import MonotoneEnvelope
 from smoothcert.numerics.ball import boundary_of_inside, boundary_of_outside
+from smoothcert.records.envelopes import MonotoneEnvelope
 
 
 def threshold(p_a: float, sigma: float, other_sigma: float, dimension: int) -> float:

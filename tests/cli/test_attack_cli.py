@@ -13,9 +13,9 @@ import pytest
 
 from attack_models import BIAS, WEIGHTS, inputs_at, level, saved_inputs
 from cli_runner import invoke, smoothcert
+from smoothcert.attacks.attack_run import prepare_attack, run_attack
+from smoothcert.attacks.attack_settings import AttackSettings
 from smoothcert.cli.main import app
-from smoothcert.engines.attack_settings import AttackSettings
-from smoothcert.engines.attacking import prepare_attack, run_attack
 from smoothcert.errors import (
     BrokenCertificateError,
     CorruptRunError,
@@ -372,7 +372,7 @@ def test_a_proved_break_is_told_at_once_and_outlives_an_interruption(tmp_path: P
     assert len(_lines(out)) == 8
     # Gone on with and stopped at once by Ctrl-C, the command still says so.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("smoothcert.engines.attacking._found", _interrupted)
+        patch.setattr("smoothcert.attacks.attack_run._found", _interrupted)
         with pytest.raises(BrokenCertificateError, match="the answer to 8 of 8 inputs") as failure:
             invoke(app, "attack", run, *QUICK, "--out", out)
     assert failure.value.exit_code == 7

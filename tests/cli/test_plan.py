@@ -13,8 +13,8 @@ from cli_runner import invoke, smoothcert
 from smoothcert.certificates import envelope_radius
 from smoothcert.cli.plan import plan
 from smoothcert.cli.radius import radius
-from smoothcert.envelopes import SemiElastic
 from smoothcert.errors import InputError
+from smoothcert.records.envelopes import SemiElastic
 
 app = typer.Typer()
 app.command()(plan)

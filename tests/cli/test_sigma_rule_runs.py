@@ -12,8 +12,8 @@ import pytest
 from cli_runner import invoke, smoothcert
 from sample_rules import digits_knn, random_network, saved
 from smoothcert.cli.main import app
-from smoothcert.engines.jobs import SIGMA_RULE, Job
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ManifestMismatchError
+from smoothcert.runs.jobs import SIGMA_RULE, Job
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.files import load_rule
 
@@ -68,7 +68,7 @@ def test_stopped_and_resumed_without_the_original(
         if next(stopping, True):
             raise KeyboardInterrupt
 
-    from smoothcert.engines.local import run_study
+    from smoothcert.runs.loop import run_study
 
     def interrupted(study, indices, store, **options):  # type: ignore[no-untyped-def]
         run_study(study, indices, store, **options, on_shard=stop_at_the_second)

@@ -15,7 +15,7 @@ from memory_models import plane_points
 from smoothcert.cli import verify as verb
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError, RunError
-from smoothcert.verify import run_checks
+from smoothcert_verify import run_checks
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 
@@ -245,8 +245,8 @@ def test_neither_torch_nor_scipy_is_needed(folder: Path) -> None:
     import subprocess
 
     code = (
-        "import sys; from smoothcert.verify.point import check_document_with_remarks as check;"
-        "from smoothcert.verify.run_checks import verify_run; from pathlib import Path;"
+        "import sys; from smoothcert_verify.point import check_document_with_remarks as check;"
+        "from smoothcert_verify.run_checks import verify_run; from pathlib import Path;"
         f"assert verify_run(Path({str(folder / 'votes')!r}), check)[0].discrepancies == [];"
         "rooms = ('statistics', 'certificates', 'certification', 'noise', 'sampling', 'adaptive', 'runs', 'models');"
         "bad = [m for m in sys.modules if m.split('.')[0] in ('torch', 'scipy') or m in "

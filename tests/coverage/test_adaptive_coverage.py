@@ -17,15 +17,15 @@ import pytest
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, selection_of
-from smoothcert.adaptive.answers import Inquiry, answer_votes
-from smoothcert.adaptive.deciding import least_probabilities
-from smoothcert.adaptive.questions import Decide, Precision, Question, looks
-from smoothcert.adaptive.rounds import draw_until_answered
 from smoothcert.certificates import get_certificate
-from smoothcert.certification import Votes, smoothing_of
-from smoothcert.drawing import Drawing, Draws
-from smoothcert.envelopes import ConstantSigma, SemiElastic
+from smoothcert.questions.answers import Inquiry, answer_votes
+from smoothcert.questions.certification import Votes, smoothing_of
+from smoothcert.questions.deciding import least_probabilities
+from smoothcert.questions.questions import Decide, Precision, Question, looks
+from smoothcert.questions.rounds import draw_until_answered
 from smoothcert.records import AnyTally, CertifiedPoint, FloatArray, IntArray, Proof, Quantity, Stage, StreamId, Tally
+from smoothcert.records.envelopes import ConstantSigma, SemiElastic
+from smoothcert.sampling.drawing import Drawing, Draws
 from smoothcert.statistics import (
     clopper_pearson_lower,
     clopper_pearson_upper,

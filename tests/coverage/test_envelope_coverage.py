@@ -16,9 +16,9 @@ from scipy import optimize, stats
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Line, draw_votes, false_plain_radii, false_radii
 from smoothcert.certificates import envelope_radius, gaussian_radius, get_portfolio
-from smoothcert.certification import certify_votes, smoothing_of
-from smoothcert.envelopes import Envelope, LipschitzSigma, SemiElastic
+from smoothcert.questions.certification import certify_votes, smoothing_of
 from smoothcert.records import Smoothing
+from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 
 DIMENSION = 10
 N = 300

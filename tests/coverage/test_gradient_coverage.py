@@ -18,6 +18,7 @@ from scipy import stats
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import Line, draw_gradients, false_plain_radii, false_radii
 from smoothcert.records import GradientTally, Proof, Stage, StreamId
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics.gradient import (
     gradient_from_halves,
     gradient_from_pairs,
@@ -26,7 +27,6 @@ from smoothcert.statistics.gradient import (
     margins_of_halves,
     rare_probability_upper,
 )
-from smoothcert.tallies import GRADIENT_UNIT
 
 TRIALS = 400
 ALPHAS = [0.05, 0.2]

@@ -10,7 +10,7 @@ from scipy import stats
 from coverage_judge import Seen
 from sample_models import at_distance
 from smoothcert.certificates import get_portfolio
-from smoothcert.certification import recertify_points
+from smoothcert.questions.certification import recertify_points
 from smoothcert.records import CertifiedPoint, Outcome, Quantity, Smoothing, Stage, merge
 from smoothcert.smoothed import SmoothedClassifier
 

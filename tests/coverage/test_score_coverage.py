@@ -15,9 +15,9 @@ from scipy import special
 
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import ScoreLine, beyond, draw_scores, false_plain_radii, false_radii
-from smoothcert.certification import smoothing_of
-from smoothcert.envelopes import Envelope, LipschitzSigma, SemiElastic
+from smoothcert.questions.certification import smoothing_of
 from smoothcert.records import FloatArray, Noise, Proof, Smoothing
+from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 from smoothcert.statistics import (
     betting_lower,
     betting_upper,

@@ -24,9 +24,9 @@ from coverage_worlds import selection_of, votes_of
 from smoothcert.analysis.intervals import certified_accuracy_lower_bound, envelope_lower_bound
 from smoothcert.analysis.options import BoundChoice, BoundMethod
 from smoothcert.certificates import get_portfolio
-from smoothcert.certification import Votes, certify_votes
 from smoothcert.memory import MemoryKey, open_memory
-from smoothcert.promises import remembered
+from smoothcert.memory.claims import remembered
+from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import CertifiedPoint, IntArray, Norm, Outcome, Smoothing
 from smoothcert.runs.results import NO_CLASS, Results, outcome_code
 from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bound

@@ -16,8 +16,8 @@ from scipy import special
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Drawn, Line, beyond, draw_votes, false_plain_radii, false_radii, votes_of
 from smoothcert.certificates import gaussian_radius, get_portfolio
-from smoothcert.certification import Votes, certify_votes, predict_votes, recertify_points
 from smoothcert.numerics.grid import law_error
+from smoothcert.questions.certification import Votes, certify_votes, predict_votes, recertify_points
 from smoothcert.records import (
     CertifiedPoint,
     FloatArray,

@@ -142,14 +142,14 @@ def test_two_fields_of_a_result(made: Path, tmp_path: Path) -> None:
         except (IndexError, TypeError, KeyError):
             continue
         write(run, lines)
-        from smoothcert.verify.attack_records import attack_problems
+        from smoothcert_verify.attack_records import attack_problems
 
         documents = _documents(run)
         assert attack_problems(run / "attack.jsonl", documents[0]["run"], documents), (first, second)
 
 
 def _documents(run: Path) -> list[Line]:
-    from smoothcert.verify.run_checks import read_input
+    from smoothcert_verify.run_checks import read_input
 
     return [read_input(run, index) for index in range(4)]
 

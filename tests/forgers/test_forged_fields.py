@@ -43,8 +43,8 @@ from forged_documents import (
     without,
 )
 from smoothcert.cli.main import app
-from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.run_checks import verify_certificates
+from smoothcert_verify.point import check_document_with_remarks
+from smoothcert_verify.run_checks import verify_certificates
 from verified_runs import KINDS, MODEL, leaves, make_run, resealed, with_change
 
 INDICES = (0, 60, 120, 180)

@@ -14,11 +14,11 @@ import pytest
 
 import hostile_models
 from cli_runner import command, environment, smoothcert
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
 from smoothcert.errors import ModelError, ModelMismatchError
 from smoothcert.models import load_classifier
 from smoothcert.records import CertifiedPoint, Outcome
+from smoothcert.runs.jobs import Job, prepare
+from smoothcert.runs.loop import run_study
 from smoothcert.smoothed import SmoothedClassifier
 
 SHAPE = (1, 8, 8)

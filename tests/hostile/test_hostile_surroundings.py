@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 from cli_runner import command, environment
 from foreseen import same_every_time
 from smoothcert.cli.main import app
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import write_whole
+from smoothcert.runs.jobs import Job, prepare
+from smoothcert.runs.loop import run_study
 from smoothcert.runs.store import RunStore
 
 MODEL = "sample_models:digits_by_brightness"

@@ -17,10 +17,10 @@ from scipy import stats
 from smoothcert.data import load_dataset
 from smoothcert.models import load_classifier
 from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Stage, Tally
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
 from smoothcert.smoothed import SmoothedClassifier
-from smoothcert.tallies import GRADIENT_UNIT
 
 SIGMA, SAMPLES, DIMENSION, INPUTS = 0.25, 100_000, 49, 12
 FALSE_ALARM = 1e-6

@@ -28,16 +28,16 @@ from engine_runs import finished
 from report_runs import HOSTILE, made_run
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
-from smoothcert.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
-from smoothcert.engines.deciding import MapSettings, answer, prepare_survey
-from smoothcert.engines.jobs import Job
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
 from smoothcert.memory import open_existing
+from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
 from smoothcert.report.content import Request, content
 from smoothcert.report.outlines import outline
 from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plane import Ground, Plane, in_pixels, planes
 from smoothcert.report.sources import Source, load_sources
+from smoothcert.runs.decision_regions import MapSettings, answer, prepare_survey
+from smoothcert.runs.jobs import Job
 from smoothcert.runs.load import load_results
 
 SIGMA = 0.5

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from chromium_browser import visiting
 from report_runs import HOSTILE, made_run
 from smoothcert.data import load_dataset
-from smoothcert.decision_map import UNDECIDED, DecisionMap, Rectangle
+from smoothcert.records.decision_map import UNDECIDED, DecisionMap, Rectangle
 from smoothcert.report.content import Request
 from smoothcert.report.page import write_report
 from smoothcert.report.plane import Plane, planes

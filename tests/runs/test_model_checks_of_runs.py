@@ -12,9 +12,9 @@ import pytest
 from cli_runner import invoke
 from engine_runs import finished
 from smoothcert.cli.main import app
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
 from smoothcert.errors import InterruptedRunError, ModelError, ModelMismatchError, RunError
+from smoothcert.runs.jobs import Job, prepare
+from smoothcert.runs.loop import run_study
 from smoothcert.runs.store import RunStore
 from verified_runs import MODEL, make_run
 

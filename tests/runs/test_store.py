@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.certificates import get_portfolio
-from smoothcert.certification import Votes, certify_votes
 from smoothcert.errors import (
     CorruptRunError,
     InputError,
@@ -21,6 +20,7 @@ from smoothcert.errors import (
     RunError,
     SmoothcertError,
 )
+from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import CertifiedPoint, RunManifest, Smoothing, Stage, StreamId, Tally
 from smoothcert.runs.store import RunStore
 

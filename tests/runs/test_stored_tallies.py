@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from sample_points import POINT
 from smoothcert.errors import CorruptRunError
 from smoothcert.records import AnyTally, GradientTally, PairTally, RunManifest, ScoreTally, Stage, StreamId, Tally
+from smoothcert.records.tallies import SCORE_CELLS
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_from_row, tally_row
-from smoothcert.tallies import SCORE_CELLS
 
 SEED = 12
 STREAM = StreamId(SEED, 0, Stage.ESTIMATION)

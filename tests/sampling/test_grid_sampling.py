@@ -13,8 +13,8 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.noise import from_grid, grid_draws, grid_law
 from smoothcert.records import GradientTally, Noise, PairTally, Stage, StreamId, Tally, TallyKind
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.sampling import Request, Sampler, measure_batch
-from smoothcert.tallies import GRADIENT_UNIT
 
 SHAPE, SIZE, CLASSES = (2, 3), 6, 4
 LEVELS = 256

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from smoothcert.errors import InputError, ModelError
 from smoothcert.noise import unit_noise
 from smoothcert.records import AnyTally, GradientTally, Noise, PairTally, Stage, StreamId, Tally, TallyKind, merge
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.sampling import Request, Sampler, segments
-from smoothcert.tallies import GRADIENT_UNIT
 
 SHAPE = (2, 3)
 SIZE = 6

@@ -15,8 +15,8 @@ from smoothcert.errors import ModelError
 from smoothcert.models import as_classifier
 from smoothcert.noise import add_noise
 from smoothcert.records import AnyTally, Noise, ScoreTally, Stage, StreamId, TallyKind, merge
+from smoothcert.records.tallies import SCORE_CELLS, score_cell
 from smoothcert.sampling import Request, Sampler, segments
-from smoothcert.tallies import SCORE_CELLS, score_cell
 
 SHAPE = (2, 3)
 SIZE = 6

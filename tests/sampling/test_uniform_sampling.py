@@ -14,8 +14,8 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.noise import unit_noise
 from smoothcert.records import AnyTally, Noise, ScoreTally, Stage, StreamId, Tally, TallyKind, merge
+from smoothcert.records.tallies import SCORE_CEILING, SCORE_FLOOR
 from smoothcert.sampling import Request, Sampler, measure_batch
-from smoothcert.tallies import SCORE_CEILING, SCORE_FLOOR
 
 SHAPE = (2, 3)
 SIZE = 6

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.envelopes import SemiElastic
 from smoothcert.errors import InputError, ModelError
+from smoothcert.records.envelopes import SemiElastic
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.files import load_rule, load_stored_rule, save_rule
 from smoothcert.sigma.knn import KnnSigma

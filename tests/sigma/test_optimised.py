@@ -17,6 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.noise import unit_noise
+from smoothcert.records.tallies import Noise, Stage, StreamId
 from smoothcert.sigma import (
     Ascent,
     GridSearch,
@@ -26,7 +27,6 @@ from smoothcert.sigma import (
     parse_search,
 )
 from smoothcert.sigma.search_problem import estimated_radii
-from smoothcert.tallies import Noise, Stage, StreamId
 
 SEARCHES = [Ascent(), GridSearch(), SignSearch()]
 BY_NAME = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)

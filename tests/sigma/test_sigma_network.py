@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from smoothcert.envelopes import LipschitzSigma
 from smoothcert.errors import InputError
+from smoothcert.records.envelopes import LipschitzSigma
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.files import load_rule, save_rule
 from smoothcert.sigma.network import SigmaNetwork, shrunk, spectral_norm_up

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from smoothcert.envelopes import ConstantSigma, LipschitzSigma, MonotoneEnvelope
 from smoothcert.errors import InputError
+from smoothcert.records.envelopes import ConstantSigma, LipschitzSigma, MonotoneEnvelope
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule

@@ -15,6 +15,7 @@ from scipy import special
 
 from smoothcert.errors import InputError
 from smoothcert.records import GradientTally, Stage, StreamId
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics import pair_product_margin
 from smoothcert.statistics.gradient import (
     gradient_from_halves,
@@ -24,7 +25,6 @@ from smoothcert.statistics.gradient import (
     margins_of_halves,
     rare_probability_upper,
 )
-from smoothcert.tallies import GRADIENT_UNIT
 
 STREAM = StreamId(1, 0, Stage.ESTIMATION)
 HALF_UNIT = 0.5 * GRADIENT_UNIT

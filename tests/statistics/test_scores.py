@@ -12,6 +12,7 @@ from scipy import stats
 
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, Proof, Quantity, ScoreTally, Stage, StreamId
+from smoothcert.records.tallies import SCORE_CELLS, score_cell
 from smoothcert.statistics import betting_lower, betting_upper, mean_score, prove
 from smoothcert.statistics.scores import (
     _in_random_order,
@@ -20,7 +21,6 @@ from smoothcert.statistics.scores import (
     top_score_lower,
     top_score_lower_by_bernstein,
 )
-from smoothcert.tallies import SCORE_CELLS, score_cell
 
 SCORE = st.one_of(st.floats(0, 1), st.sampled_from([0.0, 1.0, 0.5, 1e-9, 1 - 1e-9]))
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.envelopes import LipschitzSigma
+from smoothcert.records.envelopes import LipschitzSigma
 from smoothcert.sigma.callable_rule import CallableRule
 
 WEIGHTS = np.array([1.0, -2.0, 0.5, 0.0, 3.0, -0.5], dtype=np.float32)

@@ -17,7 +17,7 @@ from scipy import special
 
 from coverage_judge import ROUNDING, Seen, Statements
 from smoothcert.certificates import CERTIFICATES, Certificate, get_portfolio
-from smoothcert.certification import Votes, certify_votes
+from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import (
     AnyTally,
     FloatArray,
@@ -33,8 +33,8 @@ from smoothcert.records import (
     StreamId,
     Tally,
 )
+from smoothcert.records.tallies import GRADIENT_UNIT, SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
 from smoothcert.statistics import plurality
-from smoothcert.tallies import GRADIENT_UNIT, SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
 
 SIGMA = 0.5
 FARTHEST = 9.0

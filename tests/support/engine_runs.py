@@ -6,9 +6,9 @@ import dataclasses
 import threading
 from pathlib import Path
 
-from smoothcert.engines.jobs import Job, prepare
-from smoothcert.engines.local import run_study
 from smoothcert.records import CertifiedPoint, Promise
+from smoothcert.runs.jobs import Job, prepare
+from smoothcert.runs.loop import run_study
 
 
 def timeless(points: list[CertifiedPoint]) -> list[CertifiedPoint]:

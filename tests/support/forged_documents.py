@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smoothcert.verify.statements import statement_of
+from smoothcert_verify.statements import statement_of
 from verified_runs import redigested
 
 Document = dict[str, Any]

@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from smoothcert.verify.memory_log import entry_after
-from smoothcert.verify.memory_places import StoredClaim
+from smoothcert_verify.memory_log import entry_after
+from smoothcert_verify.memory_places import StoredClaim
 
 CLAIM_COLUMNS = (
     "position", "label", "radius", "asked_label", "asked_radius", "settlement", "claimed_at", "entry", "centre",

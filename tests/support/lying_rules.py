@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from smoothcert.envelopes import Envelope, LipschitzSigma, MonotoneEnvelope, SemiElastic
+from smoothcert.records.envelopes import Envelope, LipschitzSigma, MonotoneEnvelope, SemiElastic
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
 

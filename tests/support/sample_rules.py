@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.data import load_dataset
-from smoothcert.envelopes import LipschitzSigma
+from smoothcert.records.envelopes import LipschitzSigma
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma

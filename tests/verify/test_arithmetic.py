@@ -13,7 +13,7 @@ pytest.importorskip("flint")
 
 from flint import arb, ctx
 
-from smoothcert.verify.arithmetic import (
+from smoothcert_verify.arithmetic import (
     ball,
     binomial_tail,
     exactly,

@@ -12,8 +12,8 @@ pytest.importorskip("flint")
 
 from flint import arb
 
-from smoothcert.verify import catalogue
-from smoothcert.verify.bounds import (
+from smoothcert_verify import catalogue
+from smoothcert_verify.bounds import (
     Evidence,
     _corner_levels,
     _log_wealth,
@@ -23,9 +23,9 @@ from smoothcert.verify.bounds import (
     proves_lower,
     sign_test_holds,
 )
-from smoothcert.verify.gradients import halves_norm, pair_products_norm
-from smoothcert.verify.samples import SCORE_CELLS, Gradients, Pairs, Samples, Scores
-from smoothcert.verify.scores import Order, cell_ends, lower_by_betting, upper_by_betting
+from smoothcert_verify.gradients import halves_norm, pair_products_norm
+from smoothcert_verify.samples import SCORE_CELLS, Gradients, Pairs, Samples, Scores
+from smoothcert_verify.scores import Order, cell_ends, lower_by_betting, upper_by_betting
 
 ALPHA = Fraction(1, 1000)
 ORDER = Order(seed=3, index=0)

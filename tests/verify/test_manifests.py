@@ -13,14 +13,14 @@ import pytest
 
 pytest.importorskip("flint")
 
-from smoothcert.envelopes import LipschitzSigma
+from smoothcert.records.envelopes import LipschitzSigma
 from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.network import SigmaNetwork
-from smoothcert.verify.manifests import check_manifest, rule_digest
-from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.run_checks import verify_run
-from smoothcert.verify.sigma_rules import read_rule
+from smoothcert_verify.manifests import check_manifest, rule_digest
+from smoothcert_verify.point import check_document_with_remarks
+from smoothcert_verify.run_checks import verify_run
+from smoothcert_verify.sigma_rules import read_rule
 from verified_runs import copy_of, make_run, resealed
 
 Manifest = dict[str, Any]

@@ -23,9 +23,9 @@ from smoothcert.errors import RegionMemoryError
 from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.distances import ExactDistance
 from smoothcert.records import Norm
-from smoothcert.verify.memory_log import MemoryReport, verify_memory
-from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.run_checks import verify_run
+from smoothcert_verify.memory_log import MemoryReport, verify_memory
+from smoothcert_verify.point import check_document_with_remarks
+from smoothcert_verify.run_checks import verify_run
 from verified_runs import altered, changed
 
 NOISE_OF_NORM = {"l2": "gaussian", "l1": "uniform"}
@@ -270,7 +270,7 @@ class TestGeometry:
         assert len(meeting) >= 0.9 * len(rows) > 10
 
     def test_it_agrees_with_the_memory_s_own_arithmetic(self) -> None:
-        from smoothcert.verify.memory_log import _Exact, _Regions
+        from smoothcert_verify.memory_log import _Exact, _Regions
 
         generator = np.random.default_rng(1)
         centres = (generator.normal(size=(6, 5)) * 10.0 ** generator.integers(-30, 30, size=(6, 5))).astype(np.float32)

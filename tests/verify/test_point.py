@@ -30,8 +30,8 @@ from certified_documents import (
 )
 from smoothcert.certificates import CERTIFICATES
 from smoothcert.runs.certificate_documents import document_of
-from smoothcert.verify import catalogue
-from smoothcert.verify.point import check_document, check_document_with_remarks
+from smoothcert_verify import catalogue
+from smoothcert_verify.point import check_document, check_document_with_remarks
 
 Document = dict[str, Any]
 Change = Callable[[Document], None]

@@ -11,9 +11,9 @@ pytest.importorskip("flint")
 
 from flint import arb, ctx
 
-from smoothcert.verify.radii import Envelope, Setting, _factor, certifies, moved, read_envelope
-from smoothcert.verify.regions import ball_chances
-from smoothcert.verify.samples import UnreadableError
+from smoothcert_verify.radii import Envelope, Setting, _factor, certifies, moved, read_envelope
+from smoothcert_verify.regions import ball_chances
+from smoothcert_verify.samples import UnreadableError
 
 
 def setting(*, sigma: float = 1.0, dimension: int = 784, envelope: Envelope | None = None) -> Setting:

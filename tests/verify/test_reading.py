@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from smoothcert.errors import RunError
 from smoothcert.runs.certificate_documents import write_certificates
-from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.reading import (
+from smoothcert_verify.point import check_document_with_remarks
+from smoothcert_verify.reading import (
     MalformedError,
     canonical_digest,
     certificate_files,
@@ -26,7 +26,7 @@ from smoothcert.verify.reading import (
     parse_json,
     read_certificate,
 )
-from smoothcert.verify.run_checks import verify_certificates
+from smoothcert_verify.run_checks import verify_certificates
 from verified_runs import leaves, make_run, redigested, with_change
 
 

@@ -18,9 +18,9 @@ from cli_runner import invoke
 from smoothcert.cli.main import app
 from smoothcert.records import Settlement
 from smoothcert.runs.certificate_documents import document_of, write_certificates
-from smoothcert.verify import reasons
-from smoothcert.verify.point import check_document
-from smoothcert.verify.statements import statement_of
+from smoothcert_verify import reasons
+from smoothcert_verify.point import check_document
+from smoothcert_verify.statements import statement_of
 from verified_runs import MODEL, make_run
 
 Document = dict[str, Any]

@@ -19,8 +19,8 @@ from smoothcert.noise.grid_law import grid_law
 from smoothcert.noise.grid_with_numpy import grid_draws, grid_key
 from smoothcert.records import CheckCounts, Noise, Stage, StreamId
 from smoothcert.sampling import ModelChecks
-from smoothcert.verify import replay as replay_module
-from smoothcert.verify.noise_again import (
+from smoothcert_verify import replay as replay_module
+from smoothcert_verify.noise_again import (
     FloatNoise,
     GridNoise,
     Stream,
@@ -31,9 +31,9 @@ from smoothcert.verify.noise_again import (
     thresholds,
     unit_noise,
 )
-from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.replay import NO_RULE, NOTHING_PROVED, Replay, chosen_inputs
-from smoothcert.verify.run_checks import Examined, Report, verify_run
+from smoothcert_verify.point import check_document_with_remarks
+from smoothcert_verify.replay import NO_RULE, NOTHING_PROVED, Replay, chosen_inputs
+from smoothcert_verify.run_checks import Examined, Report, verify_run
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 SEED, BIG_SEED, START = 2**63 + 12345, 2**127 + 5, 2**32 - 7

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from smoothcert.runs.certificate_documents import write_certificates
-from smoothcert.verify.point import check_document_with_remarks
-from smoothcert.verify.run_checks import FLOAT_NOISE, NO_SEALS, Report, verify_certificates, verify_run
+from smoothcert_verify.point import check_document_with_remarks
+from smoothcert_verify.run_checks import FLOAT_NOISE, NO_SEALS, Report, verify_certificates, verify_run
 from verified_runs import KINDS, altered, changed, copy_of, leaves, make_run, resealed, with_change
 
 TABLES = {

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("flint")
 
-from smoothcert.verify import sigma_levels
-from smoothcert.verify.sigma_levels import count_classifiers, level_problems, measured_problems, needs_distances
+from smoothcert_verify import sigma_levels
+from smoothcert_verify.sigma_levels import count_classifiers, level_problems, measured_problems, needs_distances
 
 RATE = 0.1
 ROOM = 1 + 3 * 2.0**-22

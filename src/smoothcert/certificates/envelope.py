@@ -28,12 +28,12 @@ from scipy import special
 from smoothcert.certificates.base import known_dimension
 from smoothcert.certificates.gaussian import gaussian_radius, gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
-from smoothcert.envelopes import check_encloses
 from smoothcert.errors import InputError
 from smoothcert.numerics.ball import RELATIVE_ERROR, ball_tails, solve_boundary
 from smoothcert.numerics.normal import one_minus_up
 from smoothcert.numerics.roots import step_down_each_until
 from smoothcert.records import ConstantSigma, Envelope, FloatArray, Noise, Norm, Proof, Quantity, Smoothing
+from smoothcert.records.envelopes import check_encloses
 
 _ROOM = 3.0 * RELATIVE_ERROR
 """Relative room given to a probability at x₀, so that one evaluation can show that it is large enough."""

@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.certificates.base import check_constant, known_dimension
 from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
-from smoothcert.envelopes import check_encloses
 from smoothcert.numerics.logarithm import log1p_minus
 from smoothcert.numerics.normal import one_minus_up
 from smoothcert.records import Envelope, FloatArray, Noise, Norm, Proof, Quantity, Smoothing
+from smoothcert.records.envelopes import check_encloses
 
 # Forward evaluation of either formula is good to better than this, relatively.
 _FORMULA_MARGIN = 1e-11

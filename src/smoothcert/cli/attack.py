@@ -15,8 +15,8 @@ from smoothcert.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     from smoothcert.analysis.tables import Table
-    from smoothcert.engines.attack_report import AttackRow
-    from smoothcert.engines.attacking import Attack
+    from smoothcert.attacks.attack_report import AttackRow
+    from smoothcert.attacks.attack_run import Attack
 
 
 def attack(
@@ -92,8 +92,8 @@ def attack(
     from smoothcert.models.devices import import_torch
 
     import_torch("attacking a run")
-    from smoothcert.engines.attack_settings import CERTIFIED, AttackSettings, parse_attack_radii
-    from smoothcert.engines.attacking import prepare_attack
+    from smoothcert.attacks.attack_run import prepare_attack
+    from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings, parse_attack_radii
 
     settings = AttackSettings(
         radii=parse_attack_radii([CERTIFIED] if radius is None else radius),
@@ -134,8 +134,8 @@ def attack(
 
 
 def _run(attack: Attack) -> None:
+    from smoothcert.attacks.attack_run import run_attack
     from smoothcert.cli.progress import samples_progress, stop_on_interrupt
-    from smoothcert.engines.attacking import run_attack
 
     each = attack.samples_per_test
     if attack.finished:
@@ -159,8 +159,8 @@ def _report(attack: Attack, *, as_json: bool) -> None:
     """Print the rows, then fail if there is anything to fail for."""
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.tables import render
+    from smoothcert.attacks.attack_report import attack_rows, remarks
     from smoothcert.cli.printing import terminal_width
-    from smoothcert.engines.attack_report import attack_rows, remarks
 
     results = attack.record.found
     certifying = attack.manifest.task == "certify"
@@ -177,7 +177,7 @@ def _report(attack: Attack, *, as_json: bool) -> None:
 
 
 def _fail_if_broken(attack: Attack) -> None:
-    from smoothcert.engines.attack_report import fail_if_broken
+    from smoothcert.attacks.attack_report import fail_if_broken
 
     fail_if_broken(
         attack.record.found,

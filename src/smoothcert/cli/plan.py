@@ -11,7 +11,7 @@ import typer
 from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
-    from smoothcert.engines.planning import Plan
+    from smoothcert.sigma.sigma_planning import Plan
 
 _ROWS = 9
 
@@ -36,7 +36,7 @@ def plan(
     exp(rate x a), a Lipschitz sigma by at most the constant x a.
     """
     from smoothcert.analysis.figures import check_figure_path
-    from smoothcert.engines.planning import plan as make_plan
+    from smoothcert.sigma.sigma_planning import plan as make_plan
 
     if plot is not None:
         check_figure_path(plot)

@@ -71,7 +71,7 @@ def recertify(
 def _run(
     run: Path, *, alpha: float | None, n: int | None, certificate: list[str] | None, best_of: bool, out: Path | None
 ) -> tuple[list[Results], list[str]]:
-    from smoothcert.engines.recertify import recertify_run
+    from smoothcert.runs.recertification import recertify_run
 
     recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
     if out is not None:
@@ -86,8 +86,8 @@ def _run(
 def _log(
     log: Path, *, alpha: float | None, n: int | None, sigma: float | None, dimension: int | None, out: Path | None
 ) -> tuple[list[Results], list[str]]:
-    from smoothcert.engines.recertify_log import USUAL_ALPHA, recertify_log
     from smoothcert.runs.exports import write_csv, write_json
+    from smoothcert.runs.recertify_log import USUAL_ALPHA, recertify_log
     from smoothcert.runs.tsv import write_cohen_tsv
 
     if sigma is None or n is None:

@@ -11,15 +11,15 @@ from smoothcert.cli.progress import fetch_progress, samples_progress, stop_on_in
 from smoothcert.errors import InterruptedRunError
 
 if TYPE_CHECKING:
-    from smoothcert.decision_map import DecisionMap, Rectangle
-    from smoothcert.engines.deciding import MapSettings
+    from smoothcert.records.decision_map import DecisionMap, Rectangle
     from smoothcert.report.plane import Decide
     from smoothcert.report.sources import Source
+    from smoothcert.runs.decision_regions import MapSettings
 
 
 def asking(settings: MapSettings, **moved: str | None) -> Decide:
     """Who answers for the runs of a report; a run with several certificates is asked once. moved: see `Job.of_run`."""
-    from smoothcert.engines.deciding import speaks_of_scores
+    from smoothcert.runs.decision_regions import speaks_of_scores
 
     known: dict[tuple[Path, Rectangle, bool], DecisionMap] = {}
 
@@ -39,7 +39,7 @@ def asking(settings: MapSettings, **moved: str | None) -> Decide:
 def _asked(
     source: Source, rectangle: Rectangle, settings: MapSettings, soft: bool, moved: dict[str, str | None]
 ) -> DecisionMap:
-    from smoothcert.engines.deciding import answer, prepare_survey
+    from smoothcert.runs.decision_regions import answer, prepare_survey
 
     with contextlib.ExitStack() as stack:
         with fetch_progress() as fetching:

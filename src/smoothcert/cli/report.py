@@ -111,7 +111,7 @@ def _refuse(**given: str | int | None) -> None:
 
 def _asking(points: int | None, samples: int | None, **moved: str | None) -> Decide:
     from smoothcert.cli.regions import asking
-    from smoothcert.engines.deciding import MapSettings
+    from smoothcert.runs.decision_regions import MapSettings
 
     settings = MapSettings(points=_POINTS if points is None else points, n=_SAMPLES if samples is None else samples)
     settings.check()

@@ -17,11 +17,11 @@ from smoothcert.certificates import get_portfolio
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, inputs_progress, samples_progress, stop_on_interrupt
-from smoothcert.engines.jobs import Job, PreparedRun, Task, prepare
-from smoothcert.engines.local import Study, run_study
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.records import Outcome
+from smoothcert.runs.jobs import Job, PreparedRun, Task, prepare
 from smoothcert.runs.load import load_all
+from smoothcert.runs.loop import Study, run_study
 from smoothcert.sigma import OptimisedRule
 
 

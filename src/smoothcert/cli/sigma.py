@@ -12,10 +12,10 @@ from smoothcert.cli import options as o
 from smoothcert.cli.sigma_train import train_sigma
 
 if TYPE_CHECKING:
-    from smoothcert.engines.sigma_fitting import FittedSigma
     from smoothcert.records import FloatArray
     from smoothcert.sigma.base import SigmaRule
     from smoothcert.sigma.proposal import OffsetChoice
+    from smoothcert.sigma.sigma_fitting import FittedSigma
 
 app = typer.Typer(help="Fit, train and show rules for a sigma that depends on the input.", no_args_is_help=True)
 app.command("train")(train_sigma)
@@ -61,9 +61,9 @@ def fit_command(
     from smoothcert.analysis.figures import check_figure_path
     from smoothcert.cli.counting import inputs_progress
     from smoothcert.cli.fitting import both_splits, check_new_rule
-    from smoothcert.engines.sigma_fitting import KnnSettings, fit_knn
     from smoothcert.sigma.files import save_rule
     from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
+    from smoothcert.sigma.sigma_fitting import KnnSettings, fit_knn
 
     check_new_rule(out)
     if plot is not None:
@@ -147,7 +147,7 @@ def _as_object(rule: SigmaRule) -> dict[str, Any]:
 
 
 def _envelope_sentence(rule: SigmaRule) -> str:
-    from smoothcert.envelopes import LipschitzSigma, SemiElastic
+    from smoothcert.records.envelopes import LipschitzSigma, SemiElastic
 
     match rule.envelope:
         case None:

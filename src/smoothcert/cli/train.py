@@ -160,8 +160,8 @@ _USUAL_RATES = {Optimiser.SGD: 0.1, Optimiser.ADAMW: 0.001}
 def _noise_level(sigma: float | None, rule: str | None) -> tuple[float | SigmaRule, CarriedSigma | None]:
     """The number given or the rule, and how the number is to move."""
     from smoothcert.errors import InputError
+    from smoothcert.settings_text import parse_worded
     from smoothcert.training import CarriedSigma
-    from smoothcert.worded import parse_worded
 
     optimised = rule is not None and rule.partition(":")[0] == CarriedSigma.name
     if rule is None or optimised:

@@ -17,9 +17,9 @@ from smoothcert.cli import options as o
 from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError
 
 if TYPE_CHECKING:
-    from smoothcert.verify.memory_log import MemoryReport
-    from smoothcert.verify.replay import Replay
-    from smoothcert.verify.run_checks import Examined, Report
+    from smoothcert_verify.memory_log import MemoryReport
+    from smoothcert_verify.replay import Replay
+    from smoothcert_verify.run_checks import Examined, Report
 
 MOST_LINES = 100
 """Of discrepancies that are printed; --json has all."""
@@ -131,9 +131,9 @@ def verify(
 
 def _examined(places: list[Path], *, unfinished: bool) -> tuple[list[Report], list[list[Examined]]]:
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.verify.point import check_document_with_remarks
-    from smoothcert.verify.reading import certificate_files, is_run
-    from smoothcert.verify.run_checks import verify_certificates, verify_run
+    from smoothcert_verify.point import check_document_with_remarks
+    from smoothcert_verify.reading import certificate_files, is_run
+    from smoothcert_verify.run_checks import verify_certificates, verify_run
 
     for place in places:
         if not is_run(place):
@@ -156,7 +156,7 @@ def _inputs_of(
     place: str, root: Path | None, examined: list[list[Examined]], reports: list[Report]
 ) -> Callable[[int], Any] | None:
     """The inputs of the data given; None, with a discrepancy, where it is not that of all runs."""
-    from smoothcert.verify.replay import data_problems, input_of, opened_data
+    from smoothcert_verify.replay import data_problems, input_of, opened_data
 
     runs = [one.document["run"] for inputs in examined for one in inputs if isinstance(one.document.get("run"), dict)]
     if not runs:
@@ -176,7 +176,7 @@ def _check_levels(
 ) -> list[str]:
     """Whether the envelopes allow the levels of all inputs; what is wrong only across places is returned."""
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.verify.sigma_levels import (
+    from smoothcert_verify.sigma_levels import (
         UNMEASURED,
         count_classifiers,
         level_problems,
@@ -212,8 +212,8 @@ def _check_levels(
 def _measure_attacks(
     places: list[Path], examined: list[list[Examined]], reports: list[Report], inputs: Callable[[int], Any]
 ) -> None:
-    from smoothcert.verify.reading import is_run
-    from smoothcert.verify.run_checks import check_attack_records
+    from smoothcert_verify.reading import is_run
+    from smoothcert_verify.run_checks import check_attack_records
 
     for place, several, report in zip(places, examined, reports, strict=True):
         if is_run(place):
@@ -222,7 +222,7 @@ def _measure_attacks(
 
 def _memories(place: str, examined: list[list[Examined]], inputs: Callable[[int], Any] | None) -> list[MemoryReport]:
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.verify.memory_log import verify_memory
+    from smoothcert_verify.memory_log import verify_memory
 
     documents = [one.document for inputs in examined for one in inputs]
     with inputs_progress("the memory", unit="regions") as progress:
@@ -236,9 +236,9 @@ def _prepared(
     asked: _Asked, places: list[Path], examined: list[list[Examined]], reports: list[Report]
 ) -> tuple[list[Examined], Replay | None]:
     """The inputs to draw again, with model and data; nothing where there is nothing to draw."""
-    from smoothcert.verify.reading import is_run
-    from smoothcert.verify.replay import NOTHING_DRAWN, Replay, chosen_inputs
-    from smoothcert.verify.run_checks import SIGMA_RULE
+    from smoothcert_verify.reading import is_run
+    from smoothcert_verify.replay import NOTHING_DRAWN, Replay, chosen_inputs
+    from smoothcert_verify.run_checks import SIGMA_RULE
 
     if len(examined) != 1:
         raise InputError("--replay draws the samples of one run again: give one run or one directory of certificates")
@@ -337,7 +337,7 @@ def _print(found: list[str], reports: list[Report], memories: list[MemoryReport]
 
 
 def _asked_again(drawn: int, asked: int, ties: int) -> str:
-    from smoothcert.verify.model_checks import ERROR, share_of_other_votes
+    from smoothcert_verify.model_checks import ERROR, share_of_other_votes
 
     share = share_of_other_votes(asked=asked, ties=ties)
     differed = f"{ties} differed, by rounding" if ties else "none differed"

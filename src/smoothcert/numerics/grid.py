@@ -8,7 +8,7 @@ from typing import overload
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.tallies import FloatArray
+from smoothcert.records.tallies import FloatArray
 
 _TABLE_BITS = 64
 _REACH = Fraction(92, 10)

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
 from smoothcert.errors import InputError, SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read, round_step
 from smoothcert.records import FloatArray, Norm, Outcome
+from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
 from smoothcert.report.outlines import outline
 from smoothcert.report.sources import Source
 from smoothcert.runs.results import Results

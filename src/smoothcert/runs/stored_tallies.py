@@ -21,8 +21,8 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
+from smoothcert.records.tallies import SCORE_CELLS
 from smoothcert.strict_json import strict_loads
-from smoothcert.tallies import SCORE_CELLS
 
 _WHOLE_NUMBERS = np.dtype("<i8")
 _MOST_CLASSES = 10_000_000

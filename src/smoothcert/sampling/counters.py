@@ -24,11 +24,11 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.sampling.noisy_copies import Colour, noisy_copies, rows_of
 from smoothcert.sampling.picked import PickedVote, PickedVotes
 from smoothcert.sampling.plan import Request, Slice, samples_per_draw
 from smoothcert.sampling.score_sums import ScoreSums, score_tally
-from smoothcert.tallies import GRADIENT_UNIT
 
 _CHUNK = 1 << 17
 """Coordinates of noise worked on at once in float64: what stays in a core's cache."""

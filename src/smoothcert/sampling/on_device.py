@@ -18,11 +18,11 @@ from smoothcert.noise.grid_with_torch import from_grid, grid_draws
 from smoothcert.noise.host import split_seed
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.sampling.counters import Counter, checked_votes
 from smoothcert.sampling.picked import PickedVote, PickedVotes
 from smoothcert.sampling.plan import Request, Slice
 from smoothcert.sampling.score_sums import ScoreSums
-from smoothcert.tallies import GRADIENT_UNIT
 
 
 def device_counter(classifier: DeviceClassifier, inputs: InputArray, requests: Sequence[Request]) -> Counter:

@@ -8,8 +8,8 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.records import FloatArray, IntArray, ScoreTally
+from smoothcert.records.tallies import SCORE_CELLS, SCORE_SLACK, score_cell
 from smoothcert.sampling.plan import Request, Slice
-from smoothcert.tallies import SCORE_CELLS, SCORE_SLACK, score_cell
 
 
 class ScoreSums:

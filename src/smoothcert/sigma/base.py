@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from smoothcert.envelopes import Envelope
 from smoothcert.records import FloatArray, InputArray
+from smoothcert.records.envelopes import Envelope
 
 
 @runtime_checkable

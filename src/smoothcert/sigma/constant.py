@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.envelopes import ConstantSigma
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, InputArray
+from smoothcert.records.envelopes import ConstantSigma
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.envelopes import SemiElastic
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, InputArray
+from smoothcert.records.envelopes import SemiElastic
 from smoothcert.sigma.neighbours import NeighbourIndex, compact
 
 _LARGEST_EXPONENT = 1000.0

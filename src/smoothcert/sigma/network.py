@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.envelopes import LipschitzSigma
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, InputArray
+from smoothcert.records.envelopes import LipschitzSigma
 
 _UNIT = 2.0**-53
 """Relative rounding error of one float64 operation."""

@@ -20,13 +20,13 @@ from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import gives_scores
 from smoothcert.noise import check_sigma
+from smoothcert.records.tallies import FloatArray, InputArray, IntArray, Noise
+from smoothcert.settings_text import parse_worded
 from smoothcert.sigma.search_ascent import Ascent
 from smoothcert.sigma.search_grid import GridSearch
 from smoothcert.sigma.search_problem import Problem, check_count
 from smoothcert.sigma.search_samples import NoisyScores
 from smoothcert.sigma.search_signs import SignSearch
-from smoothcert.tallies import FloatArray, InputArray, IntArray, Noise
-from smoothcert.worded import parse_worded
 
 __all__ = ["Ascent", "GridSearch", "OptimisedRule", "OptimisedSigma", "SearchResult", "SignSearch", "parse_search"]
 

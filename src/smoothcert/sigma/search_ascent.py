@@ -10,6 +10,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert.errors import InputError
+from smoothcert.records.tallies import FloatArray, Noise
+from smoothcert.settings_text import written
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,
     USUAL_CLAMP,
@@ -17,8 +19,6 @@ from smoothcert.sigma.search_problem import (
     check_clamp,
     check_count,
 )
-from smoothcert.tallies import FloatArray, Noise
-from smoothcert.worded import written
 
 STEP_ASIDE = 0.01
 """Half the distance of the two levels of a central difference, relative to the level between them.

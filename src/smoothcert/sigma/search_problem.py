@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert.errors import InputError
+from smoothcert.records.tallies import FloatArray, IntArray, Noise
 from smoothcert.sigma.search_samples import NoisyScores
-from smoothcert.tallies import FloatArray, IntArray, Noise
 
 USUAL_CLAMP = 1e-4
 """About the chance of another class that 100000 unanimous votes cannot rule out (7e-5 at α = 0.001).

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from smoothcert.records.tallies import FloatArray, IntArray
+from smoothcert.settings_text import written
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,
     USUAL_CLAMP,
@@ -14,8 +16,6 @@ from smoothcert.sigma.search_problem import (
     check_clamp,
     check_count,
 )
-from smoothcert.tallies import FloatArray, IntArray
-from smoothcert.worded import written
 
 
 @dataclass(frozen=True, slots=True)

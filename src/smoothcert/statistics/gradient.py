@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.records import FloatArray, GradientTally, IntArray
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.statistics.budget import equal_share
-from smoothcert.tallies import GRADIENT_UNIT
 
 _RELATIVE_ERROR = 1e-12
 """More than what a few float64 operations lose."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, ScoreTally, Stage
+from smoothcert.records.tallies import SCORE_CEILING, SCORE_FLOOR, SCORE_SLACK
 from smoothcert.statistics.means import (
     MOST_BETS,
     betting_lower,
@@ -21,7 +22,6 @@ from smoothcert.statistics.means import (
     empirical_bernstein_lower,
     empirical_bernstein_upper,
 )
-from smoothcert.tallies import SCORE_CEILING, SCORE_FLOOR, SCORE_SLACK
 
 
 def top_score_lower(tallies: Sequence[ScoreTally], labels: Sequence[int], alpha: float) -> FloatArray:

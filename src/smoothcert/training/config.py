@@ -10,6 +10,7 @@ from typing import Any
 from smoothcert.errors import InputError
 from smoothcert.models.architectures import canonical_name
 from smoothcert.records import Noise
+from smoothcert.settings_text import written
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.training.augment import Augment
 from smoothcert.training.carried_sigma import CarriedSigma
@@ -17,7 +18,6 @@ from smoothcert.training.objective import Objective
 from smoothcert.training.objectives import NoiseAugmentation, objective_facts
 from smoothcert.training.optimisers import Optimiser
 from smoothcert.training.schedule import OneCycle, Schedule
-from smoothcert.worded import written
 
 
 class Precision(enum.StrEnum):

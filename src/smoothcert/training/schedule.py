@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from smoothcert.settings_text import Worded, parse_worded
 from smoothcert.training.settings import check_count, check_number
-from smoothcert.worded import Worded, parse_worded
 
 
 class Schedule(Worded, Protocol):

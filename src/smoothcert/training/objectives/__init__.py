@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from smoothcert.settings_text import parse_worded, settings_of
 from smoothcert.training.objective import Objective
 from smoothcert.training.objectives.adversarial import Adversarial
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
@@ -12,7 +13,6 @@ from smoothcert.training.objectives.macer import Macer
 from smoothcert.training.objectives.smoothadv import SmoothAdv
 from smoothcert.training.objectives.smoothmix import SmoothMix
 from smoothcert.training.objectives.stability import Stability
-from smoothcert.worded import parse_worded, settings_of
 
 __all__ = [
     "OBJECTIVES",

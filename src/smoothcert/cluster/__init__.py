@@ -1,0 +1,1 @@
+"""Sampling on a Ray cluster. This is the only room that imports ray."""

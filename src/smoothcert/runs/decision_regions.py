@@ -1,0 +1,178 @@
+"""The decision regions of a run's smoothed classifier in the plane, estimated at the points of a grid.
+
+By PREDICT; where the run is about mean scores, by a proof that one of them is the largest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.attacks.attack_verdicts import SOFT_CERTIFICATE, samples_of_selection, scored
+from smoothcert.certificates import get_portfolio
+from smoothcert.certificates.portfolio import is_soft
+from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.errors import InputError, InterruptedRunError
+from smoothcert.noise import from_grid
+from smoothcert.questions.certification import check_can_certify, check_can_predict
+from smoothcert.records import FloatArray, InputArray, IntArray
+from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
+from smoothcert.runs.reopening import job_of, reopened
+from smoothcert.runs.store import read_manifest
+from smoothcert.sampling.sampler import Progress
+from smoothcert.smoothed import SmoothedClassifier
+
+_POINTS_AT_ONCE = 512
+_MOST_POINTS = 256
+"""Along the longer side: a page should stay small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapSettings:
+    """points: along the longer side of the rectangle. n: samples at each of them."""
+
+    points: int = 64
+    n: int = 1000
+
+    def check(self) -> None:
+        if not 2 <= self.points <= _MOST_POINTS:
+            raise InputError(f"{self.points} points along the longer side are no map: give 2 … {_MOST_POINTS}")
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Everything loaded. points: (rows, columns, 2), the input that stands for each cell; askable: (rows, columns),
+    whether the classifier takes it. inputs: (m, 2), the different ones among them, and number: (rows, columns), which
+    of them is that of a cell. soft: the run is about mean scores, not votes.
+    """
+
+    run: Path
+    rectangle: Rectangle
+    smoothed: SmoothedClassifier
+    n: int
+    alpha: float
+    soft: bool
+    points: FloatArray
+    askable: NDArray[np.bool_]
+    inputs: InputArray
+    number: IntArray
+
+    @property
+    def samples(self) -> int:
+        return (self.n + (samples_of_selection(self.n) if self.soft else 0)) * len(self.inputs)
+
+
+def speaks_of_scores(certificates: frozenset[str]) -> bool:
+    """Whether one of these theorems is about mean scores, so that votes are not the answers of its classifier."""
+    return any(is_soft(one) for name in certificates for one in get_portfolio(name).certificates)
+
+
+@contextmanager
+def prepare_survey(
+    run: Path,
+    rectangle: Rectangle,
+    settings: MapSettings,
+    *,
+    soft: bool = False,
+    fetching: ProgressCallback | None = None,
+    **moved: str | float | None,
+) -> Iterator[Survey]:
+    """Open the classifier of the run, check that it is the same, and lay a grid over the rectangle.
+
+    The seed follows from that of the run, so the same run gives the same map; no draw is shared with the run. moved: as
+    for `Job.of_run`. A memory of the run is asked, and nothing is claimed from it. soft: ask for mean scores.
+    """
+    settings.check()
+    manifest = read_manifest(run)
+    alpha = float(manifest.parameters.get("alpha", 0.001))
+    if not soft:
+        check_can_predict(n=settings.n, alpha=alpha)
+    # The threads of this process will do, also for a run that was made on a cluster.
+    job = job_of(run, purpose="ask for the regions of", engine="local", **moved)
+    with reopened(run, job, fetching=fetching) as (smoothed, dataset):
+        if dataset.input_shape != (2,):
+            raise InputError(f"{run} has inputs of shape {dataset.input_shape}: only points of the plane have a map")
+        if job.memory is None:
+            # The classifier answers everywhere, and balls reach out of the range of the data.
+            smoothed.input_range = None
+        smoothed.seed = int.from_bytes(hashlib.sha256(f"decision regions {manifest.seed}".encode()).digest()[:8])
+        if soft:
+            usual = get_portfolio(SOFT_CERTIFICATE[smoothed.noise])
+            check_can_certify(usual, n=settings.n, alpha=alpha, num_classes=smoothed.classifier.num_classes)
+        cells = rectangle.cells(longer=settings.points)
+        yield _survey(run, rectangle, smoothed, dataset, n=settings.n, alpha=alpha, soft=soft, cells=cells)
+
+
+def _survey(
+    run: Path,
+    rectangle: Rectangle,
+    smoothed: SmoothedClassifier,
+    dataset: Dataset,
+    *,
+    n: int,
+    alpha: float,
+    soft: bool,
+    cells: tuple[int, int],
+) -> Survey:
+    points = _nearest_inputs(rectangle.centres(*cells), smoothed.grid)
+    askable: NDArray[np.bool_] = np.asarray(np.isfinite(points).all(axis=-1))
+    if smoothed.input_range is not None:
+        least, most = smoothed.input_range
+        askable &= ((points >= least) & (points <= most)).all(axis=-1)
+    if not askable.any():
+        raise InputError(f"no point of the rectangle drawn for {run} lies in the range of {dataset.name}")
+    inputs, which = np.unique(points[askable], axis=0, return_inverse=True)
+    number = np.full(askable.shape, -1, dtype=np.int64)
+    number[askable] = which.reshape(-1)
+    smoothed.tune((2,), samples=n * len(inputs))
+    return Survey(run, rectangle, smoothed, n, alpha, soft, points.astype(np.float64), askable, inputs, number)
+
+
+def _nearest_inputs(centres: FloatArray, levels: int | None) -> InputArray:
+    """The float32 inputs closest to these points; where the noise goes in steps of a grid, those on the grid."""
+    if levels is None:
+        with np.errstate(over="ignore"):
+            return centres.astype(np.float32)
+    return from_grid(np.rint(centres * (levels - 1)).astype(np.int32), levels)
+
+
+def answer(survey: Survey, *, stop: threading.Event | None = None, progress: Progress | None = None) -> DecisionMap:
+    """Ask at every point. stop: when set, the points in flight are finished, then InterruptedRunError is raised."""
+    found = np.full(len(survey.inputs), UNDECIDED, dtype=np.int64)
+    remembered = np.zeros(len(survey.inputs), dtype=np.bool_)
+    for at in range(0, len(survey.inputs), _POINTS_AT_ONCE):
+        if stop is not None and stop.is_set():
+            raise InterruptedRunError("stopped on request, before all points of the plane were asked about")
+        rows = range(at, min(at + _POINTS_AT_ONCE, len(survey.inputs)))
+        try:
+            points = _asked(survey, rows, progress)
+        except InputError as error:
+            raise InputError(f"the plane of {survey.run} cannot be asked about point by point: {error}") from error
+        for row, (label, by_memory) in zip(rows, points, strict=True):
+            found[row] = UNDECIDED if label is None else label
+            remembered[row] = by_memory
+    answers = np.where(survey.askable, found[survey.number], NOT_ASKED)
+    from_memory = int((survey.askable & remembered[survey.number]).sum())
+    return DecisionMap(survey.rectangle, survey.points, answers, survey.n, survey.alpha, from_memory)
+
+
+def _asked(survey: Survey, rows: range, progress: Progress | None) -> list[tuple[int | None, bool]]:
+    """For each input its class, if there is one, and whether a memory gave it."""
+    inputs, n, alpha = survey.inputs[rows.start : rows.stop], survey.n, survey.alpha
+    if not survey.soft:
+        points = survey.smoothed.predict(inputs, n=n, alpha=alpha, indices=rows, progress=progress)
+        return [(point.prediction, point.promise is not None) for point in points]
+    memory = survey.smoothed.memory
+    promises = [None if memory is None else memory.lookup(x) for x in survey.smoothed.check_inputs(inputs)]
+    points = scored(survey.smoothed, inputs, rows, n=n, level=alpha, progress=progress)
+    return [
+        (point.prediction, False) if promise is None else (promise.label, True)
+        for point, promise in zip(points, promises, strict=True)
+    ]

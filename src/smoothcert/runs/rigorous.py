@@ -1,0 +1,36 @@
+"""`certify --rigorous`: nothing is stored that the independent checker does not confirm in ball arithmetic."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+
+from smoothcert.errors import InputError, MissingExtraError, UnverifiedError
+from smoothcert.records import CertifiedPoint, RunManifest
+from smoothcert.runs.certificate_documents import document_of
+from smoothcert.smoothed import Check
+
+
+def rigorous_check(manifest: RunManifest) -> Check:
+    """Raises an UnverifiedError for points whose bounds or radii do not follow, all of them, from their tallies.
+
+    Without python-flint it is refused at once, not when the first input is done.
+    """
+    if importlib.util.find_spec("flint") is None:
+        raise MissingExtraError("python-flint", "verify", "confirming results in ball arithmetic (--rigorous)")
+    from smoothcert_verify.point import check_document_with_remarks
+
+    def check(points: Sequence[CertifiedPoint]) -> None:
+        for point in points:
+            wrong, unchecked = check_document_with_remarks(document_of(point, manifest))
+            if unchecked:
+                raise InputError(
+                    f"--rigorous cannot be kept: {'; '.join(unchecked)}. Leave it out, or use what can be checked"
+                )
+            if wrong:
+                raise UnverifiedError(
+                    f"input {point.index} is not confirmed by the independent checker, and was not stored: "
+                    f"{'; '.join(wrong)}. This is a defect of smoothcert: please report it with the run's manifest"
+                )
+
+    return check

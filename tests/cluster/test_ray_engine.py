@@ -1,0 +1,321 @@
+"""Sampling on a real Ray cluster of two nodes on this machine: the tallies are those of the local engine."""
+
+import dataclasses
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine_runs import finished, timeless
+from ray_clusters import actor_processes, running_cluster
+from ray_models import kills_its_actor, logistic_with_pid, refuses_batches
+from sample_models import digits_by_brightness
+from smoothcert.cluster import ray_crew
+from smoothcert.cluster.ray_engine import RayEngine
+from smoothcert.cluster.ray_model import ModelIdentity, shipped
+from smoothcert.cluster.ray_worker import Failure
+from smoothcert.data import load_dataset
+from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
+from smoothcert.models import as_classifier
+from smoothcert.records import CertifiedPoint, Noise
+from smoothcert.runs.jobs import Job
+from smoothcert.smoothed import SmoothedClassifier
+
+pytestmark = pytest.mark.slow
+SETTINGS: dict[str, Any] = {"sigma": 0.25, "seed": 3, "batch": 64}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("processes")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    with running_cluster(nodes=2, folder=folder) as cluster:
+        yield cluster.address
+
+
+@pytest.fixture(scope="module")
+def inputs() -> np.ndarray:
+    return load_dataset("digits").inputs(range(8))
+
+
+@pytest.fixture(scope="module")
+def logistic() -> object:
+    return logistic_with_pid()
+
+
+def certified(
+    smoothed: SmoothedClassifier, inputs: np.ndarray, certificate: str, n: int = 3000
+) -> list[CertifiedPoint]:
+    return timeless(smoothed.certify(inputs, n0=60, n=n, certificate=certificate, indices=range(len(inputs))))
+
+
+def test_every_kind_of_tally_is_that_of_the_local_engine(address: str, inputs: np.ndarray, logistic: object) -> None:
+    progress: list[int] = []
+    with RayEngine("ray_models:logistic_with_pid", address=address) as engine:
+        assert engine.actors == 2
+        for noise, certificate in (
+            (Noise.GAUSSIAN, "gaussian"),
+            (Noise.GAUSSIAN, "dipole"),
+            (Noise.GAUSSIAN, "second-order"),
+            (Noise.GAUSSIAN, "gaussian-soft"),
+            (Noise.UNIFORM, "uniform-l1"),
+        ):
+            local = SmoothedClassifier(logistic, noise=noise, **SETTINGS)
+            remote = SmoothedClassifier(logistic, noise=noise, tallier=engine, **SETTINGS)
+            assert certified(remote, inputs, certificate) == certified(local, inputs, certificate)
+        predicted = SmoothedClassifier(logistic, tallier=engine, **SETTINGS).predict(
+            inputs, n=5000, indices=range(8), progress=progress.append
+        )
+        assert sum(progress) == 8 * 5000
+        local = SmoothedClassifier(logistic, **SETTINGS)
+        assert timeless(predicted) == timeless(local.predict(inputs, n=5000, indices=range(8)))
+
+
+def test_the_number_of_actors_and_how_the_model_travels_change_nothing(address: str, inputs: np.ndarray) -> None:
+    """Four actors on two processors, a model as an object that carries its code, the batch measured over there."""
+
+    def local_function(batch: np.ndarray) -> np.ndarray:
+        return digits_by_brightness(batch)
+
+    here = SmoothedClassifier(local_function, sigma=0.25, seed=3, batch=96)
+    with RayEngine(local_function, address=address, actors=4, cpus_per_actor=0.5) as engine:
+        there = SmoothedClassifier(local_function, sigma=0.25, seed=3, tallier=engine)
+        assert there.check_inputs(inputs).shape == inputs.shape
+        assert there.tune(inputs.shape[1:], samples=10) == 128  # too few samples to tell a difference by
+        there.batch = 96
+        assert certified(there, inputs, "gaussian") == certified(here, inputs, "gaussian")
+
+
+def test_a_worker_killed_costs_its_chunks_a_retry(
+    address: str, folder: Path, inputs: np.ndarray, logistic: object
+) -> None:
+    drawn = 0
+    killed: list[int] = []
+
+    def progress(samples: int) -> None:
+        nonlocal drawn
+        drawn += samples
+        if drawn > 8 * 20_000 // 2 and not killed:
+            killed.append(actor_processes(folder)[-1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    with RayEngine("ray_models:logistic_with_pid", address=address) as engine:
+        remote = SmoothedClassifier(logistic, tallier=engine, **SETTINGS)
+        found = timeless(remote.certify(inputs, n0=60, n=20_000, indices=range(8), progress=progress))
+    assert len(killed) == 1
+    assert drawn == 8 * 20_060  # what was done twice is told once
+    assert found == certified(SmoothedClassifier(logistic, **SETTINGS), inputs, "gaussian", n=20_000)
+
+
+def test_an_error_of_the_model_is_the_one_it_is_here(address: str, inputs: np.ndarray) -> None:
+    with pytest.raises(ModelError) as here:
+        SmoothedClassifier(refuses_batches, **SETTINGS).certify(inputs, n0=60, n=3000)
+    with RayEngine(refuses_batches, address=address) as engine, pytest.raises(ModelError) as there:
+        SmoothedClassifier(refuses_batches, tallier=engine, **SETTINGS).certify(inputs, n0=60, n=3000)
+    assert type(there.value) is type(here.value)
+    assert str(there.value) == str(here.value)
+    assert "ray_models.py" in there.value.__notes__[0]
+
+
+def test_a_chunk_that_ends_its_actors_ends_the_run(
+    address: str, inputs: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_crew, "_MOST_LOST", 2)
+    smoothed_with = {"sigma": 0.25, "seed": 3, "batch": 2000}  # one batch, so that the chunk is known
+    with RayEngine(kills_its_actor, address=address) as engine:
+        smoothed = SmoothedClassifier(kills_its_actor, tallier=engine, **smoothed_with)
+        with pytest.raises(
+            ClusterError, match=r"2 actors ended, one after the other, while they worked on inputs 0 … 7"
+        ):
+            smoothed.certify(inputs, n0=60, n=3000)
+
+
+def test_a_node_with_another_model_is_refused(address: str, inputs: np.ndarray) -> None:
+    with RayEngine("sample_models:darkness", address=address) as engine:
+        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SETTINGS)
+        with pytest.raises(ModelError, match="another function") as refused:
+            smoothed.certify(inputs, n0=60, n=3000)
+    here = as_classifier(digits_by_brightness, input_shape=inputs.shape[1:])
+    there = as_classifier("sample_models:darkness", input_shape=inputs.shape[1:], num_classes=10)
+    assert here.digest in str(refused.value)
+    assert there.digest in str(refused.value)
+
+
+def test_actors_that_find_no_place_are_not_waited_for_without_end(
+    address: str, inputs: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_crew, "_SECONDS_WITHOUT_A_PLACE", 3.0)
+    with RayEngine(digits_by_brightness, address=address, actors=1, cpus_per_actor=2) as engine:
+        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SETTINGS)
+        with pytest.raises(ClusterError, match=r"each asks for 2 CPUs, and the cluster has 3 nodes with 2 CPUs"):
+            smoothed.certify(inputs, n0=60, n=3000)
+    with RayEngine(digits_by_brightness, address=address, gpus_per_actor=1) as engine:
+        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SETTINGS)
+        with pytest.raises(ClusterError, match=r"no node holds an actor with 1 CPUs and 1 GPUs"):
+            smoothed.certify(inputs, n0=60, n=3000)
+
+
+def test_a_model_that_actors_cannot_have(address: str, inputs: np.ndarray) -> None:
+    handle = sys.stdout
+
+    def unsendable(batch: np.ndarray) -> np.ndarray:
+        assert handle
+        return digits_by_brightness(batch)
+
+    with RayEngine(unsendable, address=address) as engine:
+        smoothed = SmoothedClassifier(unsendable, tallier=engine, **SETTINGS)
+        with pytest.raises(ModelError, match="cannot be sent to other processes"):
+            smoothed.certify(inputs, n0=60, n=3000)
+
+
+RUN = Job(
+    task="certify",
+    model="sample_models:digits_by_brightness",
+    data="digits",
+    sigma=0.25,
+    n0=50,
+    n=700,
+    alpha=0.001,
+    max_inputs=20,
+    seed=5,
+    batch=64,
+    num_classes=10,
+)
+
+
+def test_runs_with_a_rule_for_sigma_with_a_memory_and_with_neither(address: str, tmp_path: Path) -> None:
+    jobs = {
+        "predict": dataclasses.replace(RUN, task="predict", n0=None),
+        "rule": dataclasses.replace(RUN, sigma=None, sigma_rule="sample_rules:proven_by_brightness"),
+        "memory": dataclasses.replace(RUN, sigma=None, sigma_rule="sample_rules:by_brightness"),
+    }
+    for name, job in jobs.items():
+        kept = {kind: str(tmp_path / f"{name}-{kind}.db") if name == "memory" else None for kind in ("here", "there")}
+        here = finished(dataclasses.replace(job, memory=kept["here"]), tmp_path / f"{name}-here")
+        there = dataclasses.replace(job, memory=kept["there"], engine="ray", address=address)
+        assert finished(there, tmp_path / f"{name}-there") == here
+
+
+def test_questions_shared_noise_and_noise_in_the_first_layer(address: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from smoothcert.models.architectures import build
+    from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
+
+    torch.manual_seed(0)
+    network = build("mlp-16", num_classes=10, input_shape=(1, 8, 8))
+    path = tmp_path / "network.safetensors"
+    save_checkpoint(path, network, CheckpointHeader(arch="mlp-16", num_classes=10, input_shape=(1, 8, 8)))
+    for name, more in (
+        ("decide", {"decide": "0.1", "n": 4000}),
+        ("shared", {"shared_noise": True}),
+        ("layer", {"model": str(path), "num_classes": None, "noise_at": "first-layer"}),
+    ):
+        job = dataclasses.replace(RUN, **more)
+        here = finished(job, tmp_path / f"{name}-here")
+        assert finished(dataclasses.replace(job, engine="ray", address=address), tmp_path / f"{name}-there") == here
+
+
+def test_a_run_goes_on_with_the_other_engine(address: str, tmp_path: Path) -> None:
+    whole = finished(RUN, tmp_path / "whole")
+    on_ray = dataclasses.replace(RUN, engine="ray", address=address, actors=2)
+    for first, second in ((RUN, "ray"), (on_ray, "local")):
+        out = tmp_path / f"then-{second}"
+        with pytest.raises(InterruptedRunError):
+            finished(first, out, stop_after=1)
+        moved: dict[str, Any] = {"engine": second, "address": address if second == "ray" else None}
+        job = Job.of_run(out, task="certify", **moved)
+        assert job.actors is None
+        assert finished(job, out) == whole
+    assert Job.of_run(tmp_path / "then-local", task="certify").actors == 2  # recorded, and not compared
+
+
+def test_settings_of_the_other_engine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong, words in (
+        ({"engine": "spark"}, "use local or ray"),
+        ({"actors": 2}, "--actors is about a cluster"),
+        ({"engine": "local", "cpus_per_actor": 1.0}, "--cpus-per-actor is about a cluster"),
+        ({"engine": "ray", "workers": 2}, "give --actors"),
+        ({"engine": "ray", "actors": 0}, "--actors 0 must be at least 1"),
+        ({"engine": "ray", "device": "cuda"}, "needs --gpus-per-actor"),
+    ):
+        with pytest.raises(InputError, match=words):
+            dataclasses.replace(RUN, **wrong).check()
+    with pytest.raises(InputError, match="HOST:PORT"), RayEngine("a:b", address="ray://head:10001"):
+        pass
+    with pytest.raises(InputError, match="some CPUs or GPUs"):
+        RayEngine("a:b", cpus_per_actor=0)
+    with pytest.raises(InputError, match="context manager"):
+        _ = RayEngine("a:b").actors
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"--engine ray needs ray: pip install 'smoothcert\[ray\]'"):
+        dataclasses.replace(RUN, engine="ray").check()
+
+
+def test_a_cluster_that_is_not_there() -> None:
+    with (
+        pytest.raises(ClusterError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"),
+        RayEngine("sample_models:darkness", address="127.0.0.1:1"),
+    ):
+        pass
+
+
+def test_nodes_with_other_software_are_refused() -> None:
+    here = ModelIdentity.of(as_classifier(digits_by_brightness, num_classes=10, input_shape=(64,)))
+    here.check_agrees(here, node="n")
+    other = dataclasses.replace(here, environment={**here.environment, "numpy": "1.0"})
+    with pytest.raises(ClusterError, match=r"node n has other software .* numpy 1\.0 there and"):
+        here.check_agrees(other, node="n")
+    with pytest.raises(ClusterError, match="smoothcert 0000 there"):
+        here.check_agrees(dataclasses.replace(here, code="0000"), node="n")
+    with pytest.raises(ModelError, match="torch cuda"):
+        here.check_agrees(dataclasses.replace(here, backend="torch cuda"), node="n")
+
+
+def test_errors_travel_whole() -> None:
+    for error in (MissingExtraError("torch", "torch", "this"), ValueError("words"), OSError(2, "gone", "file")):
+        found = Failure.of(error).raised()
+        assert type(found) is type(error)
+        assert str(found) == str(error)
+
+    class ForeignError(Exception):
+        pass
+
+    found = Failure.of(ForeignError("strange")).raised()
+    assert isinstance(found, ModelError)
+    assert "ForeignError: strange" in str(found)
+
+
+def test_files_travel_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    onnx = pytest.importorskip("onnx")
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    weights = onnx.numpy_helper.from_array(module[1].weight.detach().numpy().T.copy(), "weights")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "weights"], ["y"])],
+        "linear",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 64])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 10])],
+        [weights],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    path = tmp_path / "linear.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="linear.weights", size_threshold=0)
+    here = as_classifier(path, input_shape=(64,))
+    package = shipped(path, {"input_shape": (64,)})
+    assert list(package.files or ()) == ["linear.onnx", "linear.weights"]
+    for file in tmp_path.iterdir():
+        file.unlink()
+    there = package.unpacked(ModelIdentity.of(here))
+    assert there.digest == here.digest
+    batch = np.random.default_rng(0).random((9, 64), dtype=np.float32)
+    assert (there.classify(batch) == here.classify(batch)).all()
+    with pytest.raises(ModelError, match="no file"):
+        shipped(path, {})

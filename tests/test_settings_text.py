@@ -1,0 +1,106 @@
+"""Settings in words: what is written is read back, and what cannot be read gets a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.errors import InputError
+from smoothcert.settings_text import parse_worded, settings_of, written
+
+
+@dataclass(frozen=True, slots=True)
+class Oven:
+    """A number, a whole number, a word, and a number that may be left out."""
+
+    heat: float = 180.0
+    trays: int = 2
+    mode: str = "fan"
+    timer: float | None = None
+
+    name: ClassVar[str] = "oven"
+
+
+@dataclass(frozen=True, slots=True)
+class Fire:
+    """Nothing to set."""
+
+    name: ClassVar[str] = "fire"
+
+
+KINDS = {"oven": Oven, "fire": Fire, "stove": Oven}
+
+
+def parse(text):
+    return parse_worded(text, KINDS, what="way to cook")
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+words = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1)
+
+
+@given(st.builds(Oven, heat=numbers, trays=st.integers(), mode=words, timer=st.none() | numbers))
+def test_what_is_written_is_read_back(oven):
+    assert parse(written(oven)) == oven
+
+
+@given(st.permutations(["heat=200", "trays=3", "mode=grill", "timer=5"]), st.sampled_from(["", " ", "  "]))
+def test_order_and_spaces_do_not_matter(items, space):
+    text = f"{space}oven{space}:" + f"{space},{space}".join(items) + space
+    assert parse(text) == Oven(heat=200.0, trays=3, mode="grill", timer=5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("oven", Oven()),
+        ("oven:", Oven()),
+        ("oven:,heat=20,", Oven(heat=20.0)),
+        ("oven:heat = 1e2", Oven(heat=100.0)),
+        ("stove:trays=0", Oven(trays=0)),
+        ("fire", Fire()),
+    ],
+)
+def test_reading(text, expected):
+    found = parse(text)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_writing():
+    assert written(Fire()) == "fire"
+    assert written(Oven(heat=200, trays=1)) == "oven:heat=200.0,trays=1,mode=fan"
+    assert written(Oven(timer=0.1)) == "oven:heat=180.0,trays=2,mode=fan,timer=0.1"
+
+
+def test_a_number_typed_without_a_point_is_the_same_number():
+    facts = settings_of(Oven(heat=200, timer=3))
+    assert facts == {"heat": 200.0, "trays": 2, "mode": "fan", "timer": 3.0}
+    assert [type(value) for value in facts.values()] == [float, int, str, float]
+    assert settings_of(Oven()) == {"heat": 180.0, "trays": 2, "mode": "fan"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("grill", "there is no way to cook 'grill'; choose oven, fire, stove"),
+        ("", "there is no way to cook ''; choose oven, fire, stove"),
+        ("oven:warmth=3", "'warmth=3' in the way to cook 'oven:warmth=3': 'warmth' is unknown; oven takes heat, trays"),
+        ("oven:heat=1,heat=2", "'heat' is given twice; oven takes heat, trays, mode, timer"),
+        ("fire:heat=1", "'heat' is unknown; fire takes no settings"),
+        ("stove:name=x", "'name' is unknown; stove takes heat"),
+        ("oven:heat=hot", "'heat=hot' cannot be read: expected a number after the equals sign"),
+        ("oven:heat", "'heat' cannot be read: expected a number after the equals sign"),
+        ("oven:trays=2.5", "'trays=2.5' cannot be read: expected a whole number after the equals sign"),
+        ("oven:timer=", "'timer=' cannot be read: expected a number after the equals sign"),
+        ("oven:=3", "'' is unknown"),
+    ],
+)
+def test_what_cannot_be_read_gets_a_sentence(text, message):
+    with pytest.raises(InputError) as refusal:
+        parse(text)
+    assert message in str(refusal.value)
