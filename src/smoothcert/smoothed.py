@@ -237,7 +237,7 @@ class SmoothedClassifier:
     def _find_grid(self, inputs: InputArray) -> None:
         if isinstance(self.classifier, FirstLayerNoise):
             self._grid.refuse("it is drawn in the first layer")
-        elif not (self._has_constant_sigma or self._stays_near_zero):
+        elif not (_is_constant(self._sigma) or _stays_near_zero(self.input_range)):
             self._grid.refuse("sigma varies, and inputs may lie outside [-1, 1]")
         self._grid.detect(
             inputs,
@@ -245,15 +245,6 @@ class SmoothedClassifier:
             sigmas=lambda: list_likely_levels(self._sigma, inputs),
             input_range=self.input_range,
         )
-
-    @property
-    def _has_constant_sigma(self) -> bool:
-        return isinstance(self._sigma, SigmaRule) and isinstance(self._sigma.envelope, ConstantSigma)
-
-    @property
-    def _stays_near_zero(self) -> bool:
-        """Whether no input has a value beyond ±1."""
-        return self.input_range is not None and max(abs(bound) for bound in self.input_range) <= 1
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
@@ -264,7 +255,7 @@ class SmoothedClassifier:
     @property
     def usual_certificate(self) -> str:
         """The certificate for this noise and this sigma if none is named."""
-        return usual_certificate(self.noise, constant=self._memory is not None or self._has_constant_sigma)
+        return usual_certificate(self.noise, constant=self._memory is not None or _is_constant(self._sigma))
 
     def smoothing(self, portfolio: Portfolio) -> Smoothing:
         """What the theorems must know; an InputError if they cannot hold for this classifier."""
@@ -280,11 +271,7 @@ class SmoothedClassifier:
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if portfolio.tally is TallyKind.SCORES:
             scoring(self.classifier)  # a model without scores is refused before anything is sampled
-        if found.varying and found.grid is not None and not self._stays_near_zero:
-            raise InputError(
-                "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far "
-                f"float32 numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
-            )
+        _check_varying(found, self.input_range)
         if found.remembered:
             _check_one_region(portfolio, found)
         return found
@@ -417,6 +404,23 @@ class SmoothedClassifier:
         source = InputSource.of_array(inputs, indices=indices, labels=labels)
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def _is_constant(sigma: SigmaRule | OptimisedSigma) -> bool:
+    return isinstance(sigma, SigmaRule) and isinstance(sigma.envelope, ConstantSigma)
+
+
+def _stays_near_zero(input_range: tuple[float, float] | None) -> bool:
+    """Whether no input has a value beyond ±1."""
+    return input_range is not None and max(abs(bound) for bound in input_range) <= 1
+
+
+def _check_varying(smoothing: Smoothing, input_range: tuple[float, float] | None) -> None:
+    if smoothing.varying and smoothing.grid is not None and not _stays_near_zero(input_range):
+        raise InputError(
+            "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
+            f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
+        )
 
 
 def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
