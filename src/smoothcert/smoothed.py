@@ -103,9 +103,8 @@ class SmoothedClassifier:
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
         self._model = model
-        self._adapting: dict[str, Any] = dict(
-            num_classes=num_classes, device=device, noise_at=noise_at, backend=backend
-        )
+        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
+        self._adapting: dict[str, Any] = settings
         self._tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
