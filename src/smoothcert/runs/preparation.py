@@ -12,6 +12,7 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import DataError, InputError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
@@ -29,7 +30,6 @@ from smoothcert.runs.building import (
     settle_backend,
     settle_grid,
 )
-from smoothcert.runs.manifest import code_digest, list_versions
 from smoothcert.runs.resumption import (
     SIGMA_RULE,
     check_has_promises,
