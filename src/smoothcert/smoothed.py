@@ -15,7 +15,7 @@ import numpy as np
 from smoothcert.certificates import Certificate, Portfolio, get_portfolio
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
-from smoothcert.memory.claims import NORM_OF_NOISE, key_for, promised, remembered
+from smoothcert.memory.claims import NORM_OF_NOISE, claim_region, memory_key, point_from_promise
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
@@ -343,7 +343,9 @@ class SmoothedClassifier:
         memory = self.memory
         found = {} if memory is None else {row: memory.lookup(inputs[row]) for row in rows}
         return {
-            row: promised(promise, index=indices[row], label=known[row], norm=NORM_OF_NOISE[self.noise], grid=self.grid)
+            row: point_from_promise(
+                promise, index=indices[row], label=known[row], norm=NORM_OF_NOISE[self.noise], grid=self.grid
+            )
             for row, promise in found.items()
             if promise is not None
         }
@@ -528,7 +530,7 @@ class SmoothedClassifier:
             return
         for row, point in zip(rows, points, strict=True):
             if point.index not in done:
-                yield [remembered(point, inputs[row], memory)]
+                yield [claim_region(point, inputs[row], memory)]
 
     @property
     def usual_certificate(self) -> str:
@@ -595,13 +597,13 @@ class SmoothedClassifier:
     @property
     def memory_key(self) -> MemoryKey:
         """What a memory keeps the regions of this classifier under, once the shape of an input is known."""
-        return key_for(
-            self.classifier,
-            self.rule,
+        return memory_key(
+            model_digest=self.classifier.digest,
+            sigma_digest=self.rule.digest,
             noise=self.noise,
+            grid=self.grid,
             input_shape=self._shape,
             input_range=self.input_range,
-            grid=self.grid,
         )
 
     @property

@@ -20,7 +20,7 @@ from damaged_memories import CLAIMS, EARLIER_INSERT, KEY, centre, earlier_memory
 from memory_models import plane_points
 from smoothcert.cli.main import app
 from smoothcert.errors import DamagedMemoryError, RegionMemoryError
-from smoothcert.memory import MemoryKey, list_digests, list_memories, open_existing, open_memory
+from smoothcert.memory import MemoryKey, list_digests, list_memories, open_existing, open_memory, recover_memory
 from smoothcert.memory.log import encode
 from smoothcert.records import Norm
 
@@ -361,73 +361,58 @@ class TestMoments:
 
 
 class TestEarlierVersion:
-    def test_it_is_taken_over_if_its_chain_is_complete(self, tmp_path: Path) -> None:
-        path = earlier_memory(tmp_path / "memory.sqlite")
-        with closing(sqlite3.connect(path)) as connection:
-            before = connection.execute("SELECT * FROM claims ORDER BY position").fetchall()
-        with open_memory(path, KEY) as memory:
-            assert len(memory) == CLAIMS
-            assert memory.lookup(centre(3)) is not None
-            assert memory.claim(centre(9), 0, 1.0).position == 9
-        with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-            assert connection.execute("SELECT * FROM claims ORDER BY position").fetchall()[:CLAIMS] == before
-        with open_existing(path) as again:
-            assert len(again) == 9
-            assert again.audit().consistent
+    """Version 1 had no table of heads. It is refused and not changed; `memory recover` can still read it."""
 
     @pytest.mark.parametrize(
         "statement",
         [
+            "",
             "DELETE FROM claims WHERE position = 4",
             "UPDATE claims SET radius = 0.5 WHERE position = 2",
             "DELETE FROM memories",
             "UPDATE memories SET identity = '00'",
         ],
     )
-    def test_a_damaged_one_is_refused_and_left_as_it_is(self, tmp_path: Path, statement: str) -> None:
+    def test_it_is_refused_and_not_changed(self, tmp_path: Path, statement: str) -> None:
         path = earlier_memory(tmp_path / "memory.sqlite")
-        change(path, statement)
-        refuse_everywhere(path)
-        with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        if statement:
+            change(path, statement)
+        before = path.read_bytes()
+        for attempt in (lambda: open_memory(path, KEY), lambda: open_existing(path)):
+            with pytest.raises(RegionMemoryError, match=r"memory of version 1; .* version 2.*memory recover"):
+                attempt()
+        with pytest.raises(RegionMemoryError, match="version 1"):
+            invoke(app, "memory", "audit", path)
+        assert path.read_bytes() == before
 
-    def test_a_cut_one_is_refused(self, tmp_path: Path) -> None:
+    def test_its_claims_can_be_recovered(self, tmp_path: Path) -> None:
+        path = earlier_memory(tmp_path / "memory.sqlite")
+        with closing(sqlite3.connect(path)) as connection:
+            before = connection.execute("SELECT * FROM claims ORDER BY position").fetchall()
+        recover_memory(path, tmp_path / "new.sqlite")
+        with open_memory(tmp_path / "new.sqlite", KEY) as memory:
+            assert len(memory) == CLAIMS
+            assert memory.lookup(centre(3)) is not None
+            assert memory.claim(centre(9), 0, 1.0).position == 9
+            assert memory.audit().consistent
+        with closing(sqlite3.connect(tmp_path / "new.sqlite")) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+            assert connection.execute("SELECT * FROM claims ORDER BY position").fetchall()[:CLAIMS] == before
+
+    def test_a_truncated_one_is_refused(self, tmp_path: Path) -> None:
         path = earlier_memory(tmp_path / "memory.sqlite")
         os.truncate(path, path.stat().st_size - 1000)
-        refuse_everywhere(path)
+        with pytest.raises(RegionMemoryError, match="memory recover"):
+            open_memory(path, KEY)
 
-    def test_an_earlier_smoothcert_that_still_runs_cannot_claim_past_the_head(self, tmp_path: Path) -> None:
-        """It has opened the file before it was taken over, and knows nothing of heads."""
-        path = earlier_memory(tmp_path / "memory.sqlite")
-        with closing(sqlite3.connect(path, isolation_level=None)) as earlier:
-            earlier.execute("SELECT count(*) FROM claims").fetchone()
-            with open_memory(path, KEY) as memory:
-                (last,) = earlier.execute("SELECT entry FROM claims ORDER BY position DESC LIMIT 1").fetchone()
-                row = encode(stored_claim(9), previous=last)
-                with pytest.raises(sqlite3.IntegrityError, match="earlier version of smoothcert"):
-                    earlier.execute(EARLIER_INSERT, (1, *row))
-                assert memory.claim(centre(9), 1, 1.0).position == 9
-
-    def test_several_processes_take_it_over_at_once(self, tmp_path: Path) -> None:
-        path = earlier_memory(tmp_path / "memory.sqlite", count=300)
-        problems: list[BaseException] = []
-
-        def opened(number: int) -> None:
-            try:
-                with open_memory(path, KEY) as memory:
-                    memory.claim(centre(1000 + number), 0, 1.0)
-            except BaseException as error:
-                problems.append(error)
-
-        threads = [threading.Thread(target=opened, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert problems == []
-        with open_existing(path) as memory:
-            assert len(memory) == 304
+    def test_an_earlier_smoothcert_cannot_claim_past_the_head(self, memory: Path) -> None:
+        """It knows nothing of heads."""
+        with closing(sqlite3.connect(memory, isolation_level=None)) as earlier, open_memory(memory, KEY) as opened:
+            (last,) = earlier.execute("SELECT entry FROM claims ORDER BY position DESC LIMIT 1").fetchone()
+            row = encode(stored_claim(9), previous=last)
+            with pytest.raises(sqlite3.IntegrityError, match="earlier version of smoothcert"):
+                earlier.execute(EARLIER_INSERT, (1, *row))
+            assert opened.claim(centre(9), 1, 1.0).position == 9
 
 
 class TestPostgres:
@@ -485,28 +470,20 @@ class TestPostgres:
                 with pytest.raises(DamagedMemoryError, match="memory recover"):
                     attempt()
 
-    def make_earlier(self, address: str) -> None:
+    def test_an_earlier_version_is_refused_and_recovered(self, server_memory: str, tmp_path: Path) -> None:
         self.change(
-            address,
+            server_memory,
             "DROP TRIGGER smoothcert_claim_follows_head ON smoothcert_claims",
             "DROP FUNCTION smoothcert_claim_follows_head",
             "DROP TABLE smoothcert_heads",
             "UPDATE smoothcert_memory_version SET version = 1",
         )
-
-    def test_an_earlier_version_is_taken_over(self, server_memory: str) -> None:
-        self.make_earlier(server_memory)
-        with open_memory(server_memory, KEY) as memory:
+        with pytest.raises(RegionMemoryError, match=r"memory of version 1; .* version 2.*memory recover"):
+            open_memory(server_memory, KEY)
+        recover_memory(server_memory, tmp_path / "new.sqlite")
+        with open_memory(tmp_path / "new.sqlite", KEY) as memory:
             assert len(memory) == CLAIMS
             assert memory.claim(centre(9), 0, 1.0).position == 9
-        with open_existing(server_memory) as again:
-            assert len(again) == 9
-
-    def test_a_damaged_earlier_version_is_not(self, server_memory: str) -> None:
-        self.make_earlier(server_memory)
-        self.change(server_memory, "DELETE FROM smoothcert_claims WHERE position = 4")
-        with pytest.raises(DamagedMemoryError, match=r"restore.*memory recover"):
-            open_memory(server_memory, KEY)
 
     def test_an_earlier_smoothcert_that_still_runs_cannot_claim_past_the_head(self, server_memory: str) -> None:
         import psycopg

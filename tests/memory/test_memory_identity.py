@@ -12,8 +12,8 @@ import pytest
 
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory import MemoryKey, RegionMemory, list_digests, open_memory
-from smoothcert.memory.decision import Neighbour, deepest
-from smoothcert.memory.log import Row, entry_after
+from smoothcert.memory.decision import Neighbour, find_deepest
+from smoothcert.memory.log import Row, compute_entry
 from smoothcert.records import Norm
 
 KEY = MemoryKey(
@@ -181,20 +181,20 @@ def test_changes_that_break_no_rule_break_the_chain(tmp_path: Path, statement: s
 def test_an_entry_depends_on_everything_before_it() -> None:
     row = Row(1, 0, 1.0, 0, 1.0, "WHOLE", "2026-01-01T00:00:00+00:00", "", b"\0" * 8)
     entries = {
-        entry_after("a", row),
-        entry_after("b", row),
-        entry_after("a", row._replace(label=1)),
-        entry_after("a", row._replace(radius=2.0)),
-        entry_after("a", row._replace(centre=b"\1" * 8)),
+        compute_entry("a", row),
+        compute_entry("b", row),
+        compute_entry("a", row._replace(label=1)),
+        compute_entry("a", row._replace(radius=2.0)),
+        compute_entry("a", row._replace(centre=b"\1" * 8)),
     }
     assert len(entries) == 5
-    assert entry_after("a", row._replace(entry="whatever")) == entry_after("a", row)
+    assert compute_entry("a", row._replace(entry="whatever")) == compute_entry("a", row)
 
 
 def test_equal_balls_are_measured_once() -> None:
     """The earliest of them answers."""
     balls = [Neighbour(position, 0, 1.0, at(0)) for position in (9, 4, 7)]
-    found = deepest(at(0.5), balls, norm=Norm.L2)
+    found = find_deepest(at(0.5), balls, norm=Norm.L2)
     assert found is not None
     assert (found.position, found.remaining) == (4, 0.5)
 
