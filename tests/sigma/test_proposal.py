@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InputError
-from smoothcert.sigma.proposal import (
+from smoothcert.sigma.knn_fitting import (
     LADDER,
     LadderStep,
     OffsetChoice,

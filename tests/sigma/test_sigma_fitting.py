@@ -10,8 +10,7 @@ from smoothcert.certificates.envelope import envelope_radius
 from smoothcert.data import load_dataset
 from smoothcert.errors import InputError
 from smoothcert.records.envelopes import ConstantSigma, SemiElastic
-from smoothcert.sigma.proposal import OffsetChoice
-from smoothcert.sigma.sigma_fitting import MOST_PROVABLE, KnnSettings, fit_knn, proposed_rate
+from smoothcert.sigma.knn_fitting import MOST_PROVABLE, KnnSettings, OffsetChoice, fit_knn, proposed_rate
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ from smoothcert.cli.sigma_train import train_sigma
 if TYPE_CHECKING:
     from smoothcert.records import FloatArray
     from smoothcert.sigma.base import SigmaRule
-    from smoothcert.sigma.proposal import OffsetChoice
-    from smoothcert.sigma.sigma_fitting import FittedSigma
+    from smoothcert.sigma.knn_fitting import FittedSigma, OffsetChoice
 
 app = typer.Typer(help="Fit, train and show rules for a sigma that depends on the input.", no_args_is_help=True)
 app.command("train")(train_sigma)
@@ -62,8 +61,8 @@ def fit_command(
     from smoothcert.cli.counting import inputs_progress
     from smoothcert.cli.fitting import both_splits, check_new_rule
     from smoothcert.sigma.files import save_rule
+    from smoothcert.sigma.knn_fitting import KnnSettings, fit_knn
     from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
-    from smoothcert.sigma.sigma_fitting import KnnSettings, fit_knn
 
     check_new_rule(out)
     if plot is not None:
@@ -113,7 +112,7 @@ def show_command(
 
 def _offset(text: str) -> float | OffsetChoice:
     from smoothcert.errors import InputError
-    from smoothcert.sigma.proposal import OffsetChoice
+    from smoothcert.sigma.knn_fitting import OffsetChoice
 
     try:
         return OffsetChoice(text)
