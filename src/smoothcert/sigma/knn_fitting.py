@@ -124,10 +124,10 @@ def fit_knn(dataset: Dataset, settings: KnnSettings, *, progress: Done | None = 
     k, offset = settings.k, settings.offset
     ladder: tuple[LadderStep, ...] = ()
     if k is None or isinstance(offset, OffsetChoice):
-        largest = max(usable_ladder(len(points))) if k is None else k
-        statistics = neighbour_statistics(points, most_neighbours=largest, progress=progress)
+        largest = max(select_ladder(len(points))) if k is None else k
+        statistics = measure_neighbours(points, most_neighbours=largest, progress=progress)
         if k is None:
-            ladder = tuple(statistics.step(k) for k in usable_ladder(len(points)))
+            ladder = tuple(statistics.step(k) for k in select_ladder(len(points)))
             k = propose_k(ladder)
             reasons["k"] = _explain_k(k, ladder)
         if isinstance(offset, OffsetChoice):
@@ -136,7 +136,7 @@ def fit_knn(dataset: Dataset, settings: KnnSettings, *, progress: Done | None = 
     rate = settings.rate
     if rate is None:
         dimension = math.prod(dataset.input_shape)
-        rate = proposed_rate(sigma=settings.base_sigma, dimension=dimension, loss=settings.loss)
+        rate = propose_rate(sigma=settings.base_sigma, dimension=dimension, loss=settings.loss)
         reasons["rate"] = (
             f"the largest that costs at most {settings.loss:.0%} of the radius that 100000 votes can prove "
             f"in dimension {dimension} at sigma {settings.base_sigma:g}"
@@ -162,7 +162,7 @@ def _explain_offset(choice: OffsetChoice) -> str:
             return "the average over inputs: the average sigma is about its base value"
 
 
-def proposed_rate(*, sigma: float, dimension: int, loss: float, p_a: float = MOST_PROVABLE) -> float:
+def propose_rate(*, sigma: float, dimension: int, loss: float, p_a: float = MOST_PROVABLE) -> float:
     """Return the largest rate, rounded down to two digits, that costs at most this share of the radius at p_a.
 
     Compares the radius of the envelope certificate for a rate-semi-elastic σ with that of a constant σ, at an input
@@ -176,7 +176,7 @@ def proposed_rate(*, sigma: float, dimension: int, loss: float, p_a: float = MOS
     return float(f"{math.floor(value / unit) * unit:.2g}")
 
 
-def neighbour_statistics(
+def measure_neighbours(
     points: InputArray, *, most_neighbours: int, progress: Done | None = None
 ) -> NeighbourStatistics:
     """Compute distances among the points for a sample of at most 2000 of them. Deterministic.
@@ -205,7 +205,7 @@ def neighbour_statistics(
     return NeighbourStatistics(distances=merged, first=first, second=second)
 
 
-def usable_ladder(points: int, ladder: Sequence[int] = LADDER) -> tuple[int, ...]:
+def select_ladder(points: int, ladder: Sequence[int] = LADDER) -> tuple[int, ...]:
     """The steps k such that each half of this many points has k others."""
     usable = tuple(k for k in ladder if k < points // 2)
     if not usable:
