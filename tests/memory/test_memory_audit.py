@@ -172,7 +172,7 @@ def test_as_many_problems_as_a_person_reads(filled: Path) -> None:
 def test_a_memory_with_a_missing_claim_is_not_claimed_in(filled: Path) -> None:
     with open_existing(filled) as memory:
         drop(filled, 150)
-        with pytest.raises(RegionMemoryError, match="claim 150, which this process has seen"):
+        with pytest.raises(RegionMemoryError, match="claim 150, which this process has read"):
             memory.claim(np.zeros(DIMENSION), 0, 1.0)
     with pytest.raises(DamagedMemoryError, match="claim 150 is missing; 150 claims were made"):
         open_existing(filled)

@@ -57,7 +57,7 @@ def test_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
         memory.claim(at(5), 1, 1.0)
         with closing(sqlite3.connect(place)) as connection, connection:
             connection.execute("DELETE FROM claims WHERE position = 2")
-        with pytest.raises(RegionMemoryError, match="claim 2, which this process has seen"):
+        with pytest.raises(RegionMemoryError, match="claim 2, which this process has read"):
             memory.lookup(at(20))
 
 
@@ -123,7 +123,7 @@ def test_an_address_of_another_kind_is_refused_and_not_repeated(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="no place for a memory") as caught:
+    with pytest.raises(InputError, match="not supported for a memory") as caught:
         open_memory(place, KEY)
     assert "geheim" not in str(caught.value)
     assert not list(tmp_path.iterdir())

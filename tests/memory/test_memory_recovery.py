@@ -218,8 +218,8 @@ class TestCommandLine:
         assert result.returncode == 0
         said = " ".join(result.stdout.split())
         assert f"memory {KEY.digest[:12]}: 5 claims kept, 3 known to be lost (positions 6 to 8)" in said
-        assert "New claims may contradict it" in said
-        assert "Certificates that were handed out from lost claims" in said
+        assert "New claims may contradict them" in said
+        assert "Certificates that were issued from lost claims" in said
         assert "are void" in said
         again = smoothcert("memory", "recover", memory, tmp_path / "new.sqlite")
         assert again.returncode == 6
