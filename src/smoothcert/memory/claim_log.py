@@ -20,6 +20,36 @@ SCHEMA_VERSION = 2
 """Of the tables in both kinds of database."""
 COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, entry"
 _KEY_COLUMNS = "digest, key, identity"
+TABLES = """
+CREATE TABLE {prefix}memories (
+    number {number} PRIMARY KEY,
+    digest {text} NOT NULL UNIQUE,
+    key {text} NOT NULL,
+    identity {text} NOT NULL
+){options};
+CREATE TABLE {prefix}claims (
+    memory {integer} NOT NULL REFERENCES {prefix}memories (number),
+    position {integer} NOT NULL,
+    label {integer} NOT NULL,
+    radius {real} NOT NULL,
+    asked_label {integer} NOT NULL,
+    asked_radius {real} NOT NULL,
+    settlement {text} NOT NULL,
+    claimed_at {text} NOT NULL,
+    entry {text} NOT NULL,
+    centre {blob} NOT NULL,
+    {unique} (memory, position)
+){options};
+CREATE TABLE {prefix}heads (
+    memory {integer} PRIMARY KEY,
+    digest {text} NOT NULL UNIQUE,
+    key {text} NOT NULL,
+    identity {text} NOT NULL,
+    claims {integer} NOT NULL,
+    entry {text} NOT NULL
+){options};
+"""
+"""The schema, in the dialect that the placeholders give."""
 
 
 class ClaimLog(ABC):

@@ -115,7 +115,7 @@ def _compute_root(square: Fraction) -> Fraction:
 
 
 def _find_shift(x: Centre, y: Centre) -> int:
-    """A k such that every entry is an integer multiple of 2^-k. A float32 is m·2^e, ½ ≤ |m| < 1, with m·2^24 integer."""
+    """A k such that every entry is an integer multiple of 2^-k. A float32 is m·2^e with |m| < 1 and m·2^24 integer."""
     exponents = [np.frexp(values[values != 0])[1] for values in (x, y)]
     lowest = min((int(part.min()) for part in exponents if part.size), default=24)
     return 24 - lowest

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlencode
 
 from smoothcert.errors import MissingExtraError, RegionMemoryError
-from smoothcert.memory.claim_log import SCHEMA_VERSION, ClaimLog
+from smoothcert.memory.claim_log import SCHEMA_VERSION, TABLES, ClaimLog
 from smoothcert.memory.log import Head, StoredKey, damage_error
 
 if TYPE_CHECKING:
@@ -26,36 +26,19 @@ _CORRUPTED = ("XX001", "XX002")
 """SQLSTATE codes for damaged data and damaged indexes."""
 _HARMLESS = {"host", "hostaddr", "port", "user", "dbname", "sslmode"}
 """Parameters of an address that may be shown."""
-_SCHEMA = """
+_SCHEMA = TABLES.format(
+    prefix="smoothcert_",
+    number="bigint GENERATED ALWAYS AS IDENTITY",
+    integer="bigint",
+    real="double precision",
+    text="text",
+    blob="bytea",
+    unique="PRIMARY KEY",
+    options="",
+)
+_EXTRAS = """
 CREATE TABLE smoothcert_memory_version (version integer NOT NULL);
-CREATE TABLE smoothcert_memories (
-    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    digest text NOT NULL UNIQUE,
-    key text NOT NULL,
-    identity text NOT NULL
-);
-CREATE TABLE smoothcert_claims (
-    memory bigint NOT NULL REFERENCES smoothcert_memories (number),
-    position bigint NOT NULL,
-    label bigint NOT NULL,
-    radius double precision NOT NULL,
-    asked_label bigint NOT NULL,
-    asked_radius double precision NOT NULL,
-    settlement text NOT NULL,
-    claimed_at text NOT NULL,
-    entry text NOT NULL,
-    centre bytea NOT NULL,
-    PRIMARY KEY (memory, position)
-);
 ALTER TABLE smoothcert_claims ALTER COLUMN centre SET STORAGE EXTERNAL;
-CREATE TABLE smoothcert_heads (
-    memory bigint PRIMARY KEY,
-    digest text NOT NULL UNIQUE,
-    key text NOT NULL,
-    identity text NOT NULL,
-    claims bigint NOT NULL,
-    entry text NOT NULL
-);
 CREATE FUNCTION smoothcert_claim_follows_head() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (
@@ -152,7 +135,7 @@ class PostgresLog(ClaimLog):
                 if existing:
                     self._check_tables(existing)
                 elif create:
-                    connection.execute(_SCHEMA)
+                    connection.execute(_SCHEMA + _EXTRAS)
                     connection.execute(f"INSERT INTO {_VERSION_TABLE} VALUES (%s)", (SCHEMA_VERSION,))
                 else:
                     raise RegionMemoryError(f"{self.location} holds no memory of promised regions")

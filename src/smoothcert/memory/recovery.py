@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import DamagedMemoryError, RegionMemoryError
 from smoothcert.files import move_to_unused_name
@@ -85,22 +85,7 @@ def _make_folder(new: str | Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Remains(Protocol):
-    """The readable parts of a damaged database, not checked."""
-
-    def stored_keys(self) -> list[StoredKey]:
-        """All keys found. Several may have the same number."""
-
-    def heads(self) -> dict[int, Head]: ...
-
-    def highest_positions(self) -> dict[int, int]:
-        """The highest position among the claims of each memory number."""
-
-    def rows(self, number: int) -> Iterator[Row]:
-        """The readable claims, ordered by position. A position may occur several times."""
-
-
-def _examine(remains: _Remains, *, location: str) -> list[tuple[StoredKey | None, Recovered]]:
+def _examine(remains: _FileRemains | _ServerRemains, *, location: str) -> list[tuple[StoredKey | None, Recovered]]:
     """For each memory number, the key that proves the most claims (None if there is no valid key), and the result."""
     heads, highest = remains.heads(), remains.highest_positions()
     keys: dict[int, list[StoredKey]] = {number: [] for number in sorted({*heads, *highest})}
@@ -121,7 +106,7 @@ def _examine(remains: _Remains, *, location: str) -> list[tuple[StoredKey | None
     return found
 
 
-def _read_intact(remains: _Remains, stored: StoredKey) -> Iterator[Row]:
+def _read_intact(remains: _FileRemains | _ServerRemains, stored: StoredKey) -> Iterator[Row]:
     """The claims that form an intact hash chain from the identity of the memory."""
     end = Head(0, stored.identity)
     for row in remains.rows(stored.number):
@@ -153,7 +138,7 @@ def _write(copies: Iterable[tuple[StoredKey, Iterable[Row]]], new: str | Path, f
 
 
 @contextlib.contextmanager
-def _open_remains(old: str | Path, folder: Path) -> Iterator[_Remains]:
+def _open_remains(old: str | Path, folder: Path) -> Iterator[_FileRemains | _ServerRemains]:
     if is_server(old):
         from smoothcert.memory.postgres_log import PostgresLog
 
@@ -213,7 +198,10 @@ def _append_missing_pages(file: Path) -> None:
 
 
 class _FileRemains:
-    """A damaged SQLite file. Claims are found by row number, without the index, which may be damaged."""
+    """The readable parts of a damaged SQLite file, not checked.
+
+    Claims are found by row number, without the index, which may be damaged.
+    """
 
     def __init__(self, connection: sqlite3.Connection, *, size: int) -> None:
         self._connection = connection
@@ -225,6 +213,7 @@ class _FileRemains:
                     self._places.setdefault(memory, {}).setdefault(position, []).append(number)
 
     def stored_keys(self) -> list[StoredKey]:
+        """All keys found. Several may have the same number."""
         stored = self._query("SELECT number, digest, key, identity FROM memories NOT INDEXED")
         copies = self._query("SELECT memory, digest, key, identity FROM heads NOT INDEXED")
         return list(dict.fromkeys(StoredKey(*row) for row in stored + copies if _is_key(row)))
@@ -234,9 +223,11 @@ class _FileRemains:
         return {row[0]: Head(*row[1:]) for row in rows if isinstance(row[0], int) and isinstance(row[1], int)}
 
     def highest_positions(self) -> dict[int, int]:
+        """The highest position among the claims of each memory number."""
         return {memory: max(positions) for memory, positions in self._places.items()}
 
     def rows(self, number: int) -> Iterator[Row]:
+        """The readable claims, ordered by position. A position may occur several times."""
         query = f"SELECT {COLUMNS}, centre FROM claims NOT INDEXED WHERE rowid = ?"
         for _, places in sorted(self._places.get(number, {}).items()):
             for place in places:
@@ -260,7 +251,7 @@ class _FileRemains:
 
 
 class _ServerRemains:
-    """A damaged PostgreSQL database. Tables may be missing."""
+    """The readable parts of a damaged PostgreSQL database, not checked. Tables may be missing."""
 
     def __init__(self, log: PostgresLog) -> None:
         self._log = log

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from smoothcert.errors import RegionMemoryError
 from smoothcert.files import write_whole
-from smoothcert.memory.claim_log import SCHEMA_VERSION, ClaimLog
+from smoothcert.memory.claim_log import SCHEMA_VERSION, TABLES, ClaimLog
 from smoothcert.memory.log import damage_error
 
 APPLICATION = 0x536D4365
@@ -27,47 +27,22 @@ APPLICATION = 0x536D4365
 _SECONDS_TO_WAIT = 300.0
 _PAGE_BYTES = 16384
 """One page holds a CIFAR image. With smaller pages most of it would be on a chain of overflow pages."""
-_SCHEMA = (
-    """
-CREATE TABLE memories (
-    number INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL UNIQUE,
-    key TEXT NOT NULL,
-    identity TEXT NOT NULL
-) STRICT
-""",
-    """
-CREATE TABLE claims (
-    memory INTEGER NOT NULL REFERENCES memories (number),
-    position INTEGER NOT NULL,
-    label INTEGER NOT NULL,
-    radius REAL NOT NULL,
-    asked_label INTEGER NOT NULL,
-    asked_radius REAL NOT NULL,
-    settlement TEXT NOT NULL,
-    claimed_at TEXT NOT NULL,
-    entry TEXT NOT NULL,
-    centre BLOB NOT NULL,
-    UNIQUE (memory, position)
-) STRICT
-""",
-    """
-CREATE TABLE heads (
-    memory INTEGER PRIMARY KEY,
-    digest TEXT NOT NULL UNIQUE,
-    key TEXT NOT NULL,
-    identity TEXT NOT NULL,
-    claims INTEGER NOT NULL,
-    entry TEXT NOT NULL
-) STRICT
-""",
-    # Refuses a writer that knows nothing of heads, as in version 1.
-    """
+_SCHEMA = TABLES.format(
+    prefix="",
+    number="INTEGER",
+    integer="INTEGER",
+    real="REAL",
+    text="TEXT",
+    blob="BLOB",
+    unique="UNIQUE",
+    options=" STRICT",
+)
+_TRIGGER = """
 CREATE TRIGGER claim_follows_head BEFORE INSERT ON claims
 WHEN NOT EXISTS (SELECT 1 FROM heads WHERE memory = NEW.memory AND claims = NEW.position AND entry = NEW.entry)
-BEGIN SELECT RAISE(ABORT, 'the head was not moved: an earlier version of smoothcert is writing; stop it'); END
-""",
-)
+BEGIN SELECT RAISE(ABORT, 'the head was not moved: an earlier version of smoothcert is writing; stop it'); END;
+"""
+"""Refuses a writer that knows nothing of heads, as in version 1."""
 _REQUIRED = {"memories", "claims", "heads", "claim_follows_head"}
 _LOG_SUFFIXES = ("-wal", "-journal")
 
@@ -270,8 +245,7 @@ def _build_empty_database() -> bytes:
     """The content of a file of the current version without memories."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        for statement in _SCHEMA:
-            connection.execute(statement)
+        connection.executescript(_SCHEMA + _TRIGGER)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         return connection.serialize()

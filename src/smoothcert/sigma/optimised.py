@@ -86,17 +86,8 @@ class OptimisedSigma:
         return OptimisedRule(self, classifier, most_rows=most_rows)
 
     def to_json(self) -> dict[str, Any]:
-        least, most = self.bounds
-        return {
-            "start": self.start,
-            "least": least,
-            "most": most,
-            "search": str(self.search),
-            "noise": str(self.noise),
-            "two_class": self.two_class,
-            "seed": self.seed,
-            "selection": self.selection,
-        }
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**settings, "search": str(self.search), "noise": str(self.noise)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

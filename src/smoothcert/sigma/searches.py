@@ -123,9 +123,9 @@ class SignSearch:
     From each of several random levels the variance moves in equal steps while the estimated radius does not fall.
     Start k is the variance l·σ₀² with step s·σ₀². l is uniform in 1 … (most/σ₀)² (1 … 16 in the paper, as for
     most = 4 σ₀), s uniform in (-1, 1), both from the stream of the input; the first start has l = 1. A walk also
-    ends at the bounds and after `moves` steps, because s may be close to 0. Each radius is estimated over `noises` fresh draws. The
-    best end of all walks is taken. The half-width λ of uniform noise is searched in the same way. clamp, check: see
-    `Ascent`.
+    ends at the bounds and after `moves` steps, because s may be close to 0. Each radius is estimated over `noises`
+    fresh draws. The best end of all walks is taken. The half-width λ of uniform noise is searched in the same way.
+    clamp, check: see `Ascent`.
     """
 
     starts: int = 8
