@@ -34,7 +34,7 @@ def model(data: Path, name: str = "ball_and_doubt") -> tuple[object, ...]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """points.npz, memory.sqlite and a run; nobody may change them."""
+    """points.npz, memory.sqlite and a run. Must not be changed."""
     place = tmp_path_factory.mktemp("memory")
     plane_points(place / "points.npz")
     invoke(
@@ -110,7 +110,7 @@ class TestCertify:
             assert float(line.split("\t")[3]) <= point.radius
 
     def test_plot_and_compare(self, folder: Path, tmp_path: Path) -> None:
-        """With a run of one sigma for all, over the same points."""
+        """Together with a run of constant sigma over the same points."""
         invoke(app, "certify", *model(folder / "points.npz"), "--sigma", 0.25, *SMALL, "--out", tmp_path / "plain")
         compared = invoke(app, "compare", tmp_path / "plain", folder / "run").stdout
         assert "regions kept by a memory" in compared
@@ -131,7 +131,7 @@ class TestCertify:
         assert not (tmp_path / "run").exists()
 
     def test_without_a_memory_both_ways_out_are_named(self, folder: Path, tmp_path: Path) -> None:
-        """Through the console: one sentence, its exit code, nothing left behind."""
+        """On the console: a message, its exit code, and no files left behind."""
         refused = smoothcert(
             "certify", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, *SMALL, "--out", tmp_path / "run"
         )
@@ -155,7 +155,7 @@ class TestCertify:
         assert not (tmp_path / "run").exists()
 
     def test_default_folder(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Runs that begin elsewhere do not get the same name."""
+        """Runs with different starts get different names."""
         monkeypatch.chdir(tmp_path)
         for start in (0.25, 0.5):
             invoke(
@@ -204,7 +204,7 @@ class TestPredict:
         assert "60 of 60 inputs are already" in again.stderr
 
     def test_all_answered_by_the_memory(self, folder: Path, memory: Path, tmp_path: Path) -> None:
-        """Nothing was sampled at all, so no noise level is known; the table must not mind."""
+        """Nothing was sampled, so no noise level is known. `table` must still work."""
         with np.load(folder / "points.npz") as points:
             promised = [point.index for point in stored(folder / "run") if point.prediction is not None]
             np.savez(tmp_path / "some.npz", x=points["x"][promised], y=points["y"][promised])
@@ -407,7 +407,7 @@ class TestWrongPlaces:
             with pytest.raises(RegionMemoryError, match=words[place]):
                 invoke(app, "memory", verb[0], place, *verb[1:])
         else:
-            # Nothing was claimed there, and looking must not turn the file into something else.
+            # Nothing was claimed there, and a lookup must not change the file.
             with contextlib.suppress(RegionMemoryError):
                 assert "no memory" in invoke(app, "memory", verb[0], place, *verb[1:]).stdout
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -445,7 +445,7 @@ class TestHelp:
 
 
 class TestPredictNeedsPromises:
-    """A mistyped place or another setting must not quietly begin an empty memory."""
+    """A mistyped location or another setting must not silently start an empty memory."""
 
     def ask(self, folder: Path, memory: Path, out: Path, *settings: object) -> None:
         invoke(
@@ -477,7 +477,7 @@ def test_the_cost_of_the_search_is_that_of_the_inputs(folder: Path, tmp_path: Pa
 
 class TestMisuse:
     def test_a_refused_resume_leaves_no_memory_behind(self, folder: Path, tmp_path: Path) -> None:
-        """Another file, made by another classifier: it must not get a memory of this one, which predict would take."""
+        """The file belongs to another classifier. No memory of this classifier may be created in it."""
         other, run = tmp_path / "other.sqlite", tmp_path / "run"
         invoke(
             app, "certify", *model(folder / "points.npz"), "--sigma-rule", "optimised", "--sigma", 0.3, *SMALL,

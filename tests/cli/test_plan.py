@@ -1,4 +1,4 @@
-"""`smoothcert plan` as a person uses it."""
+"""`smoothcert plan` from the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_json(document: dict[str, Any]) -> None:
 
 
 def test_what_is_planned_is_what_radius_gives(document: dict[str, Any]) -> None:
-    """The printed rate and constant are put into the other verb: the radius is there."""
+    """`radius` certifies the radius at the printed rate and constant."""
     known = ("--dim", 784, "--sigma", 0.25, "--p-a", 0.999, "--json")
     by_rate = invoke(app, "radius", "envelope", *known, "--rate", document["rate"])
     by_constant = invoke(app, "radius", "envelope", *known, "--lipschitz", document["lipschitz"], "--floor", 0.2)

@@ -1,4 +1,4 @@
-"""The index proposes, and never loses: its bounds stay below the true distances, whatever the data."""
+"""The bounds of the index never exceed the true distances, for any data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clustered(count: int, dimension: int, generator: np.random.Generator) -> Cen
 
 
 def far_away(count: int, dimension: int, generator: np.random.Generator) -> Centre:
-    """Huge norms and small differences: what single precision is worst at."""
+    """Huge norms and small differences, the worst case for single precision."""
     return (1e6 + generator.normal(size=(count, dimension))).astype(np.float32)
 
 
@@ -43,7 +43,7 @@ def of_all_sizes(count: int, dimension: int, generator: np.random.Generator) -> 
 
 
 def on_a_line(count: int, dimension: int, generator: np.random.Generator) -> Centre:
-    """One direction is all there is: the others have to come out of nothing."""
+    """The data varies in one direction only; the other directions are arbitrary."""
     direction = generator.normal(size=dimension)
     return (np.outer(generator.normal(size=count), direction / np.linalg.norm(direction))).astype(np.float32)
 
@@ -76,7 +76,7 @@ def test_bounds_stay_below_every_distance(kind, dimension: int) -> None:  # type
 
 @pytest.mark.parametrize("kind", [smooth, noise, clustered])
 def test_bounds_are_of_use(kind) -> None:  # type: ignore[no-untyped-def]
-    """With the data it was fitted to in 100 dimensions, what is lost is rounding; in 3072, not everything."""
+    """On the fitted data the bounds are exact up to rounding in 100 dimensions, and still useful in 3072."""
     generator = np.random.default_rng(3)
     for dimension, least in ((100, 0.99), (3072, 0.15)):
         centres = kind(400, dimension, generator)
@@ -110,7 +110,7 @@ def test_the_smallest_gap_is_found(kind, norm: Norm, dimension: int) -> None:  #
 
 
 def test_a_basis_that_is_not_orthonormal_excludes_nothing() -> None:
-    """The defect is measured, not believed."""
+    """The defect of the basis is measured."""
     generator = np.random.default_rng(0)
     centres = noise(50, 300, generator)
     fitted = Sketcher.fit(centres)

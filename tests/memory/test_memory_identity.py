@@ -1,4 +1,4 @@
-"""A log that is not the one a process has read: put back, replaced, deleted, reached from elsewhere."""
+"""A log that changed after a process has read it: restored, replaced, deleted, or opened from another directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def at(x: float, y: float = 0.0) -> np.ndarray:
 
 
 def restore(source: Path, target: Path) -> None:
-    """Put a database back by SQLite's own means, under the eyes of whoever has it open."""
+    """Restore a database with SQLite's backup API while other processes have it open."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
 
@@ -38,7 +38,7 @@ def test_a_log_put_back_under_a_process_is_noticed(tmp_path: Path) -> None:
         restore(place, earlier)
         memory.claim(at(5), 0, 1.0)
         restore(earlier, place)
-        # Somebody else goes on from the earlier state and takes the position this process believes to be its own.
+        # Another process continues from the earlier state and takes the position that this process has used.
         with open_memory(place, KEY) as other:
             assert other.claim(at(10), 1, 3.0).position == 2
         for question in (lambda: memory.lookup(at(10)), lambda: memory.claim(at(11), 0, 3.0)):
@@ -192,7 +192,7 @@ def test_an_entry_depends_on_everything_before_it() -> None:
 
 
 def test_equal_balls_are_measured_once() -> None:
-    """The earliest of them answers."""
+    """The earliest one is returned."""
     balls = [Neighbour(position, 0, 1.0, at(0)) for position in (9, 4, 7)]
     found = find_deepest(at(0.5), balls, norm=Norm.L2)
     assert found is not None

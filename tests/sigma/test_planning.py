@@ -1,4 +1,4 @@
-"""How fast σ may vary: the slope that is found bears the radius, and a little more does not."""
+"""How fast σ may vary: the radius is certified at the slope found, and not at a slightly larger one."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_curves_fall_and_pass_through_what_was_found(usual: Plan, dimension: int
 
 
 def test_outside_the_ratios_nothing_is_certified(usual: Plan) -> None:
-    """However near the point is. Theorem 4 (Table 1: .9076) is a necessary condition only, so it lies further out."""
+    """At any distance. Theorem 4 (Table 1: .9076) is only a necessary condition, so its limit is less strict."""
     smallest, largest = usual.ratios
     assert 0.9076 < smallest < 1 < largest < 1.1
     for ratio in (smallest * 0.999, largest * 1.001):
@@ -109,7 +109,7 @@ def test_outside_the_ratios_nothing_is_certified(usual: Plan) -> None:
 
 
 def test_all_of_the_radius_leaves_no_speed() -> None:
-    """Only a constant σ keeps everything; there is a curve nevertheless."""
+    """Only a constant σ certifies the whole radius. The curve is computed nevertheless."""
     whole = float(gaussian_radius(0.99, sigma=0.25))
     found = plan(dimension=2, sigma=0.25, p_a=0.99, radius=whole)
     assert found.rate <= 1e-9

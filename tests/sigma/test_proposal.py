@@ -51,7 +51,7 @@ def test_the_halves_are_disjoint_and_together_everything():
 
 
 def test_stable_where_the_data_says_much_and_not_where_it_says_nothing():
-    """Both halves agree on clusters whose widths differ ten times; on a uniform torus there is nothing to agree on."""
+    """Both halves agree on clusters whose widths differ by a factor of ten, and not on a uniform torus."""
     told = measure_neighbours(clusters(scales=[1, 3, 10], each=100), most_neighbours=10).step(10)
     assert told.stability > 0.95
     assert told.scatter > 0.5

@@ -1,4 +1,4 @@
-"""Fitting a nearest-neighbour rule: what is given is kept, what is not is proposed."""
+"""Fitting a nearest-neighbour rule: given parameters are kept, omitted ones are proposed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_rate_costs_what_it_may_and_a_little_more_would_cost_more(dimension,
 
 
 def test_only_the_product_of_rate_and_sigma_matters():
-    """Scaling all lengths scales the rate down; two digits are lost in rounding down each."""
+    """Scaling all lengths up scales the rate down, up to rounding to two digits."""
     once, twice = (propose_rate(sigma=sigma, dimension=100, loss=0.05) for sigma in (0.25, 0.5))
     assert once == pytest.approx(2 * twice, rel=0.05)
 
