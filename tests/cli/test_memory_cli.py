@@ -332,9 +332,9 @@ class TestAudit:
         assert result.exit_code == 1
         assert "NOT consistent" in result.stdout
         assert words in result.stdout
-        told = invoke(app, "memory", "audit", memory, "--json")
-        assert told.exit_code == 1
-        (found,) = json.loads(told.stdout)
+        as_json = invoke(app, "memory", "audit", memory, "--json")
+        assert as_json.exit_code == 1
+        (found,) = json.loads(as_json.stdout)
         assert found["consistent"] is False
         assert any(words in problem for problem in found["problems"])
 

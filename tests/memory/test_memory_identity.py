@@ -42,7 +42,7 @@ def test_a_log_put_back_under_a_process_is_noticed(tmp_path: Path) -> None:
         with open_memory(place, KEY) as other:
             assert other.claim(at(10), 1, 3.0).position == 2
         for question in (lambda: memory.lookup(at(10)), lambda: memory.claim(at(11), 0, 3.0)):
-            with pytest.raises(RegionMemoryError, match="not the memory it was: claim 2"):
+            with pytest.raises(RegionMemoryError, match="has changed: claim 2"):
                 question()
     with open_memory(place, KEY) as again:
         assert len(again) == 2

@@ -387,10 +387,10 @@ def test_it_is_a_rule_without_an_envelope():
     assert isinstance(rule, SigmaRule)
     assert rule.envelope is None
     assert "0.25" in rule.description
-    told = rule.to_json()
-    assert told["kind"] == "optimised"
-    assert parse_search(told["search"]) == rule.settings.search
-    assert (told["least"], told["most"]) == (0.0625, 1.0)
+    document = rule.to_json()
+    assert document["kind"] == "optimised"
+    assert parse_search(document["search"]) == rule.settings.search
+    assert (document["least"], document["most"]) == (0.0625, 1.0)
 
 
 # Models that give votes only.
@@ -445,7 +445,7 @@ def test_names_alone_are_the_defaults():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("newton", "choose ascent, grid, signs"),
         ("", "choose ascent, grid, signs"),
@@ -463,8 +463,8 @@ def test_names_alone_are_the_defaults():
         ("signs:check=-1", "at least 0"),
     ],
 )
-def test_what_cannot_be_read(text, told):
-    with pytest.raises(InputError, match=told):
+def test_what_cannot_be_read(text, message):
+    with pytest.raises(InputError, match=message):
         parse_search(text)
 
 

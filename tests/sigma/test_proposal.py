@@ -52,14 +52,14 @@ def test_the_halves_are_disjoint_and_together_everything():
 
 def test_stable_where_the_data_says_much_and_not_where_it_says_nothing():
     """Both halves agree on clusters whose widths differ by a factor of ten, and not on a uniform torus."""
-    told = measure_neighbours(clusters(scales=[1, 3, 10], each=100), most_neighbours=10).step(10)
-    assert told.stability > 0.95
-    assert told.scatter > 0.5
+    clustered = measure_neighbours(clusters(scales=[1, 3, 10], each=100), most_neighbours=10).step(10)
+    assert clustered.stability > 0.95
+    assert clustered.scatter > 0.5
     angles = np.random.default_rng(0).uniform(0, 2 * np.pi, size=(600, 4))
     torus = np.concatenate([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    untold = measure_neighbours(torus, most_neighbours=5).step(5)
-    assert abs(untold.stability) < 0.3
-    assert untold.scatter < 0.1
+    uniform = measure_neighbours(torus, most_neighbours=5).step(5)
+    assert abs(uniform.stability) < 0.3
+    assert uniform.scatter < 0.1
 
 
 def test_stability_grows_with_k_on_clusters():

@@ -56,7 +56,7 @@ def plan(
         )
     typer.echo(json.dumps(found.to_json()) if as_json else _describe(found))
     if plot is not None and not as_json:
-        typer.echo(f"drawn into {plot}", err=True)
+        typer.echo(f"wrote {plot}", err=True)
 
 
 def _describe(found: Plan) -> str:
