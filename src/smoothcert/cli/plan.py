@@ -11,7 +11,7 @@ import typer
 from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
-    from smoothcert.sigma.sigma_planning import Plan
+    from smoothcert.sigma.sigma_planning import SigmaPlan
 
 _ROWS = 9
 
@@ -59,7 +59,7 @@ def plan(
         typer.echo(f"wrote {plot}", err=True)
 
 
-def _describe(found: Plan) -> str:
+def _describe(found: SigmaPlan) -> str:
     from smoothcert.numerics.rounding import format_down
 
     share = found.radius / found.constant_radius

@@ -32,7 +32,7 @@ class StorableRule(SigmaRule, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRule:
+class RuleFile:
     """A rule and facts about its fit, such as the dataset. The facts have no effect."""
 
     rule: SigmaRule
@@ -64,7 +64,7 @@ def load_rule(path: Path) -> SigmaRule:
     return load_stored_rule(path).rule
 
 
-def load_stored_rule(path: Path) -> StoredRule:
+def load_stored_rule(path: Path) -> RuleFile:
     """Load a rule with its facts; see `load_rule`."""
     tensors, document = _read(path)
     if document.get("format") != FORMAT_VERSION:
@@ -76,7 +76,7 @@ def load_stored_rule(path: Path) -> StoredRule:
         raise ModelError(f"{path} does not describe a rule for sigma: {error}; fit it again") from error
     if rule.digest != stored_digest:
         raise ModelError(f"{path} is damaged: its content does not match the digest stored in it; fit it again")
-    return StoredRule(rule=rule, facts=facts)
+    return RuleFile(rule=rule, facts=facts)
 
 
 def _build(kind: str, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> SigmaRule:

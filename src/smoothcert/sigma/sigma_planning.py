@@ -27,7 +27,7 @@ _CURVE_SPAN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SigmaPlan:
     """The fastest change of σ that still certifies `radius` at an input with these σ and p_a.
 
     rate: of log σ (semi-elastic). lipschitz: of σ, with `floor`. Both are rounded down: the radius was computed for
@@ -48,6 +48,7 @@ class Plan:
     lipschitz_curve: tuple[FloatArray, FloatArray]
 
     def to_json(self) -> dict[str, Any]:
+        smallest, largest = self.ratios
         return {
             "dimension": self.dimension,
             "sigma": self.sigma,
@@ -57,15 +58,17 @@ class Plan:
             "rate": self.rate,
             "lipschitz": self.lipschitz,
             "floor": self.floor,
-            "smallest_ratio": self.ratios[0],
-            "largest_ratio": self.ratios[1] if np.isfinite(self.ratios[1]) else None,
-            "rate_curve": [list(pair) for pair in zip(*(v.tolist() for v in self.rate_curve), strict=True)],
-            "lipschitz_curve": [list(pair) for pair in zip(*(v.tolist() for v in self.lipschitz_curve), strict=True)],
+            "smallest_ratio": smallest,
+            "largest_ratio": largest if np.isfinite(largest) else None,
+            "rate_curve": np.column_stack(self.rate_curve).tolist(),
+            "lipschitz_curve": np.column_stack(self.lipschitz_curve).tolist(),
         }
 
 
-def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = None, floor: float | None = None) -> Plan:
-    """Compute a `Plan`. radius: default 95 % of the radius of a constant σ. floor: of a Lipschitz σ; default: none."""
+def plan(
+    *, dimension: int, sigma: float, p_a: float, radius: float | None = None, floor: float | None = None
+) -> SigmaPlan:
+    """Compute a plan. radius: default 95 % of the radius of a constant σ. floor: of a Lipschitz σ; default: none."""
     check_sigma(sigma)
     if dimension < 1:
         raise InputError(f"--dim {dimension} must be at least 1: the number of coordinates of an input")
@@ -85,10 +88,10 @@ def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = Non
     def by_lipschitz(constant: float) -> Envelope:
         return LipschitzSigma(constant=constant, floor=least)
 
-    point = _Point(dimension=dimension, sigma=sigma, p_a=p_a)
+    point = _PlannedInput(dimension=dimension, sigma=sigma, p_a=p_a)
     rate = point.fastest(SemiElastic, radius=wanted)
     lipschitz = point.fastest(by_lipschitz, radius=wanted)
-    return Plan(
+    return SigmaPlan(
         dimension=dimension,
         sigma=sigma,
         p_a=p_a,
@@ -105,11 +108,11 @@ def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = Non
 
 def fastest_rate(*, dimension: int, sigma: float, p_a: float, radius: float) -> float:
     """Return the largest semi-elastic rate at which the radius is certified; 0 if only a constant σ certifies it."""
-    return _Point(dimension=dimension, sigma=sigma, p_a=p_a).fastest(SemiElastic, radius=radius)
+    return _PlannedInput(dimension=dimension, sigma=sigma, p_a=p_a).fastest(SemiElastic, radius=radius)
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _PlannedInput:
     """An input with its σ and the lower bound on the probability of its class."""
 
     dimension: int
