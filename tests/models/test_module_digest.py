@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from digest_models import Thresholded, fixed_weights, scale_by, small_digests
-from smoothcert.models.module_digest import exported_program_digest, module_digest
 from smoothcert.models.torch_classifier import TorchClassifier
+from smoothcert.models.torch_digest import exported_program_digest, module_digest
 
 
 def digest(network: nn.Module) -> str:

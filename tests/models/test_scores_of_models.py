@@ -19,7 +19,7 @@ from smoothcert.errors import ModelError
 from smoothcert.models import ScoringClassifier, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.onnx_classifier import OnnxClassifier
-from smoothcert.models.scores import ScoreRule, decided_rule, normalised_probabilities, scoring, votes_and_softmax
+from smoothcert.models.scores import ScoreRule, decide_rule, normalise_probabilities, scoring, votes_and_softmax
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.records.tallies import SCORE_SLACK
 
@@ -145,11 +145,11 @@ def test_scikit_learn() -> None:
 )
 def test_probabilities_that_are_none(answer: np.ndarray) -> None:
     with pytest.raises(ModelError, match="the model"):
-        normalised_probabilities(answer, votes=np.array([0, 1]), num_classes=2, of="the model")
+        normalise_probabilities(answer, votes=np.array([0, 1]), num_classes=2, of="the model")
 
 
 def test_probabilities_in_float32_are_made_to_add_up() -> None:
-    scores = normalised_probabilities(
+    scores = normalise_probabilities(
         np.array([[0.3, 0.7]], dtype=np.float32), votes=np.array([1]), num_classes=2, of="the model"
     )
     assert scores.sum() == pytest.approx(1, abs=1e-15)
@@ -229,12 +229,12 @@ def test_an_onnx_file_that_gives_probabilities(tmp_path: Path) -> None:
 def test_a_checkpoint_says_what_its_scores_are(tmp_path: Path) -> None:
     """The line about a checkpoint is written anew, and must say it too."""
     torch = pytest.importorskip("torch")
-    from smoothcert.models import described_scores
+    from smoothcert.models import add_score_note
 
     classifier = as_classifier(torch_network(torch.nn.Softmax(dim=1)), input_shape=(2, 3), device="cpu")
-    assert described_scores("weights.pt", classifier) == "weights.pt; scores are probabilities as given"
+    assert add_score_note("weights.pt", classifier) == "weights.pt; scores are probabilities as given"
     classifier = as_classifier(torch_network(), input_shape=(2, 3), device="cpu")
-    assert described_scores("weights.pt", classifier) == "weights.pt"
+    assert add_score_note("weights.pt", classifier) == "weights.pt"
 
 
 def test_logits_keep_their_softmax() -> None:
@@ -331,7 +331,7 @@ def test_a_model_that_cannot_be_tried_fails_where_it_is_used() -> None:
 
 
 def test_a_rule_says_what_scores_are() -> None:
-    rule = decided_rule(softmax_rows, input_shape=(2, 3))
+    rule = decide_rule(softmax_rows, input_shape=(2, 3))
     assert rule is ScoreRule.PROBABILITIES
     assert rule.note == "; scores are probabilities as given"
-    assert decided_rule(lambda batch: batch.reshape(len(batch), -1), input_shape=(2, 3)).note == ""
+    assert decide_rule(lambda batch: batch.reshape(len(batch), -1), input_shape=(2, 3)).note == ""

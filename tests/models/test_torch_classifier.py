@@ -13,7 +13,7 @@ from smoothcert.errors import InputError, ModelError
 from smoothcert.models.architectures import build
 from smoothcert.models.base import DeviceClassifier
 from smoothcert.models.devices import torch_threads
-from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier, filled_up
+from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier, pad_batch
 
 SMALL = [("mlp", (1, 8, 8)), ("lenet", (1, 28, 28)), ("small_net", (1, 7, 7)), ("cifar_resnet20", (3, 32, 32))]
 
@@ -51,7 +51,7 @@ def test_logits_of_a_row_do_not_depend_on_its_place_its_batch_or_the_threads(arc
     def logits(rows_at_once, *, threads=1):
         parts = [batch[start : start + rows_at_once] for start in range(0, 80, rows_at_once)]
         with torch_threads(threads), torch.inference_mode():
-            kept = [classifier._forward(torch.from_numpy(filled_up(part)))[: len(part)] for part in parts]
+            kept = [classifier._forward(torch.from_numpy(pad_batch(part)))[: len(part)] for part in parts]
         return torch.cat(kept)
 
     whole = logits(80)

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.torch_classifier import tensor_votes
-from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer, votes_from_logits
+from smoothcert.models.votes import check_batch, resolve_num_classes, votes_from_answer, votes_from_logits
 
 INF, NAN = float("inf"), float("nan")
 
@@ -82,13 +82,13 @@ def test_answers_of_the_wrong_kind_get_a_sentence(answer):
 
 
 def test_number_of_classes():
-    assert known_num_classes(3, None) == known_num_classes(None, 3) == known_num_classes(3, 3) == 3
+    assert resolve_num_classes(3, None) == resolve_num_classes(None, 3) == resolve_num_classes(3, 3) == 3
     with pytest.raises(ModelError, match="answers with 4 classes, but num_classes=3"):
-        known_num_classes(4, 3)
+        resolve_num_classes(4, 3)
     with pytest.raises(ModelError, match="at least 2"):
-        known_num_classes(1, None)
+        resolve_num_classes(1, None)
     with pytest.raises(InputError, match="give num_classes"):
-        known_num_classes(None, None)
+        resolve_num_classes(None, None)
 
 
 def test_batch_of_the_wrong_shape_is_refused():

@@ -30,15 +30,15 @@ from smoothcert.attacks.attack_settings import AttackMethod, AttackSettings, Gra
 from smoothcert.attacks.geometry import inside, per_row, usable
 from smoothcert.errors import InputError
 from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, parse_standardisation, resolve_device
-from smoothcert.models.checkpoints import load_any
+from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.noise import from_grid, to_grid
-from smoothcert.own_code import imported, is_own_code
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
 from smoothcert.runs.jobs import Job
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import SigmaRule
+from smoothcert.user_code import import_object, is_code_name
 
 BoolArray = NDArray[np.bool_]
 
@@ -305,14 +305,14 @@ def gradient_source(
 
 def _module(job: Job, input_shape: tuple[int, ...]) -> nn.Module | None:
     """The torch module a job names; None where it is something else."""
-    if is_own_code(job.model):
-        found = imported(job.model)
+    if is_code_name(job.model):
+        found = import_object(job.model)
         return found if isinstance(found, nn.Module) else None
     if Path(job.model).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said when the classifier was loaded
-        return load_any(
+        return load_checkpoint(
             Path(job.model),
             arch=job.arch,
             num_classes=job.num_classes,

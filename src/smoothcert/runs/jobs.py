@@ -25,7 +25,7 @@ from smoothcert.data import (
 from smoothcert.errors import CorruptRunError, DataError, InputError, RunError
 from smoothcert.memory import lasting_name
 from smoothcert.models import NOISE_AT, load_classifier, parse_standardisation
-from smoothcert.models.backends import FASTEST, check_backend, named_backend, recorded_backend
+from smoothcert.models.backends import FASTEST, check_backend, get_backend_name
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.noise import (
     DETECT,
@@ -39,7 +39,6 @@ from smoothcert.noise import (
     to_grid,
 )
 from smoothcert.noise.self_test import check_noise
-from smoothcert.own_code import is_own_code
 from smoothcert.questions import Question, parse_question
 from smoothcert.questions.answers import check_can_ask, spent_on
 from smoothcert.questions.certification import alpha_split, check_can_certify, check_can_predict
@@ -64,6 +63,7 @@ from smoothcert.smoothed import (
     likely_sigmas,
     usual_certificate,
 )
+from smoothcert.user_code import is_code_name
 
 SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
@@ -311,7 +311,7 @@ class Job:
         if changed.get("engine") not in (None, job.engine or LOCAL):
             changed = dict.fromkeys(_OF_LOCAL + _OF_RAY) | changed  # what was said of the other engine
         recorded: dict[str, Any] = {"task": task, "seed": manifest.seed, "batch": manifest.parameters.get("batch")}
-        recorded["backend"] = recorded_backend(manifest.model.get("backend"))
+        recorded["backend"] = manifest.model.get("backend_name")
         recorded["grid"] = _recorded_grid(manifest)
         if (path / SIGMA_RULE).exists():
             recorded["sigma_rule"] = str(path / SIGMA_RULE)
@@ -498,7 +498,7 @@ def _parse_range(text: str | None) -> tuple[float | None, float | None]:
 
 def _files(job: Job) -> dict[str, Path]:
     """What is kept with the run: the rule for sigma, if it is a file, so that the run can be gone on with."""
-    if job.sigma_rule is None or job.optimised or is_own_code(job.sigma_rule):
+    if job.sigma_rule is None or job.optimised or is_code_name(job.sigma_rule):
         return {}
     return {SIGMA_RULE: Path(job.sigma_rule)}
 
@@ -511,7 +511,7 @@ def _with_recorded_choices(job: Job, out: Path) -> Job:
         job,
         seed=recorded.seed if job.seed is None else job.seed,
         batch=recorded.parameters.get("batch") if job.batch is None else job.batch,
-        backend=recorded_backend(recorded.model.get("backend")) if open_backend else job.backend,
+        backend=recorded.model.get("backend_name") if open_backend else job.backend,
         grid=_recorded_grid(recorded) if job.grid == DETECT and not job.asks_for_float else job.grid,
         # A run that was begun with it goes on with it.
         rigorous=job.rigorous or _was_rigorous(recorded),
@@ -528,7 +528,7 @@ def _with_settled_backend(job: Job, dataset: Dataset) -> Job:
     if job.backend != FASTEST:
         return job
     classifier = load_classifier(job.model, **_model_arguments(job, dataset))
-    return dataclasses.replace(job, backend=named_backend(classifier.backend))
+    return dataclasses.replace(job, backend=get_backend_name(classifier))
 
 
 def dataset_for(job: Job, *, fetching: ProgressCallback | None = None) -> Dataset:
@@ -676,6 +676,7 @@ def _manifest(job: Job, study: Study, *, inputs: int) -> RunManifest:
         model={
             "digest": classifier.digest,
             "backend": classifier.backend,
+            "backend_name": get_backend_name(classifier),
             "num_classes": classifier.num_classes,
         },
         data={
