@@ -27,7 +27,6 @@ from smoothcert.models.checkpoints import (  # noqa: E402
     CheckpointHeader,
     ForeignCheckpointWarning,
     load_checkpoint,
-    load_checkpoint,
     write_tensors,
 )
 from smoothcert.training.state import load_state  # noqa: E402
@@ -302,7 +301,7 @@ class TestOnnx:
 
     def test_weights_that_are_missing(self, tmp_path: Path) -> None:
         path = self.model(tmp_path / "x.onnx", self.outside("absent.bin"))
-        with pytest.raises(ModelError, match=r"keeps weights in 'absent\.bin', which is not there"):
+        with pytest.raises(ModelError, match=r"keeps weights in 'absent\.bin', which does not exist"):
             load_classifier(path, input_shape=(4,))
 
     def test_weights_in_every_part_of_a_model(self, tmp_path: Path) -> None:

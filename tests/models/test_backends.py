@@ -14,10 +14,10 @@ from torch import nn
 from smoothcert.errors import BatchTooLargeError, InputError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.architectures import build
-from smoothcert.models.backends import named_backend
+from smoothcert.models.backends import get_backend_name
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
-from smoothcert.models.exported_classifier import ExportedClassifier
-from smoothcert.models.torch_classifier import TorchClassifier
+from smoothcert.models.exported_classifier import ExportedClassifier, export_onnx
+from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
 
 SMALL = [("mlp", (1, 8, 8)), ("lenet", (1, 28, 28)), ("small_net", (1, 7, 7)), ("cifar_resnet20", (3, 32, 32))]
 
@@ -181,13 +181,11 @@ def test_other_models_have_a_back_end_of_their_own(backend):
 
 
 def test_an_onnx_file_is_computed_by_onnxruntime(tmp_path):
-    from smoothcert.models.onnx_export import exported
-
     path = tmp_path / "m.onnx"
-    path.write_bytes(exported(network("mlp", (4,)), (4,)))
+    path.write_bytes(export_onnx(network("mlp", (4,)), (4,)))
     assert load_classifier(path, backend="onnxruntime").digest == load_classifier(path).digest
     for backend in ("torch", "fastest"):
-        with pytest.raises(InputError, match="an ONNX file, which is computed by onnxruntime: leave --backend out"):
+        with pytest.raises(InputError, match="an ONNX file, which is computed by onnxruntime: omit --backend"):
             load_classifier(path, backend=backend)
 
 
@@ -250,15 +248,20 @@ def test_a_batch_that_memory_does_not_hold_is_told_apart(monkeypatch):
         classifier.classify(noisy_batch(4, (4,)))
 
 
-def test_names_of_back_ends():
-    described = [
-        "torch cpu frozen",
-        "torch cuda",
-        "onnxruntime cpu",
-        "onnxruntime cpu from torch",
-        "scikit-learn",
+def test_names_of_back_ends(tmp_path):
+    module = network("mlp", (4,))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(export_onnx(module, (4,)))
+    estimator = LogisticRegression().fit(np.eye(4), [0, 1, 0, 1])
+    classifiers = [
+        TorchClassifier(module, input_shape=(4,)),
+        TorchDeviceClassifier(module, device=torch.device("cpu"), input_shape=(4,)),
+        load_classifier(path, device="cpu"),
+        ExportedClassifier(module, input_shape=(4,)),
+        as_classifier(module, input_shape=(4,), device="cpu", noise_at="input", backend="onnxruntime"),
+        as_classifier(estimator),
         None,
     ]
-    assert [named_backend(text) for text in described] == [
-        "torch", "torch", "onnxruntime", "onnxruntime", None, None,
+    assert [get_backend_name(classifier) for classifier in classifiers] == [
+        "torch", "torch", "onnxruntime", "onnxruntime", "onnxruntime", None, None,
     ]  # fmt: skip

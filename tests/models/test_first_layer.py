@@ -178,7 +178,7 @@ def test_what_needs_the_noise_at_the_input_is_refused():
 def test_a_network_that_sees_its_input_otherwise_is_refused(module, why):
     with pytest.raises(ModelError, match=why) as error:
         in_first_layer(module)
-    assert "leave --noise-at out" in str(error.value).lower()
+    assert "omit --noise-at" in str(error.value).lower()
 
 
 class Clipping(Standardise):
@@ -226,7 +226,7 @@ def test_a_subclass_of_a_known_layer_is_refused():
     for front in refused:
         with pytest.raises(ModelError, match="comes before it"):
             in_first_layer(clipping_first(front))
-    with pytest.raises(ModelError, match="Leave --noise-at out"):
+    with pytest.raises(ModelError, match="Omit --noise-at"):
         in_first_layer(nn.Sequential(nn.Flatten(), ScaledLinear(36, 8), nn.ReLU(), nn.Linear(8, 3)))
 
 
@@ -255,7 +255,7 @@ def test_hooks_are_refused_wherever_they_are(hook, place):
     HOOKS[hook](module.get_submodule(place))
     with pytest.raises(ModelError, match=r"hook|forward of its own") as error:
         in_first_layer(module)
-    assert "Leave --noise-at out" in str(error.value)
+    assert "Omit --noise-at" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -277,13 +277,13 @@ def test_hooks_on_all_modules_are_refused(register):
 def test_parametrizations_are_refused():
     module = plain()
     nn.utils.parametrizations.weight_norm(module[3][0])
-    with pytest.raises(ModelError, match=r"has a parametrization\. Leave --noise-at out"):
+    with pytest.raises(ModelError, match=r"has a parametrization\. Omit --noise-at"):
         in_first_layer(module)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_are_refused(dtype):
-    with pytest.raises(ModelError, match=rf"float32 and .* is {dtype}\. Leave --noise-at out"):
+    with pytest.raises(ModelError, match=rf"float32 and .* is {dtype}\. Omit --noise-at"):
         in_first_layer(plain().to(dtype))
 
 
@@ -327,7 +327,7 @@ class Deceiving(nn.Module):
 
 
 def test_the_split_network_is_compared_with_the_module_on_noisy_inputs():
-    with pytest.raises(ModelError, match=r"other logits than the network .*Leave --noise-at out"):
+    with pytest.raises(ModelError, match=r"other logits than the network .*Omit --noise-at"):
         in_first_layer(Deceiving())
 
 

@@ -124,7 +124,7 @@ def test_onnx_devices_that_are_not_there(tmp_path):
     path = write_onnx(tmp_path / "m.onnx")
     with pytest.raises(InputError, match="is unknown"):
         OnnxClassifier(path, device="tpu")
-    with pytest.raises(InputError, match="'mps' is not there for ONNX"):
+    with pytest.raises(InputError, match="'mps' is not available for ONNX"):
         OnnxClassifier(path, device="mps")
 
 
