@@ -1,4 +1,4 @@
-"""Checkpoints: round trips, foreign files with every prefix, and every kind of damage refused with a sentence."""
+"""Checkpoints: round trips, foreign files with every prefix, and a message for every kind of damage."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path):
     assert (tmp_path / "new" / "m.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_existing_files_are_not_overwritten_unless_told(tmp_path):
+def test_existing_files_are_not_overwritten_unless_requested(tmp_path):
     path = tmp_path / "m.safetensors"
     save_checkpoint(path, small_net(), header())
     before = path.read_bytes()
@@ -71,7 +71,7 @@ def test_existing_files_are_not_overwritten_unless_told(tmp_path):
     assert path.read_bytes() != before
 
 
-def test_unwritable_places_get_a_sentence(tmp_path):
+def test_unwritable_paths_are_explained(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         save_checkpoint(tmp_path / "file" / "m.safetensors", small_net(), header())
@@ -96,7 +96,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(tmp_path):
         load_checkpoint(path)
 
 
-def test_files_that_are_something_else(tmp_path):
+def test_files_of_other_kinds_are_refused(tmp_path):
     with pytest.raises(ModelError, match="there is no file"):
         load_checkpoint(tmp_path / "absent.safetensors")
     with pytest.raises(ModelError, match="there is no file"):
@@ -188,7 +188,7 @@ def test_saved_normalisation_layer_is_used(tmp_path):
     assert torch.equal(loaded.module(INPUTS), module(INPUTS))
 
 
-def test_bare_weights_need_to_be_told_the_architecture(tmp_path):
+def test_bare_weights_need_an_architecture(tmp_path):
     module = small_net()
     torch.save(module.state_dict(), tmp_path / "m.pth")
     save_file(module.state_dict(), tmp_path / "m.safetensors")
@@ -307,7 +307,7 @@ def test_levines_checkpoint_loads_and_classifies(shared_reference):
 
 
 def test_naming_the_architecture_a_file_states_changes_nothing(tmp_path):
-    """Published files carry no normalisation constants; they are known by the name the file states."""
+    """Published files have no normalisation constants; they are found by the architecture in the file."""
     path = tmp_path / "net.pth.tar"
     network = build("small_net", num_classes=10, input_shape=(1, 7, 7))
     torch.save({"arch": "small_mnist_net", "state_dict": network.state_dict()}, path)

@@ -1,4 +1,4 @@
-"""Noise drawn in the first layer: the same smoothed classifier, by its exact law; refused where that does not hold."""
+"""Noise drawn in the first layer: the same smoothed classifier in law; other networks are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def images(count, shape=SHAPE):
 
 
 class Viewing(nn.Module):
-    """Flattens as many networks do, by looking at the size of the batch."""
+    """Flattens by the size of the batch, as many networks do."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ def test_pairs_mirror_the_noise_in_the_layer():
     assert tally.first_only.sum() == tally.second_only.sum() == 500
 
 
-def test_what_needs_the_noise_at_the_input_is_refused():
+def test_methods_that_need_noise_at_the_input_are_refused():
     classifier = in_first_layer(network())
     with pytest.raises(InputError, match="certificates from gradients need the noise at the input"):
         linear_votes(classifier, images(1), n=10, kind=TallyKind.GRADIENTS, group=(0, 1, 1, 1))
@@ -175,7 +175,7 @@ def test_what_needs_the_noise_at_the_input_is_refused():
         (nn.Sequential(Standardise((0.0,), (1.0,)), nn.Tanh(), nn.Flatten(), nn.Linear(36, 3)), "comes before it"),
     ],
 )
-def test_a_network_that_sees_its_input_otherwise_is_refused(module, why):
+def test_a_network_with_another_first_layer_is_refused(module, why):
     with pytest.raises(ModelError, match=why) as error:
         in_first_layer(module)
     assert "omit --noise-at" in str(error.value).lower()
@@ -204,7 +204,7 @@ class Casting(Viewing):
 
 
 class Mixed(Viewing):
-    """Computes the layer in bfloat16; a symbolic trace loses sight of that."""
+    """Computes the layer in bfloat16, which a symbolic trace does not show."""
 
     def forward(self, inputs):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -221,7 +221,7 @@ def clipping_first(front):
 
 
 def test_a_subclass_of_a_known_layer_is_refused():
-    """Repro: a standardisation that clips was taken for affine, and certified for another class."""
+    """Regression: a standardisation that clips was treated as affine, and another class was certified."""
     refused = [Clipping((0.0,), (1.0,)), ClippingFlatten()]
     for front in refused:
         with pytest.raises(ModelError, match="comes before it"):
@@ -250,7 +250,7 @@ HOOKS = {
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("place", ["", "0", "1", "3", "3.0"])
 def test_hooks_are_refused_wherever_they_are(hook, place):
-    """Repro: hooks of the root and of containers were ignored."""
+    """Regression: hooks of the root and of containers were ignored."""
     module = plain()
     HOOKS[hook](module.get_submodule(place))
     with pytest.raises(ModelError, match=r"hook|forward of its own") as error:
@@ -307,13 +307,13 @@ def test_a_branch_on_whether_a_value_is_zero_cannot_be_read():
 
 
 @pytest.mark.parametrize("module", [Casting(), Mixed()], ids=["view of other bits", "autocast"])
-def test_what_a_trace_does_not_show_is_refused(module):
+def test_code_that_a_trace_does_not_show_is_refused(module):
     with pytest.raises(ModelError, match=r"[Ll]eave --noise-at out"):
         in_first_layer(module)
 
 
 class Deceiving(nn.Module):
-    """Gives other answers where inputs leave [0, 1], in a way that a trace does not see."""
+    """Gives other answers outside [0, 1], which a trace does not show."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is rewritten in an exported network, and what is left as it is; the function stays the same."""
+"""Rewrites of an exported network: which graphs change, and that the function stays the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of every sort of model: the softmax in float64, probabilities, and models that can only vote."""
+"""Scores of every kind of model: the softmax in float64, probabilities, and models that only vote."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_a_certain_answer_has_score_one() -> None:
     assert scores[1].tolist() == [0.0, 1.0, 0.0]
 
 
-def test_votes_cannot_be_told_from_scores() -> None:
-    """Which is why both come from one pass."""
+def test_votes_cannot_be_computed_from_scores() -> None:
+    """So both are computed in one pass."""
     votes, scores = votes_and_softmax(np.array([[1e-30, 2e-30]], dtype=np.float32))
     assert votes.tolist() == [1]
     assert scores[0, 0] == scores[0, 1]
@@ -143,7 +143,7 @@ def test_scikit_learn() -> None:
         np.array([[0.5, 0.5]]),
     ],
 )
-def test_probabilities_that_are_none(answer: np.ndarray) -> None:
+def test_invalid_probabilities(answer: np.ndarray) -> None:
     with pytest.raises(ModelError, match="the model"):
         normalise_probabilities(answer, votes=np.array([0, 1]), num_classes=2, of="the model")
 
@@ -155,7 +155,7 @@ def test_probabilities_in_float32_are_made_to_add_up() -> None:
     assert scores.sum() == pytest.approx(1, abs=1e-15)
 
 
-def test_models_that_only_vote_say_so() -> None:
+def test_models_that_only_vote_are_named() -> None:
     flat = BATCH.reshape(50, 6)
     machine = LinearSVC().fit(flat, LOGITS.argmax(axis=1))
     for model in (machine, lambda batch: np.zeros(len(batch), dtype=np.int64)):
@@ -180,7 +180,7 @@ def softmax_rows(batch: np.ndarray) -> np.ndarray:
 
 
 def check_probabilities(classifier: BaseClassifier) -> None:
-    """Repro: outputs that are probabilities went through another softmax."""
+    """Regression: outputs that are probabilities went through another softmax."""
     votes, scores = scoring(classifier).votes_and_scores(BATCH)
     np.testing.assert_array_equal(votes, classifier.classify(BATCH))
     np.testing.assert_allclose(scores, softmax_rows(BATCH), rtol=2e-6)
@@ -227,7 +227,7 @@ def test_an_onnx_file_that_gives_probabilities(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_says_what_its_scores_are(tmp_path: Path) -> None:
-    """The line about a checkpoint is written anew, and must say it too."""
+    """The description of a checkpoint has the note too."""
     torch = pytest.importorskip("torch")
     from smoothcert.models import add_score_note
 
@@ -247,7 +247,7 @@ def test_logits_keep_their_softmax() -> None:
 
 
 def test_a_uniform_answer_to_zeros_decides_nothing() -> None:
-    """Logits that are 1/3 each for black images, and of all sizes elsewhere."""
+    """Logits that are 1/3 each for black images, and arbitrary elsewhere."""
 
     def thirds(batch: np.ndarray) -> np.ndarray:
         return batch.reshape(len(batch), -1) @ WEIGHT + 1 / 3
@@ -283,7 +283,7 @@ def test_rows_that_are_not_finite_neither_decide_nor_count() -> None:
 
 
 @pytest.mark.parametrize("row", [[-0.1, 0.6, 0.5], [0.2, 0.2, 0.2], [0.5, 0.5, 0.5], [-np.inf, 0.5, 0.5]])
-def test_probabilities_that_later_are_none(row: list[float]) -> None:
+def test_probabilities_that_become_invalid(row: list[float]) -> None:
     def until_far_away(batch: np.ndarray) -> np.ndarray:
         rows = softmax_rows(batch)
         rows[np.abs(batch).max(axis=(1, 2)) > 100] = row
@@ -296,7 +296,7 @@ def test_probabilities_that_later_are_none(row: list[float]) -> None:
 
 
 def test_probabilities_are_never_softmaxed_unseen() -> None:
-    """Where the shape of an input is not known when the model is taken, it cannot be tried."""
+    """A model cannot be tried if the shape of its inputs is unknown."""
     torch = pytest.importorskip("torch")
     from smoothcert.models.torch_classifier import TorchClassifier
 

@@ -1,4 +1,4 @@
-"""Networks that are known to be one graph, and changes after which nothing is known."""
+"""Networks that are known to be one graph, and changes that end this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Votes: one class wins, ties and non-finite logits are defined, on numpy and on tensors alike."""
+"""Votes: one class wins; ties and non-finite logits are defined, equally for numpy and for tensors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_labels_and_integer_scores_are_accepted():
     "answer",
     [np.zeros((2, 4)), np.zeros(2), np.zeros((3, 3)), np.array([0, 3]), np.array([-1, 0]), np.array(["a", "b"]), 7],
 )
-def test_answers_of_the_wrong_kind_get_a_sentence(answer):
+def test_answers_of_the_wrong_kind_are_explained(answer):
     with pytest.raises(ModelError, match="the model answered"):
         votes_from_answer(answer, batch_size=2, num_classes=3)
 

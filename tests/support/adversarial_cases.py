@@ -1,4 +1,4 @@
-"""A room of models that are easily certified as something else than what they are.
+"""A collection of models for which a careless tool certifies another function.
 
 Every factory below is one case: it makes a model as a user would hand it over, and its docstring says what is
 adversarial about it. All take inputs of shape (1, 8, 8); most judge by brightness, and see noise inside [0, 1]
@@ -35,10 +35,10 @@ class Expected(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """A model of the room.
+    """One adversarial model.
 
     tolerance: a vote whose two largest logits differ by less than this share of the largest may fall either way.
-    modes: the ways in which a user may ask; where the model answers otherwise in each, any one of them is right.
+    modes: the ways in which a user may ask; where the model answers differently in each, any one of them is right.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Case:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """The model; what its factory set up around it is undone afterwards."""
+        """Make the model; the set-up of its factory is undone afterwards."""
         with torch.random.fork_rng(devices=[]), contextlib.ExitStack() as stack:
             torch.manual_seed(17)
             made = self.factory()
@@ -68,7 +68,7 @@ def case(
     tolerance: float = 1e-5,
     modes: tuple[Callable[[], contextlib.AbstractContextManager[Any]], ...] = (torch.inference_mode,),
 ) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Puts a factory into the room under its own name."""
+    """Register a factory under its own name."""
 
     def put(factory: Callable[[], Any]) -> Callable[[], Any]:
         name = factory.__name__
@@ -83,7 +83,7 @@ ANY_MODE = (torch.inference_mode, torch.no_grad, contextlib.nullcontext)
 
 
 def bright(layer: nn.Linear | None = None, *, threshold: float = THRESHOLD) -> nn.Linear:
-    """Class 0 where the values add up to more than the threshold; no two weights are quite equal."""
+    """Class 0 if the weighted sum of the values exceeds the threshold; all weights differ slightly."""
     layer = nn.Linear(SIZE, 2) if layer is None else layer
     with torch.no_grad():
         weights = 1.0 + 0.05 * torch.cos(torch.arange(float(SIZE)))
@@ -93,7 +93,7 @@ def bright(layer: nn.Linear | None = None, *, threshold: float = THRESHOLD) -> n
 
 
 def exactly_bright(threshold: float, dtype: torch.dtype) -> nn.Linear:
-    """`bright` with weights of one: no rounding where the values are small whole numbers or halves of them."""
+    """`bright` with weights of one: no rounding for small integers and their halves."""
     layer = nn.Linear(SIZE, 2)
     with torch.no_grad():
         layer.weight.copy_(torch.ones(2, SIZE) * torch.tensor([[1.0], [-1.0]]))
@@ -110,7 +110,7 @@ def clamp_argument(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor,
 
 
 def flip_outside(_: nn.Module, arguments: tuple[Tensor, ...], logits: Tensor) -> Tensor:
-    """Turns the answer round where a value is far outside [0, 1], as no value drawn from there is."""
+    """Swap the logits if a value is far outside [0, 1]."""
     outside = arguments[0].flatten(1).amin(dim=1, keepdim=True) < -1.0
     return torch.where(outside, logits.flip(1), logits)
 
@@ -120,7 +120,7 @@ def flat_linear() -> nn.Sequential:
 
 
 def balanced(network: nn.Module, last: nn.Linear) -> nn.Module:
-    """The network in evaluation mode, the bias of its last layer such that noisy copies are voted for both classes."""
+    """Set the bias of the last layer so that noisy copies get votes for both classes."""
     rows = 0.1 + 0.5 * torch.randn((200, *SHAPE), generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
         logits = network.eval()(rows)
@@ -151,7 +151,7 @@ def with_batch_norm() -> nn.Sequential:
 
 
 class Judge(nn.Module):
-    """Brightness of what `see` makes of the input."""
+    """Classifies the brightness of `see(inputs)`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Judge(nn.Module):
 
 
 def judging(see: Callable[..., Tensor]) -> Callable[[], nn.Module]:
-    """A factory of judges that see in this way; `see` becomes a method, and its docstring that of the case."""
+    """A factory of judges with this `see` method; the docstring of `see` describes the case."""
 
     @functools.wraps(see)
     def factory() -> nn.Module:

@@ -14,7 +14,7 @@ from adversarial_cases import ANY_MODE, SAME_OR_REFUSED, Judge, case, clamped, j
 @case()
 @judging
 def asked_equal(self: Judge, inputs: Tensor) -> Tensor:
-    """A branch on torch.equal, which a trace does not notice: inputs in [0, 1] take the other side."""
+    """A branch on torch.equal, which a trace does not notice: inputs in [0, 1] take the other branch."""
     inside = clamped(inputs)
     return inputs if torch.equal(inputs, inside) else inside
 
@@ -66,7 +66,7 @@ def asked_numpy(self: Judge, inputs: Tensor) -> Tensor:
 @case()
 @judging
 def python_max_and_min(self: Judge, inputs: Tensor) -> Tensor:
-    """Python's max and min compare tensors by asking them for a truth value."""
+    """Python's max and min compare tensors by their truth values."""
     lowest = [min(row[0, 0]) for row in inputs]
     return torch.stack([row.clamp(max(low, torch.tensor(-0.2)), 1.0) for row, low in zip(inputs, lowest, strict=True)])
 
@@ -145,7 +145,7 @@ def match_on_rows(self: Judge, inputs: Tensor) -> Tensor:
 @case(SAME_OR_REFUSED)
 @judging
 def sum_of_the_batch(self: Judge, inputs: Tensor) -> Tensor:
-    """`if x.sum() > 0`, written for one input and asked for many."""
+    """`if x.sum() > 0`, written for one input and called with many."""
     return clamped(inputs) if inputs.sum() > 0 else inputs
 
 
@@ -159,7 +159,7 @@ def large_batches(self: Judge, inputs: Tensor) -> Tensor:
 @case(SAME_OR_REFUSED)
 @judging
 def exit_when_all_are_sure(self: Judge, inputs: Tensor) -> Tensor:
-    """An early exit that waits for the least sure row of the batch."""
+    """An early exit that waits for the least certain row of the batch."""
     sure = self.head(inputs.flatten(1)).abs().amin() > 4.0
     return inputs if sure else clamped(inputs)
 
@@ -174,7 +174,7 @@ def asked_whether_traced(self: Judge, inputs: Tensor) -> Tensor:
 @case()
 @judging
 def asked_whether_compiled(self: Judge, inputs: Tensor) -> Tensor:
-    """Another function while torch.compile or torch.export looks at it."""
+    """Another function under torch.compile or torch.export."""
     return inputs if torch.compiler.is_compiling() else clamped(inputs)
 
 
@@ -191,7 +191,7 @@ def hides_from_export(self: Judge, inputs: Tensor) -> Tensor:
 @case()
 @judging
 def asked_whether_in_training(self: Judge, inputs: Tensor) -> Tensor:
-    """Another function in training mode, in which it is handed over."""
+    """Another function in training mode, which is its mode when it is given to smoothcert."""
     return inputs if self.training else clamped(inputs)
 
 
@@ -205,14 +205,14 @@ def asked_for_the_thread(self: Judge, inputs: Tensor) -> Tensor:
 @case()
 @judging
 def asked_whether_exported(self: Judge, inputs: Tensor) -> Tensor:
-    """Another function while torch.export looks at it."""
+    """Another function under torch.export."""
     return inputs if torch.compiler.is_exporting() else clamped(inputs)
 
 
 @case()
 @judging
 def asked_requires_grad(self: Judge, inputs: Tensor) -> Tensor:
-    """Depends on whether the input wants a gradient."""
+    """Depends on whether the input requires a gradient."""
     return inputs if inputs.requires_grad else clamped(inputs)
 
 
@@ -233,7 +233,7 @@ def asked_grad_mode(self: Judge, inputs: Tensor) -> Tensor:
 @case(SAME_OR_REFUSED, modes=ANY_MODE)
 @judging
 def asked_weights_for_gradients(self: Judge, inputs: Tensor) -> Tensor:
-    """Depends on whether the weights want gradients, which those of a copy may not."""
+    """Depends on whether the weights require gradients; those of a copy may not."""
     return clamped(inputs) if self.head.weight.requires_grad else inputs
 
 

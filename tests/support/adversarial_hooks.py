@@ -25,19 +25,19 @@ from adversarial_cases import (
 
 @case()
 def plain_mlp() -> nn.Module:
-    """Nothing: two linear layers."""
+    """Not adversarial: two linear layers."""
     return small_network()
 
 
 @case()
 def plain_convolution() -> nn.Module:
-    """Nothing: a small convolutional network."""
+    """Not adversarial: a small convolutional network."""
     return convolutional()
 
 
 @case()
 def plain_batch_norm() -> nn.Module:
-    """Nothing: batch norm in evaluation mode."""
+    """Not adversarial: batch norm in evaluation mode."""
     return with_batch_norm()
 
 
@@ -46,7 +46,7 @@ ORDINARY = ("plain_mlp", "plain_convolution", "plain_batch_norm")
 
 @case()
 def pre_hook_on_linear() -> nn.Module:
-    """The layer that is exchanged for a faster one has a hook that clamps its input."""
+    """The layer that is replaced by a faster one has a hook that clamps its input."""
     model = flat_linear()
     model[1].register_forward_pre_hook(clamp_argument)
     return model
@@ -78,7 +78,7 @@ def pre_hook_with_kwargs() -> nn.Module:
 
 @case()
 def forward_hook_on_linear() -> nn.Module:
-    """The answer is turned round, where the input lies far outside [0, 1]."""
+    """The logits are swapped if the input is far outside [0, 1]."""
     model = flat_linear()
     model[1].register_forward_hook(flip_outside)
     return model
@@ -184,7 +184,7 @@ def global_forward_pre_hook() -> Iterator[nn.Module]:
 
 @case(SAME_OR_REFUSED)
 def hook_that_knows_the_original() -> nn.Module:
-    """The hook acts on the object the user has, and on no copy of it."""
+    """The hook acts on the user's object, but not on copies of it."""
     model = flat_linear()
     original = model[1]
     original.register_forward_pre_hook(lambda module, a: (clamped(a[0]),) if module is original else None)
@@ -193,7 +193,7 @@ def hook_that_knows_the_original() -> nn.Module:
 
 @case(SAME_OR_REFUSED)
 def hook_with_state_of_the_original() -> nn.Module:
-    """The hook reads an attribute of the user's object, which says otherwise after the model was copied."""
+    """The hook reads an attribute of the user's object that changes when the model is copied."""
     model = flat_linear()
 
     class Told:
@@ -221,7 +221,7 @@ def hook_that_only_looks() -> nn.Module:
 
 @case()
 def backward_hook() -> nn.Module:
-    """A hook for gradients goes through other code even where no gradient is asked for."""
+    """A hook for gradients uses other code even if no gradient is requested."""
     model = flat_linear()
     model[1].register_full_backward_hook(lambda module, inputs, outputs: None)
     return model

@@ -46,7 +46,7 @@ class ClampFunction(torch.autograd.Function):
 @case()
 @judging
 def custom_autograd_function(self: Judge, inputs: Tensor) -> Tensor:
-    """The forward of an autograd function of the user's own."""
+    """The forward of a user-defined autograd function."""
     return ClampFunction.apply(inputs)
 
 
@@ -57,7 +57,7 @@ class ClampedLinear(nn.Linear):
 
 @case()
 def subclass_of_linear() -> nn.Module:
-    """It is a linear layer by its class, and not by what it does."""
+    """A subclass of a linear layer that computes something else."""
     return nn.Sequential(nn.Flatten(), bright(ClampedLinear(SIZE, 2)))
 
 
@@ -75,7 +75,7 @@ def subclass_of_convolution() -> nn.Module:
 
 @case()
 def forward_of_the_instance() -> nn.Module:
-    """One layer has a forward of its own, which its class does not show."""
+    """One layer has a replaced forward, which its class does not show."""
     model = flat_linear()
 
     def forward(self: nn.Linear, inputs: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class OwnCall(nn.Linear):
 
 @case()
 def own_call() -> nn.Module:
-    """What happens is in __call__, and forward is torch's."""
+    """The code is in __call__, and forward is torch's."""
     return bright(OwnCall(SIZE, 2))
 
 
@@ -112,7 +112,7 @@ def own_call_of_a_child() -> nn.Module:
 
 @case()
 def forward_swapped_on_a_stock_layer() -> nn.Module:
-    """A stock activation whose forward was exchanged on the instance."""
+    """A stock activation whose forward was replaced on the instance."""
     model = small_network()
     model[2].forward = lambda values: values.abs() * 0.5
     return balanced(model, model[3])
@@ -132,7 +132,7 @@ class Unregistered(nn.Module):
 
 @case()
 def unregistered_layers() -> nn.Module:
-    """The layers, and their hooks, are in a list that torch does not look into."""
+    """The layers, and their hooks, are in a list that torch does not traverse."""
     return Unregistered()
 
 
@@ -175,25 +175,25 @@ def stays_in_training() -> nn.Module:
 @case(REFUSED)
 @judging
 def dropout_always(self: Judge, inputs: Tensor) -> Tensor:
-    """Dropout as a function, which is in training mode unless told otherwise."""
+    """Dropout as a function, which is in training mode by default."""
     return nn.functional.dropout(clamped(inputs), 0.5) * 1.5
 
 
 @case()
 def dropout_in_training_mode() -> nn.Module:
-    """The user forgot eval(): the module is evaluated all the same, and its flags are left."""
+    """The user forgot eval(): the module is evaluated anyway, and its flags are kept."""
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), bright(threshold=3.0)).train()
 
 
 @case()
 def batch_norm_in_training_mode() -> nn.Module:
-    """Batch norm in training mode would look across the batch, and change its buffers."""
+    """Batch norm in training mode would mix the rows of a batch and change its buffers."""
     return with_batch_norm().train()
 
 
 @case(SAME_OR_REFUSED)
 def batch_norm_without_statistics() -> nn.Module:
-    """Batch norm that keeps no statistics looks across the batch in evaluation mode, too."""
+    """Batch norm without statistics mixes the rows of a batch in evaluation mode too."""
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2, track_running_stats=False), nn.Flatten())
     return nn.Sequential(model, nn.Linear(2 * 36, 2)).eval()
 
@@ -209,7 +209,7 @@ def nested_and_shared() -> nn.Module:
 
 @case(tolerance=1e-4)
 def transformer() -> nn.Module:
-    """A transformer layer takes a fast path of its own where no gradient is asked for."""
+    """A transformer layer uses a fast path if no gradient is requested."""
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     network = nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), nn.Linear(SIZE, 2))
     return balanced(network, network[3])
@@ -217,13 +217,13 @@ def transformer() -> nn.Module:
 
 @case(SAME_OR_REFUSED)
 def lazy_module() -> nn.Module:
-    """Its weights do not exist until it is asked, and then every copy has its own."""
+    """Its weights do not exist before the first call, and then every copy has different ones."""
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
 
 
 @case()
 def lazy_module_with_weights() -> nn.Module:
-    """It was asked before."""
+    """A lazy module that was called before."""
     model = nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
     model(torch.zeros(2, *SHAPE))
     return balanced(model, model[1])
@@ -236,7 +236,7 @@ class Absolute(nn.Module):
 
 @case()
 def parametrized() -> nn.Module:
-    """The weights are a function of what is stored."""
+    """The weights are computed from stored tensors."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, 2))
     parametrize.register_parametrization(model[1], "weight", Absolute())
     return model
@@ -258,7 +258,7 @@ def old_weight_norm() -> nn.Module:
 
 @case()
 def new_spectral_norm() -> nn.Module:
-    """Spectral norm in training mode changes its buffers at every look at the weights."""
+    """Spectral norm in training mode changes its buffers whenever the weights are read."""
     return nn.Sequential(nn.Flatten(), parametrizations.spectral_norm(nn.Linear(SIZE, 2))).train()
 
 
@@ -272,21 +272,21 @@ def old_spectral_norm() -> nn.Module:
 
 @case(tolerance=1e-4)
 def channels_last() -> nn.Module:
-    """Another layout in memory, and with it other kernels."""
+    """Another memory layout, and so other kernels."""
     return with_batch_norm().to(memory_format=torch.channels_last)
 
 
 @case()
 @judging
 def clamps_in_place(self: Judge, inputs: Tensor) -> Tensor:
-    """It changes the batch it was given; twice is as good as once."""
+    """Changes its input in place; a second time has no effect."""
     return inputs.clamp_(0.0, 1.0)
 
 
 @case(SAME_OR_REFUSED)
 @judging
 def shifts_in_place(self: Judge, inputs: Tensor) -> Tensor:
-    """It changes the batch it was given, and would again."""
+    """Changes its input in place, each time further."""
     return inputs.add_(0.08)
 
 
@@ -308,7 +308,7 @@ class Pair(Judge):
 
 @case(REFUSED)
 def answers_with_a_pair() -> nn.Module:
-    """Logits and something else: no classifier as it stands."""
+    """Returns logits and something else, so it is not a classifier."""
     return Pair()
 
 
@@ -341,7 +341,7 @@ def scripted() -> nn.Module:
 
 @case()
 def traced() -> nn.Module:
-    """A module the user traced: the trace is the model, whatever was traced."""
+    """A module that the user traced: the trace is the model."""
     with _without_warnings():
         return torch.jit.trace(convolutional(), torch.zeros(3, *SHAPE))
 

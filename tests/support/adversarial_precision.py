@@ -11,7 +11,7 @@ from adversarial_cases import SIZE, Judge, bright, case, exactly_bright, judging
 
 
 class Rounding(nn.Module):
-    """Adds a large number and takes it off again, in its own precision: what is left is coarse, and exact.
+    """Adds and subtracts a large number in its own precision: the result is coarse, and exact.
 
     In another precision something else is left, so that converting the module changes its votes.
     """
@@ -27,13 +27,13 @@ class Rounding(nn.Module):
 
 @case()
 def bfloat16_module() -> nn.Module:
-    """Rounds to whole numbers in bfloat16, and to nothing of that kind in float32."""
+    """Rounds to whole numbers in bfloat16 but not in float32."""
     return Rounding(256.0, -3.5, torch.bfloat16)
 
 
 @case()
 def float16_module() -> nn.Module:
-    """Rounds to halves in float16, and to nothing of that kind in float32."""
+    """Rounds to halves in float16 but not in float32."""
     return Rounding(1024.0, -1.25, torch.float16)
 
 
@@ -70,7 +70,7 @@ class MixedPrecision(nn.Module):
 
 @case()
 def float32_front_bfloat16_rest() -> nn.Module:
-    """Two precisions in one module, of which a conversion leaves one."""
+    """Two precisions in one module; a conversion would leave one."""
     return MixedPrecision()
 
 
@@ -150,13 +150,13 @@ class ComplexWeights(nn.Module):
 
 @case()
 def complex_weights() -> nn.Module:
-    """Complex weights, of which a conversion to float32 leaves the real part."""
+    """Complex weights; a conversion to float32 would keep the real part only."""
     return ComplexWeights()
 
 
 @case()
 @judging
 def nan_outside(self: Judge, inputs: Tensor) -> Tensor:
-    """No answer for rows with a value far outside [0, 1]: these votes count for nobody."""
+    """NaN for rows with a value far outside [0, 1]: these votes are invalid."""
     outside = inputs.flatten(1).amin(dim=1) < -1.1
     return torch.where(outside[:, None, None, None], math.nan, inputs)

@@ -19,14 +19,14 @@ from adversarial_cases import REFUSED, SAME_OR_REFUSED, SHAPE, SIZE, THRESHOLD, 
 @case(SAME_OR_REFUSED)
 @judging
 def batch_mean(self: Judge, inputs: Tensor) -> Tensor:
-    """Every row is answered by the mean of the batch."""
+    """Every row gets an answer from the mean of the batch."""
     return clamped(inputs).mean(dim=0, keepdim=True).expand_as(inputs) * 1.02
 
 
 @case(SAME_OR_REFUSED)
 @judging
 def quantised_by_the_batch(self: Judge, inputs: Tensor) -> Tensor:
-    """Dynamic quantisation: the step is that of the largest value in the batch, an accident that changes few votes."""
+    """Dynamic quantisation: the step depends on the largest value in the batch, which changes few votes."""
     step = inputs.abs().amax() / 31.0
     return torch.round(inputs / step) * step
 
@@ -34,7 +34,7 @@ def quantised_by_the_batch(self: Judge, inputs: Tensor) -> Tensor:
 @case(SAME_OR_REFUSED)
 @judging
 def row_position(self: Judge, inputs: Tensor) -> Tensor:
-    """Rows at odd places are answered otherwise."""
+    """Rows at odd positions are answered differently."""
     odd = (torch.arange(len(inputs)) % 2).bool()[:, None, None, None]
     return torch.where(odd, inputs, clamped(inputs))
 
@@ -67,7 +67,7 @@ def clock(self: Judge, inputs: Tensor) -> Tensor:
 @case(REFUSED)
 @judging
 def random_answers(self: Judge, inputs: Tensor) -> Tensor:
-    """It adds noise of its own."""
+    """Adds random noise."""
     return inputs + torch.randn(len(inputs), 1, 1, 1) * 0.2
 
 
@@ -83,7 +83,7 @@ class CountsCalls(Judge):
 
 @case(REFUSED)
 def counts_calls() -> nn.Module:
-    """A buffer counts the calls, and every second call is answered otherwise."""
+    """A buffer counts the calls, and every second call is answered differently."""
     return CountsCalls()
 
 
@@ -99,7 +99,7 @@ class RunningMax(Judge):
 
 @case(SAME_OR_REFUSED)
 def running_max() -> nn.Module:
-    """A buffer holds the largest value ever seen, and the answer depends on it, until nothing larger comes."""
+    """The answer depends on a buffer with the largest value seen so far."""
     return RunningMax()
 
 
@@ -115,7 +115,7 @@ class RunningMean(Judge):
 
 @case(REFUSED)
 def running_mean() -> nn.Module:
-    """A buffer follows the mean of what was seen last."""
+    """A buffer follows the mean of recent inputs."""
     return RunningMean()
 
 
@@ -155,7 +155,7 @@ class SecondTime(Judge):
 
 @case(REFUSED)
 def other_the_second_time() -> nn.Module:
-    """It remembers what it was asked, and answers otherwise when it is asked again."""
+    """Remembers its inputs, and answers differently when one is repeated."""
     return SecondTime()
 
 
@@ -188,7 +188,7 @@ def callable_with_labels() -> Callable[[np.ndarray], np.ndarray]:
 
 @case(SAME_OR_REFUSED)
 def callable_that_changes_its_batch() -> Callable[[np.ndarray], np.ndarray]:
-    """It writes into the batch it was given."""
+    """Writes into its input."""
 
     def model(batch: np.ndarray) -> np.ndarray:
         batch += 0.05
@@ -200,7 +200,7 @@ def callable_that_changes_its_batch() -> Callable[[np.ndarray], np.ndarray]:
 
 @case(SAME_OR_REFUSED)
 def callable_with_batch_mean() -> Callable[[np.ndarray], np.ndarray]:
-    """It takes off the mean of the batch."""
+    """Subtracts the mean of the batch."""
     return lambda batch: (_brightness(batch - batch.mean(axis=0) + 0.2) < 2.0).astype(np.int64)
 
 
@@ -215,7 +215,7 @@ class CallableWithState:
 
 @case(REFUSED)
 def callable_with_state() -> CallableWithState:
-    """Every second call is answered the other way round."""
+    """Every second call returns the other class."""
     return CallableWithState()
 
 
@@ -238,7 +238,7 @@ def pipeline_with_function() -> object:
 
 @case(SAME_OR_REFUSED)
 def pipeline_with_batch_mean() -> object:
-    """A scikit-learn pipeline whose function looks across the rows."""
+    """A scikit-learn pipeline whose function mixes the rows."""
     return _fitted(lambda rows: np.clip(rows, 0.0, 1.0) - np.clip(rows, 0.0, 1.0).mean(axis=0))
 
 
@@ -303,7 +303,7 @@ def onnx_with_float64_inside() -> Iterator[Path]:
 
 @case(SAME_OR_REFUSED)
 def onnx_with_batch_mean() -> Iterator[Path]:
-    """The graph takes off the mean over the rows."""
+    """The graph subtracts the mean over the rows."""
     from onnx import helper
 
     nodes = [
@@ -318,7 +318,7 @@ def onnx_with_batch_mean() -> Iterator[Path]:
 
 @case(REFUSED)
 def onnx_with_random_numbers() -> Iterator[Path]:
-    """The graph adds noise of its own."""
+    """The graph adds random noise."""
     from onnx import helper
 
     nodes = [
