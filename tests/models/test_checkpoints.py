@@ -198,7 +198,7 @@ def test_bare_weights_need_an_architecture(tmp_path):
         loaded = quiet_foreign(tmp_path / name, arch="small_net")
         assert loaded.header.standardise is None
         assert torch.equal(loaded.module(INPUTS), module(INPUTS))
-    with pytest.raises(ModelError, match="no smoothcert header"):
+    with pytest.raises(ModelError, match="does not say which network it holds: give arch"):
         load_checkpoint(tmp_path / "m.safetensors")
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,14 +48,7 @@ class CheckpointHeader:
     training: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT_VERSION,
-            "arch": self.arch,
-            "num_classes": self.num_classes,
-            "input_shape": list(self.input_shape),
-            "standardise": None if self.standardise is None else [list(part) for part in self.standardise],
-            "training": dict(self.training),
-        }
+        return {"format": FORMAT_VERSION, **asdict(self)}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
