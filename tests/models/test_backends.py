@@ -185,7 +185,7 @@ def test_an_onnx_file_is_computed_by_onnxruntime(tmp_path):
     path.write_bytes(export_onnx(network("mlp", (4,)), (4,)))
     assert load_classifier(path, backend="onnxruntime").digest == load_classifier(path).digest
     for backend in ("torch", "fastest"):
-        with pytest.raises(InputError, match="an ONNX file, which is computed by onnxruntime: omit --backend"):
+        with pytest.raises(InputError, match="an ONNX file, which is computed by onnxruntime: leave --backend out"):
             load_classifier(path, backend=backend)
 
 

@@ -145,12 +145,12 @@ def test_scikit_learn() -> None:
 )
 def test_invalid_probabilities(answer: np.ndarray) -> None:
     with pytest.raises(ModelError, match="the model"):
-        normalise_probabilities(answer, votes=np.array([0, 1]), num_classes=2, of="the model")
+        normalise_probabilities(answer, votes=np.array([0, 1]), num_classes=2, model="the model")
 
 
 def test_probabilities_in_float32_are_made_to_add_up() -> None:
     scores = normalise_probabilities(
-        np.array([[0.3, 0.7]], dtype=np.float32), votes=np.array([1]), num_classes=2, of="the model"
+        np.array([[0.3, 0.7]], dtype=np.float32), votes=np.array([1]), num_classes=2, model="the model"
     )
     assert scores.sum() == pytest.approx(1, abs=1e-15)
 
@@ -291,7 +291,10 @@ def test_probabilities_that_become_invalid(row: list[float]) -> None:
 
     classifier = scoring(as_classifier(until_far_away, input_shape=(2, 3)))
     classifier.votes_and_scores(BATCH)
-    with pytest.raises(ModelError, match=r"gave probabilities when it was tried.* now gives values that are none"):
+    with pytest.raises(
+        ModelError,
+        match=r"returned probabilities when it was tried.* now it returns values that are negative or do not sum",
+    ):
         classifier.votes_and_scores(np.concatenate([BATCH, np.full((1, 2, 3), 1000, np.float32)]))
 
 

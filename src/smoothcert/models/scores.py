@@ -31,7 +31,7 @@ def scoring(classifier: BaseClassifier) -> ScoringClassifier:
         return classifier
     raise ModelError(
         f"soft smoothing averages the scores of the classes, and {classifier.description} gives only votes; use a "
-        "model that returns logits (for scikit-learn: one with predict_proba), or a certificate over votes, such "
+        "model that answers with logits (for scikit-learn: one with predict_proba), or a certificate over votes, such "
         "as gaussian"
     )
 
