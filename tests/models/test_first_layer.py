@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -20,12 +22,13 @@ from smoothcert.sampling import Request, Sampler
 SHAPE = (1, 6, 6)
 
 
-def tail_on_torch(module, num_classes, input_shape):
-    return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
+def tail_on_torch(module, width, *, classes=3):
+    return TorchClassifier(module, num_classes=classes, input_shape=(width,))
 
 
 def in_first_layer(module, *, classes=3, shape=SHAPE):
-    return FirstLayerClassifier(module, num_classes=classes, input_shape=shape, make_tail=tail_on_torch)
+    make_tail = functools.partial(tail_on_torch, classes=classes)
+    return FirstLayerClassifier(module, input_shape=shape, make_tail=make_tail)
 
 
 def network(**settings):
@@ -332,11 +335,11 @@ def test_the_split_network_is_compared_with_the_module_on_noisy_inputs():
 
 
 def test_the_votes_of_the_rest_are_compared_too():
-    def wrong_tail(rest, num_classes, input_shape):
-        return tail_on_torch(nn.Sequential(rest, Negative()), num_classes, input_shape)
+    def wrong_tail(rest, width):
+        return tail_on_torch(nn.Sequential(rest, Negative()), width)
 
     with pytest.raises(ModelError, match="other logits"):
-        FirstLayerClassifier(plain(), num_classes=3, input_shape=SHAPE, make_tail=wrong_tail)
+        FirstLayerClassifier(plain(), input_shape=SHAPE, make_tail=wrong_tail)
 
 
 class Negative(nn.Module):

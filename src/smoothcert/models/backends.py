@@ -32,7 +32,8 @@ def check_only_backend(backend: str | None, *, only: str | None, model: str) -> 
         return
     how = "by itself" if only is None else f"by {only}"
     raise InputError(
-        f"--backend {backend} is for torch networks, but the model is {model}, which is computed {how}: leave --backend out"
+        f"--backend {backend} is for torch networks, but the model is {model}, which is computed {how}: "
+        "leave --backend out"
     )
 
 
