@@ -26,8 +26,8 @@ with atheris.instrument_imports(
     from smoothcert.certificates import get_portfolio
     from smoothcert.data.decoding import read_json_labels
     from smoothcert.data.extraction import extract_tar
-    from smoothcert.data.files import load_file
     from smoothcert.data.idx import decode_idx
+    from smoothcert.data.user_files import load_file
     from smoothcert.errors import SmoothcertError
     from smoothcert.runs.manifest import parse_manifest
     from smoothcert.runs.stored_tallies import tally_from_row

@@ -120,11 +120,6 @@ def _seconds(reproduction: Reproduction, step: Step) -> float | None:
     return None if record is None or not record.begun else record.seconds
 
 
-def _seconds(reproduction: Reproduction, step: Step) -> float | None:
-    record = reproduction.record(step)
-    return None if record is None or not record.begun else record.seconds
-
-
 def _list_commands(reproduction: Reproduction) -> list[Step]:
     """Every command of the plan that can be run, once."""
     rows = [row for row in reproduction.plan.rows if not reproduction.lacks_logs(row)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from smoothcert.data import load_dataset
-from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.data.small_mnist import block_sums, principal_components, project
 from smoothcert.data.synthetic import CONE_HALF_ANGLE, CONE_SCALE
 from smoothcert.errors import InputError

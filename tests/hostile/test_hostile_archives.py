@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foreseen import foreseen
+from smoothcert.data.download_sources import download
 from smoothcert.data.extraction import extract_archive
-from smoothcert.data.sources import download
 from smoothcert.errors import DataError
 
 LIMIT = 1_000_000

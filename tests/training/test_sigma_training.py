@@ -17,8 +17,7 @@ from torch import nn
 from cli_runner import invoke
 from smoothcert.certificates.lipschitz import lipschitz_constant, lipschitz_radius
 from smoothcert.cli.sigma_train import train_sigma
-from smoothcert.data import load_dataset
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset, load_dataset
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint

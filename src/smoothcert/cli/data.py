@@ -79,7 +79,7 @@ def _as_object(info: DatasetInfo) -> dict[str, Any]:
         "summary": entry.summary,
         "shape": list(entry.input_shape),
         "classes": entry.num_classes,
-        "sizes": dict(entry.sizes),
+        "sizes": {"train": entry.train, "test": entry.test},
         "levels": entry.levels,
         "input_range": None if entry.input_range is None else list(entry.input_range),
         "here": info.here,
@@ -101,7 +101,7 @@ def _print_table(infos: tuple[DatasetInfo, ...]) -> None:
         table.add_column(title, no_wrap=title in ("name", "shape"), overflow="fold")
     for info in infos:
         entry = info.entry
-        sizes = ["yours" if size is None else f"{size}" for _, size in entry.sizes]
+        sizes = ["yours" if size is None else f"{size}" for size in (entry.train, entry.test)]
         shape = "x".join(map(str, entry.input_shape))
         here = "yes" if info.here else "no"
         cells = [entry.name, shape, str(entry.num_classes), *sizes, here, info.where, entry.summary]

@@ -14,7 +14,7 @@ import typer
 from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
-    from smoothcert.data.base import Dataset
+    from smoothcert.data import Dataset
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.training.sigma_network import SigmaTrainingConfig, SigmaTrainingProgress
 

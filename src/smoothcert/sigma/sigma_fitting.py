@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smoothcert.certificates import gaussian_radius
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import InputError
 from smoothcert.records import InputArray
 from smoothcert.sigma.knn import KnnSigma

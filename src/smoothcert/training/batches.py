@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import DataError
 from smoothcert.records import FloatArray, IntArray
 

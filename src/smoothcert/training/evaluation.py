@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.models.torch_classifier import tensor_votes
 from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.training.batches import as_levels, seeded_generator

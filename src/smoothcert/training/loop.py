@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import InputError, InterruptedRunError, ModelError
 from smoothcert.files import alone_with, lock_beside
 from smoothcert.models.architectures import Standardisation, build

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.records import FloatArray
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.over_data import Done, dataset_sigmas

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelError
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
 from smoothcert.models.torch_classifier import private_copy
