@@ -182,7 +182,7 @@ class _Answer(io.BytesIO):
     [
         (_Answer("http://example.org/x", b"x"), "not https"),
         (_Answer("https://example.org/x", bytes(200)), "more than 100 bytes"),
-        (_Answer("https://example.org/x", bytes(50), length=80), "broke off after 50 of 80"),
+        (_Answer("https://example.org/x", bytes(50), length=80), "ended after 50 of 80"),
     ],
 )
 def test_downloads_are_not_trusted(

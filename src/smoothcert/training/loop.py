@@ -18,13 +18,7 @@ from smoothcert.errors import InputError, InterruptedRunError, ModelError
 from smoothcert.files import alone_with, lock_beside
 from smoothcert.models.architectures import Standardisation, build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
-from smoothcert.models.devices import (
-    check_bfloat16,
-    reproducible_kernels,
-    resolve_device,
-    torch_threads,
-    usable_cores,
-)
+from smoothcert.models.devices import check_bfloat16, reproducible_kernels, resolve_device, torch_threads, usable_cores
 from smoothcert.records import IntArray
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.over_data import Done, evenly_spread
@@ -497,8 +491,5 @@ def _fresh_module(config: TrainingConfig, dataset: Dataset, standardise: Standar
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.set_state(seeded_generator(config.seed, "weights").get_state())
         return build(
-            config.arch,
-            num_classes=dataset.num_classes,
-            input_shape=dataset.input_shape,
-            standardise=standardise,
+            config.arch, num_classes=dataset.num_classes, input_shape=dataset.input_shape, standardise=standardise
         )
