@@ -120,7 +120,7 @@ def test_json_tells_what_was_optimised(tmp_path):
     [
         (["--objective", "magic"], "there is no objective 'magic'; choose augmentation, adversarial, smoothadv, macer"),
         (["--objective", "macer:lambda=3"], "'lambda' is unknown; macer takes weight, margin, beta, noises"),
-        (["--objective", "smoothadv:steps=two"], "'steps=two' cannot be read: expected a whole number"),
+        (["--objective", "smoothadv:steps=two"], "'steps=two' is invalid: expected a whole number"),
         (["--objective", "macer", "--noise", "uniform"], "the objective macer is made for Gaussian noise"),
         (["--schedule", "linear"], "there is no schedule 'linear'; choose one-cycle, step"),
         (["--sigma-rule", "optimised:speed=1"], "'speed' is unknown; optimised takes steps, noises, rate, within"),

@@ -21,7 +21,7 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import gives_scores
 from smoothcert.noise import check_sigma
 from smoothcert.records.tallies import FloatArray, InputArray, IntArray, Noise
-from smoothcert.settings_text import parse_worded
+from smoothcert.settings_text import parse_settings
 from smoothcert.sigma.search_ascent import Ascent
 from smoothcert.sigma.search_grid import GridSearch
 from smoothcert.sigma.search_problem import Problem, check_count
@@ -207,7 +207,7 @@ class OptimisedRule:
 
 def parse_search(text: str) -> AnySearch:
     """A search from its name and settings: "ascent", "grid:points=200,noises=1"; str() of a search gives it back."""
-    return parse_worded(text, _SEARCHES, what="search for sigma")
+    return parse_settings(text, _SEARCHES, what="search for sigma")
 
 
 def _as_search(search: object) -> AnySearch:

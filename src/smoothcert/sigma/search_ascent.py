@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from smoothcert.errors import InputError
 from smoothcert.records.tallies import FloatArray, Noise
-from smoothcert.settings_text import written
+from smoothcert.settings_text import format_settings
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,
     USUAL_CLAMP,
@@ -67,7 +67,7 @@ class Ascent:
             raise InputError(f"step={self.step} of the ascent must be a positive number, in the units of sigma")
 
     def __str__(self) -> str:
-        return written(self)
+        return format_settings(self)
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         """Where the ascent ends, and the mean of the last two radii beside it."""

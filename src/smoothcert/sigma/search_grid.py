@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from smoothcert.records.tallies import FloatArray
-from smoothcert.settings_text import written
+from smoothcert.settings_text import format_settings
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,
     USUAL_CLAMP,
@@ -44,7 +44,7 @@ class GridSearch:
         check_clamp(self.clamp)
 
     def __str__(self) -> str:
-        return written(self)
+        return format_settings(self)
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         levels = grid(problem, points=self.points)

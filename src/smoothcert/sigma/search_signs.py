@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from smoothcert.records.tallies import FloatArray, IntArray
-from smoothcert.settings_text import written
+from smoothcert.settings_text import format_settings
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,
     USUAL_CLAMP,
@@ -46,7 +46,7 @@ class SignSearch:
         check_clamp(self.clamp)
 
     def __str__(self) -> str:
-        return written(self)
+        return format_settings(self)
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         draws = problem.samples.uniform(count=self.starts, size=2)
