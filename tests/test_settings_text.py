@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.settings_text import parse_settings, collect_settings, format_settings
+from smoothcert.settings_text import collect_settings, format_settings, parse_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ def test_a_single_array_called_npz_and_an_archive_called_npy(tmp_path: Path) -> 
     (tmp_path / "a.npy").rename(tmp_path / "a.npz")
     (tmp_path / "b.npz").rename(tmp_path / "b.npy")
     for name in ("a.npz", "b.npy"):
-        with pytest.raises(DataError, match="is named \.np[yz] but is not"):
+        with pytest.raises(DataError, match=r"is named \.np[yz] but is not"):
             load_dataset(str(tmp_path / name))
 
 

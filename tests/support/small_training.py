@@ -19,16 +19,16 @@ from smoothcert.records import FloatArray, IntArray
 from smoothcert.training import (
     Augment,
     CarriedSigma,
-    Consistency,
     Objective,
     Optimiser,
-    SmoothAdv,
     TrainedModel,
     TrainingConfig,
     TrainingState,
-    loop,
     train,
+    training_loop,
 )
+from smoothcert.training.objectives.consistency import Consistency
+from smoothcert.training.objectives.smoothadv import SmoothAdv
 
 
 class SmallDigits:
@@ -79,6 +79,6 @@ def _saved_slowly(save: Any) -> Any:
 
 
 if __name__ == "__main__":
-    loop._SECONDS_BETWEEN_STATES = 0.0
-    loop.save_state = _saved_slowly(loop.save_state)  # type: ignore[attr-defined]
+    training_loop._SECONDS_BETWEEN_STATES = 0.0
+    training_loop.save_state = _saved_slowly(training_loop.save_state)  # type: ignore[attr-defined]
     train_everything(sys.argv[1], Path(sys.argv[2]), resume=True)

@@ -15,20 +15,15 @@ from scipy.special import log_softmax, logsumexp, ndtri, softmax
 
 from smoothcert.errors import InputError
 from smoothcert.records import Noise
-from smoothcert.training import (
-    OBJECTIVES,
-    Adversarial,
-    Batch,
-    Consistency,
-    Macer,
-    NoiseAugmentation,
-    SmoothAdv,
-    SmoothMix,
-    Stability,
-    TrainingConfig,
-    parse_objective,
-)
-from smoothcert.training.objectives import objective_facts
+from smoothcert.training import OBJECTIVES, Batch, TrainingConfig, parse_objective
+from smoothcert.training.objectives import collect_facts
+from smoothcert.training.objectives.adversarial import Adversarial
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
+from smoothcert.training.objectives.consistency import Consistency
+from smoothcert.training.objectives.macer import Macer
+from smoothcert.training.objectives.smoothadv import SmoothAdv
+from smoothcert.training.objectives.smoothmix import SmoothMix
+from smoothcert.training.objectives.stability import Stability
 
 WEIGHTS = np.array([[1.0, -0.5, 0.3], [-0.4, 0.8, 0.1], [0.2, 0.1, -0.9]])
 BIAS = np.array([0.1, -0.2, 0.05])
@@ -591,7 +586,7 @@ def test_objectives_by_their_words():
     }  # fmt: skip
     assert parse_objective("gaussian") == NoiseAugmentation() == parse_objective("augmentation")
     assert parse_objective("smoothadv:radius=2,method=ddn") == SmoothAdv(radius=2.0, method="ddn")
-    assert objective_facts(Consistency(weight=5)) == {
+    assert collect_facts(Consistency(weight=5)) == {
         "name": "consistency", "weight": 5.0, "entropy": 0.5, "noises": 2,
     }  # fmt: skip
 
@@ -603,7 +598,7 @@ def test_macer_is_for_gaussian_noise_only():
 
 def test_logarithms_agree_with_each_other():
     """The mean softmax of many sure copies, from logarithms: no digit is lost on the small side."""
-    from smoothcert.training.soft_votes import mean_log_softmax
+    from smoothcert.training.noisy_inputs import mean_log_softmax
 
     logits = np.random.default_rng(0).normal(size=(5, 4, 3)) * 50
     by_hand = logsumexp(log_softmax(logits, axis=2), axis=0) - np.log(5)

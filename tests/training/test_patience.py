@@ -11,7 +11,8 @@ import torch
 from small_training import SmallDigits
 from smoothcert.errors import DataError, InputError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import NoiseAugmentation, Steps, TrainingConfig, noisy_accuracy, train
+from smoothcert.training import Steps, TrainingConfig, noisy_accuracy, train
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
 

@@ -19,7 +19,16 @@ from cli_runner import SUPPORT, environment
 from small_training import OBJECTIVES, everything, train_everything
 from smoothcert.errors import CorruptRunError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import Augment, CarriedSigma, Optimiser, curves_path, load_state, loop, partial_path, train
+from smoothcert.training import (
+    Augment,
+    CarriedSigma,
+    Optimiser,
+    curves_path,
+    load_state,
+    partial_path,
+    train,
+    training_loop,
+)
 from smoothcert.training.curves import CsvCurves
 
 STEPS_AN_EPOCH = 6  # 135 inputs, 15 of 150 being kept back, 24 at a time
@@ -99,7 +108,7 @@ class Dead(BaseException):
 @pytest.mark.parametrize("where", ["before the curves", "after the curves", "before the state", "after the state"])
 def test_dead_between_the_things_done_after_an_epoch(where, epoch, clean, tmp_path, monkeypatch):
     when, what = where.split(" the ")
-    place, name = (CsvCurves, "show") if what == "curves" else (loop, "save_state")
+    place, name = (CsvCurves, "write") if what == "curves" else (training_loop, "save_state")
     real, calls = getattr(place, name), []
 
     def deadly(*arguments):

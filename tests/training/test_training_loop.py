@@ -27,16 +27,9 @@ from smoothcert.errors import (
 from smoothcert.files import alone_with
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import (
-    Batch,
-    NoiseAugmentation,
-    TrainingConfig,
-    load_state,
-    noisy_accuracy,
-    partial_path,
-    train,
-)
+from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
 from smoothcert.training.batches import Batches, channel_statistics, seeded_generator
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
 

@@ -17,7 +17,7 @@ from smoothcert.strict_json import strict_loads
 
 _LIBRARIES = ("numpy", "scipy", "numba", "torch", "onnxruntime", "scikit-learn")
 _ROOMS_WITHOUT_INFLUENCE = {
-    "cli", "analysis", "report", "training", "attacks", "demo.py", "__main__.py",
+    "cli", "analysis", "report", "training", "attacks", "__main__.py",
 }  # fmt: skip
 _NOT_COMPARED = "extra"
 _LARGEST = 1e300
