@@ -82,6 +82,6 @@ def test_what_is_no_image_is_refused(tmp_path, how):
             return np.zeros((8, 4), dtype=np.float32)[indices]
 
     config = TrainingConfig(arch="mlp-4", sigma=0.1, seed=0, augment=how)
-    with pytest.raises(InputError, match=rf"--augment {how} is for images .* the inputs have the shape \(4,\)"):
+    with pytest.raises(InputError, match=rf"--augment {how} needs images .*, but inputs have shape \(4,\)"):
         train(config, Rows(), out=tmp_path / "m.safetensors", device="cpu")
     assert list(tmp_path.iterdir()) == []

@@ -184,9 +184,9 @@ def test_impossible_settings_are_refused_in_a_sentence(settings, message):
 
 
 def test_it_begins_at_one_positive_number():
-    with pytest.raises(InputError, match="begins at one number, not at a rule"):
+    with pytest.raises(InputError, match="starts at one number: sigma must not be a rule"):
         TrainingConfig(arch="mlp", sigma=ConstantRule(0.25), carried=CarriedSigma(), seed=0)
-    with pytest.raises(InputError, match="optimised from a positive number on; it was 0"):
+    with pytest.raises(InputError, match="an optimised sigma starts at a positive number, but sigma is 0"):
         TrainingConfig(arch="mlp", sigma=0.0, carried=CarriedSigma(), seed=0)
 
 

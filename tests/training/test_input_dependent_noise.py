@@ -224,7 +224,7 @@ def rule_file(digits, tmp_path):
 def test_the_verb_takes_a_rule(digits, rule_file, tmp_path):
     result = command("--sigma-rule", rule_file, "--out", tmp_path / "a.safetensors", "--seed", 1)
     assert result.exit_code == 0
-    assert "right under noise of 0.2" in result.stdout
+    assert "correct under gaussian noise of 0.2" in result.stdout
     both = command(
         "--sigma-rule", rule_file, "--sigma", 0.25, "--out", tmp_path / "b.safetensors", "--seed", 1, "--json"
     )
@@ -233,7 +233,7 @@ def test_the_verb_takes_a_rule(digits, rule_file, tmp_path):
 
 
 def test_the_verb_refuses_contradictions_and_nothing(rule_file, tmp_path):
-    with pytest.raises(InputError, match="give --sigma, or --sigma-rule"):
+    with pytest.raises(InputError, match="give --sigma, or a file with --sigma-rule"):
         command("--out", tmp_path / "m.safetensors")
     with pytest.raises(InputError, match=r"--sigma 0\.5 contradicts .* has the base value 0\.25; leave --sigma out"):
         command("--sigma-rule", rule_file, "--sigma", 0.5, "--out", tmp_path / "m.safetensors")

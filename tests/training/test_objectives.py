@@ -556,22 +556,22 @@ def test_images_and_single_precision_give_finite_scalars_and_the_draws_decide(na
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("consistency:noises=1", "noises of consistency is 1; give a whole number, at least 2"),
-        ("consistency:weight=-1", "weight of consistency is -1.0; give a finite number, at least 0"),
-        ("consistency:entropy=nan", "entropy of consistency is nan; give a finite number"),
-        ("macer:noises=1", "noises of macer is 1; give a whole number, at least 2"),
-        ("macer:beta=0", "beta of macer is 0.0; give a finite number, at least 0.001"),
-        ("macer:margin=inf", "margin of macer is inf; give a finite number"),
-        ("stability:weight=-2", "weight of stability is -2.0; give a finite number, at least 0"),
-        ("adversarial:steps=0", "steps of adversarial is 0; give a whole number, at least 1"),
-        ("adversarial:radius=-1", "radius of adversarial is -1.0; give a finite number, at least 0"),
-        ("adversarial:warm_up=2", "warm_up of adversarial is 2.0; give a finite number, between 0 and 1"),
-        ("smoothadv:method=fgsm", "method of smoothadv is 'fgsm'; choose pgd or ddn"),
-        ("smoothadv:noises=0", "noises of smoothadv is 0; give a whole number, at least 1"),
-        ("smoothmix:one_step=2", "one_step of smoothmix is 2; give a whole number, between 0 and 1"),
-        ("smoothmix:step=-1", "step of smoothmix is -1.0; give a finite number, at least 0"),
+        ("consistency:noises=1", "noises of consistency is 1: expected a whole number, at least 2"),
+        ("consistency:weight=-1", "weight of consistency is -1.0: expected a finite number, at least 0"),
+        ("consistency:entropy=nan", "entropy of consistency is nan: expected a finite number"),
+        ("macer:noises=1", "noises of macer is 1: expected a whole number, at least 2"),
+        ("macer:beta=0", "beta of macer is 0.0: expected a finite number, at least 0.001"),
+        ("macer:margin=inf", "margin of macer is inf: expected a finite number"),
+        ("stability:weight=-2", "weight of stability is -2.0: expected a finite number, at least 0"),
+        ("adversarial:steps=0", "steps of adversarial is 0: expected a whole number, at least 1"),
+        ("adversarial:radius=-1", "radius of adversarial is -1.0: expected a finite number, at least 0"),
+        ("adversarial:warm_up=2", "warm_up of adversarial is 2.0: expected a finite number, between 0 and 1"),
+        ("smoothadv:method=fgsm", "method of smoothadv is 'fgsm': expected pgd or ddn"),
+        ("smoothadv:noises=0", "noises of smoothadv is 0: expected a whole number, at least 1"),
+        ("smoothmix:one_step=2", "one_step of smoothmix is 2: expected a whole number, between 0 and 1"),
+        ("smoothmix:step=-1", "step of smoothmix is -1.0: expected a finite number, at least 0"),
         ("gaussian:sigma=1", "'sigma' is unknown; gaussian takes no settings"),
-        ("smoothmax", "there is no objective 'smoothmax'; choose augmentation, adversarial"),
+        ("smoothmax", "there is no objective 'smoothmax'; choose adversarial, augmentation"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_in_a_sentence(text, message):
@@ -592,7 +592,7 @@ def test_objectives_by_their_words():
 
 
 def test_macer_is_for_gaussian_noise_only():
-    with pytest.raises(InputError, match="the objective macer is made for Gaussian noise, not for uniform"):
+    with pytest.raises(InputError, match="the objective macer supports gaussian noise, not uniform"):
         TrainingConfig(arch="mlp", sigma=0.5, noise=Noise.UNIFORM, objective=Macer(), seed=0)
 
 

@@ -109,7 +109,7 @@ def test_the_average_by_hand(most):
 
 def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
     """Follows the network step by step, averages in numpy, and finds that in the checkpoint."""
-    seen, real = [], AveragedModule.follow
+    seen, real = [], AveragedModule.update
 
     def watched(self, module, *, step):
         if step == 0:
@@ -117,7 +117,7 @@ def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
         seen.append({name: value.detach().double().numpy().copy() for name, value in module.named_parameters()})
         real(self, module, step=step)
 
-    monkeypatch.setattr(AveragedModule, "follow", watched)
+    monkeypatch.setattr(AveragedModule, "update", watched)
     config = TrainingConfig(arch="mlp-8", sigma=0.1, seed=1, epochs=2, batch=32, average=0.7)
     train(config, SmallDigits(), out=tmp_path / "m.safetensors", device="cpu", threads=1)
     assert len(seen) == 1 + 2 * 5
@@ -134,7 +134,7 @@ def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("average", [-0.1, 1.0, float("nan")])
 def test_impossible_averages_are_refused(average):
-    with pytest.raises(InputError, match=r"decay .* of the moving average is outside \[0, 1\); 0.999 is usual"):
+    with pytest.raises(InputError, match=r"average is .*: expected a decay in \[0, 1\); 0.999 is usual"):
         TrainingConfig(arch="mlp", sigma=0.1, seed=0, average=average)
 
 

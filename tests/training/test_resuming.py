@@ -161,7 +161,7 @@ def test_a_damaged_state_is_refused(tmp_path):
         train_everything("consistency", out, stop=stop)
     content = partial_path(out).read_bytes()
     partial_path(out).write_bytes(content[: len(content) // 2])
-    with pytest.raises(CorruptRunError, match="cannot be read"):
+    with pytest.raises(CorruptRunError, match="is damaged"):
         train_everything("consistency", out, resume=True)
 
 

@@ -187,8 +187,8 @@ def test_certainty_gives_a_finite_gradient() -> None:
         ({"epochs": 0}, "epochs"),
         ({"samples": 0}, "samples"),
         ({"hidden": (0,)}, "hidden"),
-        ({"first_sigma": 0.05}, "below the floor"),
-        ({"most": 0.105}, "above 0.11"),
+        ({"first_sigma": 0.05}, "at least the floor"),
+        ({"most": 0.105}, "above the initial sigma 0.11"),
         ({"penalty": -1.0}, "penalty"),
         ({"p_least": 0.5}, "0.5"),
         ({"seed": -1}, "seed"),
@@ -236,7 +236,7 @@ def test_the_verb_tells_a_person(tmp_path: Path, model_file: Path) -> None:
     settings = ("--sigma-min", 0.1, "--lipschitz", 0.05, "--seed", 1, "--most", 0.5)
     result = command("--model", model_file, *settings, "--out", tmp_path / "s.safetensors")
     assert "network 64-16-1, at least 0.1, at most 0.5, Lipschitz constant" in result.stdout
-    assert "by exact singular values" in result.stdout
+    assert "from exact singular values" in result.stdout
     assert "test inputs: min 0.1" in result.stdout
     assert "epoch 1/1  mean radius" in result.stderr
 
@@ -246,7 +246,7 @@ def test_the_verb_tells_a_person(tmp_path: Path, model_file: Path) -> None:
     [
         (("--out", "s.pt"), "must end in .safetensors"),
         (("--out", "nowhere/s.safetensors"), "does not exist"),
-        (("--out", "s.safetensors", "--hidden", "wide"), "cannot be read"),
+        (("--out", "s.safetensors", "--hidden", "wide"), "is invalid"),
     ],
 )
 def test_the_verb_refuses(model_file: Path, options: tuple[str, ...], message: str) -> None:
