@@ -130,5 +130,5 @@ def test_a_training_that_goes_on_getting_better_is_not_stopped(tmp_path):
 def test_impossible_patience_is_refused(tmp_path):
     with pytest.raises(InputError, match="patience is 0: expected at least 1, or None"):
         config(patience=0)
-    with pytest.raises(DataError, match="1 inputs in split train to learn from; training needs at least 2"):
+    with pytest.raises(DataError, match="1 inputs in split train to train on; training needs at least 2"):
         run(tmp_path / "m.safetensors", data=SmallDigits(2), batch=2)

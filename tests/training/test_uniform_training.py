@@ -181,7 +181,7 @@ def test_the_verb_trains_with_uniform_noise(tiny_data, tmp_path):
     assert (document["objective"], document["noise"]) == (header["objective"], "uniform")
     assert document["loss"] == header["loss"]
     gaussian = command(*tiny_data, "--sigma", 0.3, "--epochs", 5, "--seed", 3, "--out", tmp_path / "c.safetensors")
-    assert "right under noise 0.3" in gaussian.stdout
+    assert "correct under gaussian noise 0.3" in gaussian.stdout
     assert load_checkpoint(tmp_path / "c.safetensors").header.training["noise"] == "gaussian"
 
 
