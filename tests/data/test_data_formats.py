@@ -1,4 +1,4 @@
-"""idx, PNG rows, binary batches, and archives that mean harm."""
+"""Formats of published datasets (idx, PNG rows, binary batches), and malicious archives."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _folder_digest(folder: Path) -> str:
 
 
 def test_every_byte_of_every_image_is_in_the_digest(tmp_path: Path) -> None:
-    """Also the first and the middle ones, size and end of the file being the same; over more files than one share."""
+    """Changes at the start and in the middle count, with equal file size and end, over several shares of files."""
     place = tmp_path / "many" / "class"
     place.mkdir(parents=True)
     for number in range(150):

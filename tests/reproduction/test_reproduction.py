@@ -80,7 +80,7 @@ def at(directory: Path, text: str = TEXT, *, quick: bool = False, logs: Path | N
 
 
 def run(reproduction: Reproduction, only: str | None = None, stop: threading.Event | None = None) -> list[str]:
-    """Works through it; the steps that were run, as they were announced."""
+    """Runs the rows; returns the products of the steps that ran."""
     said: list[str] = []
     rows = reproduction.plan.select_rows([] if only is None else [only])
     run_rows(reproduction, rows, threads=1, stop=stop, say=said.append)
@@ -190,7 +190,7 @@ rows = [{ k = 5, rate = 0.01, acr = nan }, { k = 6, rate = 0.01, acr = nan }]
 
 
 def test_a_step_not_begun_may_change(tmp_path: Path) -> None:
-    """A later version may know better what to do; what was done stays."""
+    """A later version of a recipe may change steps that were not started."""
     assert run(at(tmp_path / "here", RULES), "k=5") == ["rule-5.safetensors"]
     assert run(at(tmp_path / "here", RULES.replace("k = 6, rate = 0.01", "k = 6, rate = 0.02"))) == [
         "rule-6.safetensors"
@@ -208,7 +208,7 @@ def test_a_product_that_was_there_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_what_was_there_stays_so_once_there_is_a_record(tmp_path: Path) -> None:
-    """Copied in, and remembered as that: also beside a record of an attempt that made nothing."""
+    """A copied product stays marked as found, even after a failed attempt."""
     failing = at(tmp_path / "here", RULES.replace("k = 5, rate = 0.01", "k = 5, rate = -1"))
     with pytest.raises(StepFailedError):
         run(failing, "k=5")
@@ -385,7 +385,7 @@ def votes(directory: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_a_child_killed_with_nine_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_step_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[subprocess.Popen[bytes]] = []
     begin = subprocess.Popen
 
@@ -453,7 +453,7 @@ run_rows(Reproduction(plan, Path(sys.argv[2])), plan.select_rows(["constant"]), 
 
 
 def ended(process: int) -> bool:
-    """Gone, or dead and not yet buried by whoever inherited it.
+    """Whether a process is gone, or a zombie that its new parent has not reaped.
 
     The first thread of a process is dead before its others are, and files, with their locks, stay open until the last.
     """
@@ -467,7 +467,7 @@ def ended(process: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
 def test_killed_with_nine_it_leaves_no_step_behind(tmp_path: Path) -> None:
-    """Until the step has stopped, which is delayed here, nobody else can begin; then what it had is stored."""
+    """While the step runs, which is prolonged here, no other reproduction can start; its results are stored."""
     (tmp_path / "recipe.toml").write_text(LONG)
     directory = tmp_path / "here"
     watcher = subprocess.Popen([sys.executable, "-c", WATCHER, tmp_path / "recipe.toml", directory])

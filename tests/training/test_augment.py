@@ -1,4 +1,4 @@
-"""Flips and shifts of images: exactly those that there are (2·81, or 25 without flips), each as often as any other."""
+"""Flips and shifts of images: all of them occur (2·81, or 25 without flips), equally often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""σ carried between epochs: on models whose radius is known in closed form it moves as its slope says."""
+"""Optimised σ: on models with a closed-form radius, it follows the derivative of the radius."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_in_the_middle_of_a_ball(sigma, goes):
 
 
 def test_a_half_space_has_the_same_radius_at_any_level():
-    """R is the distance to the border whatever σ is, so nothing drives it."""
+    """R is the distance to the boundary for every σ, so its derivative is 0."""
 
     class HalfSpace(torch.nn.Module):
         def forward(self, inputs):

@@ -1,4 +1,4 @@
-"""The curves: one line an epoch in a csv file, the same numbers in TensorBoard, also over a stop."""
+"""Curves: one line per epoch in a csv file, the same numbers in TensorBoard, also after resuming."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_tensorboard_over_a_stop_has_every_epoch_once(tmp_path):
 
 
 def test_an_epoch_shown_but_not_stored_is_not_there_twice(tmp_path, monkeypatch):
-    """Dead after the second epoch was shown: it is made again, and the first showing of it is purged."""
+    """Killed after the curves of the second epoch were written: the epoch is repeated, its first record purged."""
     pytest.importorskip("tensorboard")
     out, real = tmp_path / "m.safetensors", training_loop.save_state
 

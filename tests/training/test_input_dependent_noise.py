@@ -1,4 +1,4 @@
-"""Training with a noise level for every input: the noise is what the rule says, and resumed trainings end the same."""
+"""Training with a noise level per input: the noise follows the rule, and resumed trainings give the same result."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_stopped_while_sigma_is_computed(digits, tmp_path):
 
 
 def test_accuracy_is_measured_under_the_levels_of_the_held_out_inputs(held_out):
-    """A network that only sees how noisy its input is: it is right just where the level is low."""
+    """A network that depends only on how noisy its input is: it is correct where the level is low."""
     sigmas = np.where(np.arange(len(held_out)) % 3 == 0, 0.01, 3.0)
 
     class SeesNoise(torch.nn.Module):

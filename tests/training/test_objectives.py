@@ -1,4 +1,4 @@
-"""Every objective by hand: its loss written again in numpy from the formulas, its gradient by finite differences.
+"""Every objective against a second implementation: its loss in numpy, its gradient by finite differences.
 
 The networks are linear, in double precision, so attacks and votes can be followed on paper. The draws are those of a
 generator with the same seed. What an objective holds fixed (the points of an attack, a soft vote that is a target) is
@@ -253,7 +253,7 @@ def macer_by_hand(objective, sigma=SIGMAS, inputs=INPUTS, labels=LABELS):
 
 @pytest.mark.parametrize("sigma", [SIGMAS, 0.3], ids=["each its own", "one"])
 def test_macer_by_hand(sigma):
-    """Among the inputs are a wrong one (3), two beyond the margin (0 and 4), and two that miss some of it."""
+    """One input is misclassified (3), two exceed the margin (0 and 4), and two lack a part of it."""
     objective = Macer(weight=6.0, margin=1.5, beta=2.0, noises=8)
     levels = np.broadcast_to(sigma, 5)
     logits = (INPUTS + drawn(8, levels)) @ WEIGHTS.T + BIAS
@@ -398,7 +398,7 @@ def test_smoothadv_never_leaves_its_ball(method, radius):
 
 
 def test_ddn_stays_closer_where_less_is_enough():
-    """Wrong already: DDN stays there. Right, with room in the ball: it crosses the border and no more."""
+    """A misclassified point does not move. A correct one moves just across the boundary, within the ball."""
     lengths = {}
     for method in ("pgd", "ddn"):
         module = Watched(linear())
@@ -445,7 +445,7 @@ def shares_drawn(copies, shape=INPUTS.shape):
 
 
 def smoothmix_by_hand(objective, *, growth=1.0, flowing=False):
-    """flowing: as it would be if the target vote were learned from, too."""
+    """flowing: with a gradient through the target as well."""
     noise, share = drawn(objective.noises), shares_drawn(objective.noises)[:, None]
     near, left = INPUTS, objective.steps
     if objective.one_step:
@@ -597,7 +597,7 @@ def test_macer_is_for_gaussian_noise_only():
 
 
 def test_logarithms_agree_with_each_other():
-    """The mean softmax of many sure copies, from logarithms: no digit is lost on the small side."""
+    """The mean softmax of many confident copies keeps its precision for small scores."""
     from smoothcert.training.noisy_inputs import mean_log_softmax
 
     logits = np.random.default_rng(0).normal(size=(5, 4, 3)) * 50

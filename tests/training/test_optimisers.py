@@ -1,4 +1,4 @@
-"""AdamW, Nesterov's SGD and the moving average against the same written in numpy; half precision."""
+"""AdamW, SGD with Nesterov momentum and the moving average against numpy; bfloat16."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_the_average_by_hand(most):
 
 
 def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
-    """Follows the network step by step, averages in numpy, and finds that in the checkpoint."""
+    """The checkpoint equals an average computed in numpy from the weights of every step."""
     seen, real = [], AveragedModule.update
 
     def watched(self, module, *, step):

@@ -1,4 +1,4 @@
-"""Stopping early: on inputs that are never learned from, with the weights of the best epoch, whatever is held out."""
+"""Early stopping: decided on held-back training inputs, with the weights of the best epoch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(out, *, data=None, held_out=None, **changes):
 
 
 class Watching(NoiseAugmentation):
-    """Keeps every input that is learned from, by the epoch."""
+    """Records the training inputs of every epoch."""
 
     __slots__ = ()
     seen: ClassVar[list[list[bytes]]] = []

@@ -1,4 +1,4 @@
-"""A training with everything that moves, killed or stopped at any point: the same weights, history and curves."""
+"""A training with every kind of state, killed or stopped at any point, gives the same weights, history and curves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS_AN_EPOCH = 6  # 135 inputs, 15 of 150 being kept back, 24 at a time
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
-    """Trainings that were never stopped."""
+    """Uninterrupted trainings."""
     folder = tmp_path_factory.mktemp("clean")
     return {name: train_everything(name, folder / f"{name}.safetensors") for name in OBJECTIVES}
 
@@ -63,7 +63,7 @@ def assert_same(finished, clean):
 
 
 def killed_at(name, out, *, epoch, batch):
-    """A child goes on with the training and is killed once its stored state is that far."""
+    """A child process resumes the training and is killed when its stored state has reached a point."""
     program = [sys.executable, str(SUPPORT / "small_training.py"), name, str(out)]
     with subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         stored = iter(process.stdout.readline, "")
@@ -87,7 +87,7 @@ def test_kill_nine_in_the_middle_of_an_epoch(clean, tmp_path):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_stopped_after_every_single_step(name, clean, tmp_path):
-    """Every batch index of every epoch is a point of rest once, the last of an epoch among them."""
+    """Stops once after every batch of every epoch."""
     out, stop = tmp_path / "m.safetensors", threading.Event()
     stop.set()
     rests = []
@@ -166,7 +166,7 @@ def test_a_damaged_state_is_refused(tmp_path):
 
 
 def test_the_settings_matter(clean):
-    """The two objectives end elsewhere, and σ has moved: what is compared above is not trivially equal."""
+    """Control: the two objectives give different weights, and σ has changed."""
     first, second = (clean[name].module.state_dict() for name in OBJECTIVES)
     assert any(not torch.equal(first[name], second[name]) for name in first)
     spread = clean["smoothadv"].header.training["sigma_trained_with"]

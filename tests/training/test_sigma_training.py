@@ -1,4 +1,4 @@
-"""Learning a noise level: gradients flow, the limit is kept to, and what is maximised grows."""
+"""Training of σ networks: gradients, the Lipschitz bound, and an increasing objective."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_sigma_starts_where_it_was_told(digits: Dataset, classifier: nn.Module) 
 
 
 def test_under_the_theorem_sigma_does_not_grow(digits: Dataset, classifier: nn.Module) -> None:
-    """Its radius does not pay for a larger sigma, so sigma falls where the other objective makes it rise."""
+    """This objective does not reward a larger sigma, so sigma decreases where the other objective increases it."""
     constant = float(lipschitz_constant(sigma_min=0.1, lipschitz=0.05, dimension=64))
     theorem = configured(objective=SigmaObjective.THEOREM, score_lipschitz=constant, first_sigma=0.3, epochs=6)
     inputs = digits.inputs(slice(0, 200))
@@ -142,7 +142,7 @@ def test_progress_and_stop(digits: Dataset, classifier: nn.Module) -> None:
 
 
 def logits_of(*scores: list[float]) -> torch.Tensor:
-    """One sample an input with these scores."""
+    """One sample per input with these scores."""
     return torch.tensor(scores, dtype=torch.float64).log()[:, None]
 
 

@@ -1,4 +1,4 @@
-"""The `train` verb as a person uses it."""
+"""The `train` command from a user's view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`smoothcert train` with every option of the loop: what is typed is what the checkpoint says was done."""
+"""`smoothcert train` with every option: the checkpoint states the given settings."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_the_optimised_sigma_needs_a_start(tmp_path):
 
 
 def test_resuming_with_other_settings_is_refused_and_with_the_same_it_ends(tmp_path):
-    """The training is begun in Python: the words of the command line mean the same settings."""
+    """A training started in Python is resumed from the command line with the same settings."""
     out, stop = tmp_path / "m.safetensors", threading.Event()
     stop.set()
     config = TrainingConfig(arch="mlp-8", sigma=0.25, seed=4, epochs=1, batch=256)

@@ -1,4 +1,4 @@
-"""Training: it learns, it can be stopped and killed at any moment, and ends with the same bits."""
+"""The training loop: it learns, and after a stop or kill at any point it ends with the same bits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def weights(path):
 
 
 def without_seconds(history):
-    """All of a history but how long it took."""
+    """A history without the seconds."""
     return [dataclasses.replace(result, seconds=0.0) for result in history]
 
 

@@ -1,4 +1,4 @@
-"""Training under uniform noise: loss and gradient by hand, judged under the same noise, resumed to the same bits."""
+"""Training under uniform noise: loss and gradient in closed form, evaluation with the same noise, resuming."""
 
 from __future__ import annotations
 
