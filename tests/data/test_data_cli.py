@@ -69,7 +69,7 @@ def test_fetch_from_a_folder(tmp_path: Path, mini_mnist, monkeypatch: pytest.Mon
         "bytes": sum(piece.size for piece in mini_mnist.spec.files),
     }
     second = CliRunner().invoke(app, arguments)
-    assert "already here and intact" in second.stdout
+    assert "already stored and intact" in second.stdout
 
 
 def test_fetch_of_what_needs_no_fetching() -> None:

@@ -7,6 +7,9 @@ computed once, at the weights given, and stays while the weights are varied.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +18,7 @@ from scipy.special import log_softmax, logsumexp, ndtri, softmax
 
 from smoothcert.errors import InputError
 from smoothcert.records import Noise
-from smoothcert.training import OBJECTIVES, Batch, TrainingConfig, parse_objective
+from smoothcert.training import OBJECTIVES, Batch, TrainingConfig, objectives, parse_objective
 from smoothcert.training.objectives import collect_facts
 from smoothcert.training.objectives.adversarial import Adversarial
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
@@ -603,3 +606,15 @@ def test_logarithms_agree_with_each_other():
     logits = np.random.default_rng(0).normal(size=(5, 4, 3)) * 50
     by_hand = logsumexp(log_softmax(logits, axis=2), axis=0) - np.log(5)
     np.testing.assert_allclose(mean_log_softmax(torch.from_numpy(logits)), by_hand, rtol=1e-12)
+
+
+def test_an_objective_is_one_file(tmp_path, monkeypatch):
+    """A module that is added to the package is found without registration."""
+    source = Path(objectives.__path__[0]) / "stability.py"
+    text = source.read_text().replace('"stability"', '"steadiness"')
+    (tmp_path / "steadiness.py").write_text(text)
+    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
+    found = objectives._find_objectives()
+    assert set(found) == {*OBJECTIVES, "steadiness"}
+    assert found["steadiness"]().weight == 2.0
+    sys.modules.pop("smoothcert.training.objectives.steadiness")

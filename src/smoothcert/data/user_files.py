@@ -109,9 +109,12 @@ def _read_npz(path: Path, split: str) -> RawData:
 
 
 def _find_keys(path: Path, keys: dict[str, str], split: str) -> tuple[str, str | None]:
-    pairs = [(f"{x}_{split}", f"{y}_{split}") for x in _INPUT_KEYS for y in _LABEL_KEYS]
-    pairs += [(f"{split}_{x}", f"{split}_{y}") for x in _INPUT_KEYS for y in _LABEL_KEYS]
-    pairs += [(x, y) for x in _INPUT_KEYS for y in _LABEL_KEYS]
+    pairs = [
+        (template.format(x), template.format(y))
+        for template in (f"{{}}_{split}", f"{split}_{{}}", "{}")
+        for x in _INPUT_KEYS
+        for y in _LABEL_KEYS
+    ]
     for x, y in pairs:
         if x in keys and y in keys:
             return keys[x], keys[y]
@@ -126,12 +129,8 @@ def _find_keys(path: Path, keys: dict[str, str], split: str) -> tuple[str, str |
 
 def _list_label_keys(keys: dict[str, str]) -> list[str]:
     """Label arrays of all splits: a class may occur only in the other split."""
-    splits = ("train", "test")
-    names = [
-        *_LABEL_KEYS,
-        *(f"{y}_{s}" for y in _LABEL_KEYS for s in splits),
-        *(f"{s}_{y}" for y in _LABEL_KEYS for s in splits),
-    ]
+    templates = ("{}", "{}_train", "{}_test", "train_{}", "test_{}")
+    names = [template.format(name) for template in templates for name in _LABEL_KEYS]
     return [keys[name] for name in names if name in keys]
 
 
