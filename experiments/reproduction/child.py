@@ -1,7 +1,7 @@
-"""A step's process: `smoothcert`, told to stop when the process that watches it is gone.
+"""Process of one step: runs `smoothcert` and stops when the parent process dies.
 
-Run by its path, with the watcher's process id and then the words of the command. Where the system cannot tell a process
-that its parent died (all but Linux), the step goes on to its end; the lock it inherits says that it does.
+Run by path, as `python child.py PARENT_PID ARGUMENTS…`. Only Linux notifies a process of its parent's death. On other
+systems the step runs to its end and keeps the inherited lock until then.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _stop_with(parent: int) -> None:
-    """SIGTERM, on which every verb stores what it has, as soon as the parent ends, however it ends."""
+    """Request SIGTERM on the parent's death. Every command stores its results on SIGTERM."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before it could be watched
+    if os.getppid() != parent:  # the parent died before the request
         os.kill(os.getpid(), signal.SIGTERM)
 
 

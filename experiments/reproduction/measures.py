@@ -1,4 +1,4 @@
-"""What can be read off a result and set beside a published number."""
+"""Measures that a recipe can compare with a published number."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """title: for people. by_radius: a number for each radius. needs_other: compares the result with a second one.
+    """A quantity computed from a result.
 
-    rounds_down: a promise, printed towards zero like everywhere else; other numbers go to nearest.
+    title: shown in tables. by_radius: one number per radius. needs_other: compares two results. rounds_down: a
+    guarantee, printed rounded down; other numbers are rounded to nearest.
     """
 
     title: str
@@ -38,4 +39,4 @@ MEASURES = MappingProxyType(
         "abstain": Measure("abstain", needs_other=True),
     }
 )
-"""By the name recipes use. The five of a comparison with a gold standard are those of Cohen et al., table 4."""
+"""Measures by their name in recipes. The last five are the columns of Cohen et al. 2019, table 4."""

