@@ -15,7 +15,7 @@ import numpy as np
 from smoothcert.certificates import Certificate, Portfolio, get_portfolio
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
-from smoothcert.memory.claims import NORM_OF_NOISE, key_for, promised, remembered
+from smoothcert.memory.claims import key_for, promised, remembered
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
@@ -316,7 +316,7 @@ class SmoothedClassifier:
                     tally=tallies[0].independent_votes(),
                     alpha=alpha,
                     seconds=seconds,
-                    norm=NORM_OF_NOISE[self.noise],
+                    norm=self.noise.norm,
                     grid=self.grid,
                     price=self.noise_price(inputs, tallies[0]),
                 )
@@ -343,7 +343,7 @@ class SmoothedClassifier:
         memory = self.memory
         found = {} if memory is None else {row: memory.lookup(inputs[row]) for row in rows}
         return {
-            row: promised(promise, index=indices[row], label=known[row], norm=NORM_OF_NOISE[self.noise], grid=self.grid)
+            row: promised(promise, index=indices[row], label=known[row], norm=self.noise.norm, grid=self.grid)
             for row, promise in found.items()
             if promise is not None
         }
@@ -533,7 +533,7 @@ class SmoothedClassifier:
     @property
     def usual_certificate(self) -> str:
         """The theorem for this noise and this sigma where none is named."""
-        return usual_certificate(self.noise, constant=self._memory is not None or self._has_constant_sigma)
+        return self.noise.usual_certificate(constant_sigma=self._memory is not None or self._has_constant_sigma)
 
     @property
     def _has_constant_sigma(self) -> bool:
@@ -566,7 +566,7 @@ class SmoothedClassifier:
         return self.input_range is not None and max(abs(bound) for bound in self.input_range) <= 1
 
     def _check_one_region(self, portfolio: Portfolio) -> None:
-        norm, certificate = NORM_OF_NOISE[self.noise], portfolio.certificates[0]
+        norm, certificate = self.noise.norm, portfolio.certificates[0]
         if len(portfolio.certificates) > 1:
             raise InputError(
                 f"a memory promises one region for an input, and {portfolio} would give several radii: name one "
@@ -902,10 +902,3 @@ def likely_sigmas(sigma: SigmaRule | OptimisedSigma, inputs: InputArray) -> Sequ
     if isinstance(sigma, ConstantRule):
         return (sigma.sigma,)
     return [float(level) for level in np.ravel(sigma.sigmas(inputs))]
-
-
-def usual_certificate(noise: Noise, *, constant: bool) -> str:
-    """The theorem to use where none is named. constant: σ is, or is taken to be, the same around each input."""
-    if noise is Noise.UNIFORM:
-        return "uniform-l1"
-    return "gaussian" if constant else "envelope"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from smoothcert.errors import InputError
-from smoothcert.noise import COUNTER_LIMIT, add_noise, host, scale_noise, unit_noise, with_numpy
+from smoothcert.noise import COUNTER_LIMIT, add_noise, gaussian_law, host, scale_noise, unit_noise, with_numpy
 from smoothcert.records import Noise, Stage, StreamId
 
 SIZES = (1, 2, 3, 4, 5, 49, 784, 3072)
@@ -42,12 +42,10 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     from smoothcert.noise import with_torch
 
     stream = StreamId(seed=2**63 + 12345, index=77, stage=Stage.ESTIMATION)
-    compiled = unit_noise(Noise.GAUSSIAN, stream, start=start, count=9, size=size)
-    place = {"index": 77, "stage": 1, "start": start, "count": 9, "size": size}
-    plain = with_numpy.unit_noise(Noise.GAUSSIAN, key=host.split_seed(stream.seed), **place)
-    on_device = with_torch.unit_noise(
-        Noise.GAUSSIAN, key=host.split_seed(stream.seed), device=torch.device("cpu"), **place
-    )
+    place = {"start": start, "count": 9, "size": size}
+    compiled = unit_noise(Noise.GAUSSIAN, stream, **place)
+    plain = with_numpy.unit_noise(Noise.GAUSSIAN, stream, **place)
+    on_device = with_torch.unit_noise(Noise.GAUSSIAN, stream, device=torch.device("cpu"), **place)
     np.testing.assert_array_equal(compiled, plain)
     np.testing.assert_array_equal(compiled, on_device.numpy())
 
@@ -78,10 +76,7 @@ def test_short_rows_made_together_are_those_made_alone(size: int, start: int) ->
     """Several short rows are made at once, long ones alone; the upper word of the counter changes in between."""
     stream = StreamId(seed=9, index=4, stage=Stage.ESTIMATION)
     together = unit_noise(Noise.GAUSSIAN, stream, start=start, count=300, size=size)
-    key = host.split_seed(stream.seed)
-    plain = with_numpy.unit_noise(
-        Noise.GAUSSIAN, key=key, index=4, stage=int(Stage.ESTIMATION), start=start, count=300, size=size
-    )
+    plain = with_numpy.unit_noise(Noise.GAUSSIAN, stream, start=start, count=300, size=size)
     assert np.array_equal(together, plain)
     alone = [unit_noise(Noise.GAUSSIAN, stream, start=start + i, count=1, size=size)[0] for i in range(300)]
     assert np.array_equal(together, np.stack(alone))
@@ -209,8 +204,8 @@ def test_negative_control_the_law_test_can_fail() -> None:
 
 def test_extreme_words_give_finite_values() -> None:
     words = np.array([0, 1, 2, 3, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1], dtype=np.uint64)
-    radius = with_numpy._radius(words)
-    sine, cosine = with_numpy._sine_cosine(words)
+    radius = gaussian_law._radius(words)
+    sine, cosine = gaussian_law._sine_cosine(words)
     assert np.isfinite(radius).all()
     assert radius[0] == pytest.approx(np.sqrt(2 * 32 * np.log(2)), rel=1e-6)
     assert radius[-1] == 0.0
@@ -221,8 +216,8 @@ def test_accuracy_of_the_polynomials() -> None:
     words = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint64)
     u = ((words >> np.uint64(1)).astype(np.float64) + 0.5) / 2.0**31
     angle = words.astype(np.float64) * (2 * np.pi / 2**32)
-    np.testing.assert_allclose(with_numpy._radius(words), np.sqrt(-2 * np.log(u)), rtol=1e-5, atol=3e-4)
-    sine, cosine = with_numpy._sine_cosine(words)
+    np.testing.assert_allclose(gaussian_law._radius(words), np.sqrt(-2 * np.log(u)), rtol=1e-5, atol=3e-4)
+    sine, cosine = gaussian_law._sine_cosine(words)
     np.testing.assert_allclose(sine, np.sin(angle), atol=2e-7)
     np.testing.assert_allclose(cosine, np.cos(angle), atol=2e-7)
 

@@ -15,13 +15,12 @@ from smoothcert.noise import (
     GridLaw,
     add_grid_noise,
     from_grid,
-    grid,
     grid_draws,
     grid_law,
+    grid_noise,
     grid_with_numpy,
     to_grid,
 )
-from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.records import Noise, Stage, StreamId
 
 EIGHT_BIT = grid_law(Noise.GAUSSIAN, sigma=1.0, levels=256)
@@ -97,7 +96,7 @@ def test_all_64_bits_decide_where_16_do_not(law: GridLaw, monkeypatch: pytest.Mo
     for wanted in [u for t in some for u in (t - 1, t)] + [0, 2**64 - 1]:
         first, second, third = wanted >> 48, wanted >> 16 & 0xFFFFFFFF, (wanted & 0xFFFF) << 16
 
-        def chosen(*, block, first=first, second=second, third=third, **_):  # type: ignore[no-untyped-def]
+        def chosen(stream, *, block, first=first, second=second, third=third, **_):  # type: ignore[no-untyped-def]
             words = np.empty((len(block), 16), dtype=np.uint32)
             words[:] = first << 16 | first
             further = block >= 2**31
@@ -105,7 +104,7 @@ def test_all_64_bits_decide_where_16_do_not(law: GridLaw, monkeypatch: pytest.Mo
             return words
 
         monkeypatch.setattr(grid_with_numpy, "row_words", chosen)
-        made = grid_with_numpy.grid_draws(law, key=grid_key(0), index=0, stage=0, start=0, count=2, size=20)
+        made = grid_with_numpy.grid_draws(law, StreamId(0, 0, Stage.SELECTION), start=0, count=2, size=20)
         assert set(made.ravel().tolist()) == {law.least + bisect_right(thresholds, wanted)}
 
 
@@ -132,11 +131,11 @@ def test_compiled_numpy_and_torch_agree(law: GridLaw, size: int, start: int) -> 
     pytest.importorskip("numba")
     from smoothcert.noise import grid_with_torch
 
-    place = {"index": 77, "stage": 1, "start": start, "count": 9, "size": size}
-    compiled = grid_draws(law, STREAM, start=start, count=9, size=size)
-    assert grid._compiled(wide=law is WIDE) is not None
-    np.testing.assert_array_equal(compiled, grid_with_numpy.grid_draws(law, key=grid_key(STREAM.seed), **place))
-    on_device = grid_with_torch.grid_draws(law, key=grid_key(STREAM.seed), device=torch.device("cpu"), **place)
+    place = {"start": start, "count": 9, "size": size}
+    compiled = grid_draws(law, STREAM, **place)
+    assert grid_noise._compiled(wide=law is WIDE) is not None
+    np.testing.assert_array_equal(compiled, grid_with_numpy.grid_draws(law, STREAM, **place))
+    on_device = grid_with_torch.grid_draws(law, STREAM, device=torch.device("cpu"), **place)
     assert on_device.dtype == torch.int32
     np.testing.assert_array_equal(compiled, on_device.numpy())
     seen = grid_with_torch.from_grid(on_device + 7, law.levels)
@@ -151,7 +150,7 @@ def test_noisy_inputs_are_the_sum_as_a_float(law: GridLaw, size: int, monkeypatc
     seen = np.full((700, size), np.nan, dtype=np.float32)
     add_grid_noise(seen, k, law, STREAM, start=3)
     np.testing.assert_array_equal(seen, expected)
-    monkeypatch.setattr(grid, "_compiled", lambda *, wide: None)  # as without numba
+    monkeypatch.setattr(grid_noise, "_compiled", lambda *, wide: None)  # as without numba
     without = np.full_like(seen, np.nan)
     add_grid_noise(without, k, law, STREAM, start=3)
     np.testing.assert_array_equal(without, expected)
@@ -172,7 +171,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(wide: bool, monkeypatch:
 
     monkeypatch.setattr(grid_with_numpy, "grid_draws", other)
     with pytest.warns(UserWarning, match="plain numpy is used"):
-        assert grid._compiled.__wrapped__(wide=wide) is None
+        assert grid_noise._compiled.__wrapped__(wide=wide) is None
 
 
 @pytest.mark.parametrize(
@@ -274,7 +273,7 @@ def test_a_draw_may_be_nine_standard_deviations_long() -> None:
     for sigma in (0.25, 0.5, 1.0):
         law = grid_law(Noise.GAUSSIAN, sigma=sigma, levels=256)
         words = np.array([0, 2**32 - 1], dtype=np.uint32)
-        lowest, highest = grid_with_numpy.settled(law, words >> np.uint32(16), words, words) + law.least
+        lowest, highest = grid_with_numpy.settle(law, words >> np.uint32(16), words, words) + law.least
         assert lowest == law.least == -highest
         assert highest / (255 * sigma) > 9.1
 

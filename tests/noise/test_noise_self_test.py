@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import NoiseError, SmoothcertError
-from smoothcert.noise import GridLaw, constants, grid, grid_law, host, self_test, with_numpy
+from smoothcert.noise import GridLaw, constants, gaussian_law, grid_law, grid_noise, host, self_test
 from smoothcert.noise.self_test import check_noise
 from smoothcert.records import Noise
 
@@ -42,8 +42,8 @@ def test_the_error_is_one_of_ours() -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change) -> None:  # type: ignore[no-untyped-def]
     """Let both generators give something else."""
-    on_grid, in_floats = grid.grid_draws, host.unit_noise
-    monkeypatch.setattr(grid, "grid_draws", lambda *a, **k: change(on_grid(*a, **k)))
+    on_grid, in_floats = grid_noise.grid_draws, host.unit_noise
+    monkeypatch.setattr(grid_noise, "grid_draws", lambda *a, **k: change(on_grid(*a, **k)))
     monkeypatch.setattr(host, "unit_noise", lambda *a, **k: change(in_floats(*a, **k)))
 
 
@@ -148,9 +148,9 @@ def test_another_philox_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_float_noise_that_ends_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Box–Muller on 24 bits, as it is often made in float32, ends at 5.7 standard deviations."""
-    right = with_numpy._radius
+    right = gaussian_law._radius
     short = np.uint64(0xFFFFFF00)
-    monkeypatch.setattr(with_numpy, "_radius", lambda word: right((word & short) | np.uint64(0x80)))
+    monkeypatch.setattr(gaussian_law, "_radius", lambda word: right((word & short) | np.uint64(0x80)))
     with pytest.raises(NoiseError, match="reaches"):
         check_noise(Noise.GAUSSIAN, sigma=0.5, levels=None)
 

@@ -69,10 +69,9 @@ def check_constant(name: str, smoothing: Smoothing) -> None:
 def check_noise(certificate: Certificate, smoothing: Smoothing) -> None:
     """A theorem about one kind of noise says nothing about another."""
     if certificate.noise is not smoothing.noise:
-        fitting = {Noise.GAUSSIAN: "gaussian", Noise.UNIFORM: "uniform-l1"}[smoothing.noise]
         raise InputError(
             f"{certificate.name} is proved for {certificate.noise} noise, and the noise here is {smoothing.noise}; use "
-            f"the certificate {fitting}, or --noise {certificate.noise}"
+            f"the certificate {smoothing.noise.facts.constant_sigma_certificate}, or --noise {certificate.noise}"
         )
 
 

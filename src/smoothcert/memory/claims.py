@@ -12,9 +12,6 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Norm, Outcome, Promise, Settlement, Verdict
 from smoothcert.sigma import SigmaRule
 
-NORM_OF_NOISE = {Noise.GAUSSIAN: Norm.L2, Noise.UNIFORM: Norm.L1}
-"""The distance in which regions are promised: that of every theorem about this noise."""
-
 
 def key_for(
     classifier: BaseClassifier,
@@ -34,7 +31,7 @@ def key_for(
         sigma_rule=rule.digest,
         # Rounding to a grid is part of the base classifier.
         noise=noise.value if grid is None else f"{noise.value} on {grid} levels",
-        norm=NORM_OF_NOISE[noise],
+        norm=noise.norm,
         preprocessing=hashlib.sha256(preprocessing.encode()).hexdigest(),
         dimension=math.prod(input_shape),
     )

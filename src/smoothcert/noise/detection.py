@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.noise.grid import Levels, from_grid
 from smoothcert.noise.grid_law import check_levels, check_suits_grid
+from smoothcert.noise.grid_noise import Levels, from_grid
 from smoothcert.records import InputArray, Noise
 
 DETECT, FLOAT = "detect", "float"

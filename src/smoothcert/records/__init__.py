@@ -22,6 +22,7 @@ from smoothcert.records.envelopes import (
     Widened,
     envelope_from_json,
 )
+from smoothcert.records.noises import Noise, Norm
 from smoothcert.records.tallies import (
     MOST_SAMPLES,
     AnyTally,
@@ -29,7 +30,6 @@ from smoothcert.records.tallies import (
     GradientTally,
     InputArray,
     IntArray,
-    Noise,
     PairTally,
     ScoreTally,
     Stage,
@@ -90,11 +90,6 @@ NOT_SOUND = "not sound in floating point"
 def noise_in_words(grid: int | None, *, place: str = "") -> str:
     """How noise is added, behind its kind: in whole steps of a grid of so many levels, or in float32."""
     return f"float32{place}, {NOT_SOUND}" if grid is None else f"in exact steps of 1/{grid - 1}"
-
-
-class Norm(enum.StrEnum):
-    L1 = "l1"
-    L2 = "l2"
 
 
 class Side(enum.StrEnum):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.attacks.attack_verdicts import SOFT_CERTIFICATE, samples_of_selection, scored
+from smoothcert.attacks.attack_verdicts import samples_of_selection, scored
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
@@ -104,7 +104,7 @@ def prepare_survey(
             smoothed.input_range = None
         smoothed.seed = int.from_bytes(hashlib.sha256(f"decision regions {manifest.seed}".encode()).digest()[:8])
         if soft:
-            usual = get_portfolio(SOFT_CERTIFICATE[smoothed.noise])
+            usual = get_portfolio(smoothed.noise.facts.soft_two_class_certificate)
             check_can_certify(usual, n=settings.n, alpha=alpha, num_classes=smoothed.classifier.num_classes)
         cells = rectangle.cells(longer=settings.points)
         yield _survey(run, rectangle, smoothed, dataset, n=settings.n, alpha=alpha, soft=soft, cells=cells)

@@ -62,7 +62,6 @@ from smoothcert.smoothed import (
     SmoothedClassifier,
     TallierFactory,
     likely_sigmas,
-    usual_certificate,
 )
 
 SIGMA_RULE = "sigma.safetensors"
@@ -265,7 +264,7 @@ class Job:
     def portfolio(self) -> Portfolio:
         """The certificates asked for, or the usual one."""
         constant = self.sigma_rule is None or self.memory is not None
-        usual = usual_certificate(self.noise_kind, constant=constant)
+        usual = self.noise_kind.usual_certificate(constant_sigma=constant)
         return get_portfolio(usual if self.certificate is None else self.certificate)
 
     def located(self) -> Self:

@@ -13,9 +13,7 @@ from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64, off_mps
 from smoothcert.models.scores import scoring
 from smoothcert.noise import GridLaw, grid_law, to_grid
-from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.noise.grid_with_torch import from_grid, grid_draws
-from smoothcert.noise.host import split_seed
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
@@ -76,18 +74,15 @@ class _Bench:
 
     def _drawn(self, piece: Slice) -> torch.Tensor:
         request = self.requests[piece.request]
-        stream = request.noise_stream
         place: dict[str, Any] = {
-            "index": stream.index,
-            "stage": int(stream.stage),
             "start": piece.counter,
             "count": piece.last_row - piece.first_row,
             "size": self.size,
             "device": self.device,
         }
         if self._grid is not None:
-            return grid_draws(self._law(request), key=grid_key(stream.seed), **place)
-        return unit_noise(request.noise, key=split_seed(stream.seed), **place)
+            return grid_draws(self._law(request), request.noise_stream, **place)
+        return unit_noise(request.noise, request.noise_stream, **place)
 
     def noisy(self, piece: Slice, draws: torch.Tensor, *, sign: int = 1) -> torch.Tensor:
         """(rows, size) x+ε of one slice, or x-ε."""

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from smoothcert.errors import InputError
+from smoothcert.noise import law_of
 from smoothcert.records import Noise, StreamId, TallyKind
 
 _SHARD_BATCHES = 16
 _MAX_SHARD_INPUTS = 64
 _INPUTS_SHARING = 32
-_WITH_UNIFORM_NOISE = (TallyKind.VOTES, TallyKind.SCORES)
 
 SHARED_INDEX = 2**32 - 1
 """The number of the stream that inputs draw from where they share their noise."""
@@ -51,10 +51,11 @@ class Request:
             raise InputError(f"a request for samples {self.start} … {self.stop} is empty or negative")
         if self.kind is TallyKind.GRADIENTS and (self.start % 2 or self.stop % 2):
             raise InputError(f"a request for samples {self.start} … {self.stop} cuts a pair in two")
-        if self.noise is not Noise.GAUSSIAN and self.kind not in _WITH_UNIFORM_NOISE:
+        supported = law_of(self.noise).tallies
+        if self.kind not in supported:
             raise InputError(
-                f"{self.kind} cannot be counted under {self.noise} noise: their certificates hold for Gaussian noise "
-                "only. Count votes or scores"
+                f"{self.kind} cannot be counted under {self.noise} noise: no certificate for this noise uses them. "
+                f"Count {' or '.join(kind for kind in TallyKind if kind in supported)}"
             )
 
     @property

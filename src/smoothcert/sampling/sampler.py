@@ -17,6 +17,7 @@ import numpy as np
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise
 from smoothcert.models.devices import usable_cores
+from smoothcert.noise import law_of
 from smoothcert.records import AnyTally, InputArray, Noise, TallyKind
 from smoothcert.sampling.counters import Counter, host_counter, tallies_of
 from smoothcert.sampling.picked import PickedVote
@@ -176,8 +177,8 @@ def check_can_sample(classifier: BaseClassifier, *, kind: TallyKind, noise: Nois
         raise InputError(
             "noise that is drawn in the first layer lies on no grid: use --noise float, or leave --noise-at out"
         )
-    if noise is not Noise.GAUSSIAN:
-        raise InputError(f"{noise} noise has another law after a layer: leave --noise-at out")
+    if not law_of(noise).stays_after_linear_layer:
+        raise InputError(f"{noise} noise has another law after a linear layer: omit --noise-at")
     if kind is TallyKind.GRADIENTS:
         raise InputError(
             "the certificates from gradients need the noise at the input, and here it is drawn in the first layer: "

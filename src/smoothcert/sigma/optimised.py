@@ -20,7 +20,7 @@ from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import gives_scores
 from smoothcert.noise import check_sigma
-from smoothcert.records.tallies import FloatArray, InputArray, IntArray, Noise
+from smoothcert.records import FloatArray, InputArray, IntArray, Noise
 from smoothcert.settings_text import parse_worded
 from smoothcert.sigma.search_ascent import Ascent
 from smoothcert.sigma.search_grid import GridSearch

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 
 from smoothcert.errors import InputError
-from smoothcert.records.tallies import FloatArray, Noise
+from smoothcert.noise import law_of
+from smoothcert.records import FloatArray
 from smoothcert.settings_text import written
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,
@@ -71,7 +71,8 @@ class Ascent:
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         """Where the ascent ends, and the mean of the last two radii beside it."""
-        step = RATE * problem.start / self._steepest(problem.noise) if self.step is None else self.step
+        steepest = law_of(problem.noise).steepest_estimate(clamp=self.clamp)
+        step = RATE * problem.start / steepest if self.step is None else self.step
         every = problem.every()
         sigmas = np.full(len(every), problem.start)
         radii = np.zeros((len(every), 2))
@@ -81,7 +82,3 @@ class Ascent:
             slope = (radii[:, 1] - radii[:, 0]) / (2.0 * STEP_ASIDE * sigmas)
             sigmas = np.clip(sigmas + step * slope, problem.least, problem.most)
         return sigmas, radii.mean(axis=1)
-
-    def _steepest(self, noise: Noise) -> float:
-        """The derivative of the estimated radius where the scores of the class are beyond the clamp."""
-        return 1.0 if noise is Noise.UNIFORM else float(ndtri(1.0 - self.clamp))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from scipy.special import ndtri
 
 from smoothcert.errors import InputError
-from smoothcert.records.tallies import FloatArray, IntArray, Noise
+from smoothcert.noise import law_of
+from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.sigma.search_samples import NoisyScores
 
 USUAL_CLAMP = 1e-4
@@ -27,7 +27,7 @@ MOST_EVALUATIONS = 10**9
 def estimated_radii(
     scores: FloatArray, labels: IntArray, sigmas: FloatArray, *, noise: Noise, clamp: float, two_class: bool
 ) -> FloatArray:
-    """σ/2 (Φ⁻¹(E_A) - Φ⁻¹(E_B)) for Gaussian noise, λ (E_A - E_B) for uniform noise.
+    """The radius at which the mean scores E_A and E_B meet under this noise: `NoiseLaw.estimated_radius`.
 
     E_A is the mean score of the label. E_B is that of all others together, 1 - E_A, as in the certificates that bound
     one probability; with two_class it is the largest of any other class, as in those that bound two, and in the paper.
@@ -41,12 +41,7 @@ def estimated_radii(
     others = scores.copy()
     np.put_along_axis(others, place, -np.inf, axis=2)
     best: FloatArray = others.max(axis=2) if two_class else 1.0 - own
-    if noise is Noise.UNIFORM:
-        margin: FloatArray = own - best
-        return sigmas * margin
-    bounds = (clamp, 1.0 - clamp)
-    gap: FloatArray = ndtri(np.clip(own, *bounds)) - ndtri(np.clip(best, *bounds))
-    return 0.5 * sigmas * gap
+    return law_of(noise).estimated_radius(own, best, sigma=sigmas, clamp=clamp)
 
 
 @dataclass(frozen=True, slots=True)
