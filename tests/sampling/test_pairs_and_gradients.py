@@ -261,8 +261,8 @@ def test_a_model_that_never_answers() -> None:
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_model_that_answers_wrongly_is_named(kind: TallyKind, concurrency: int) -> None:
     for answer, words in (
-        (lambda batch: np.full(len(batch), CLASSES + 1), "4 classes were announced"),
-        (lambda batch: np.full(len(batch), -1), "4 classes were announced"),
+        (lambda batch: np.full(len(batch), CLASSES + 1), "it has 4 classes"),
+        (lambda batch: np.full(len(batch), -1), "it has 4 classes"),
         (lambda batch: np.zeros(len(batch) + 1, dtype=np.int64), "shape"),
     ):
         with pytest.raises(ModelError, match=words):
@@ -285,13 +285,13 @@ def test_a_pair_is_never_cut() -> None:
     Sampler(probe, batch=1).tally(inputs(1), [request(TallyKind.GRADIENTS)])
     assert probe.largest == 2  # the least that holds a pair
     for start, stop in ((0, 9), (1, 10), (3, 5)):
-        with pytest.raises(InputError, match="cuts a pair in two"):
+        with pytest.raises(InputError, match="splits a pair"):
             request(TallyKind.GRADIENTS, start=start, stop=stop)
 
 
 def test_kinds_do_not_mix() -> None:
     x = inputs(1)
-    with pytest.raises(InputError, match="cannot share their batches"):
+    with pytest.raises(InputError, match="cannot share batches"):
         tally_of(x, request(TallyKind.PAIRS), request(TallyKind.VOTES))
     found = [tally_of(x, request(kind))[0] for kind in KINDS]
     for one, other in itertools.permutations(found, 2):

@@ -15,7 +15,7 @@ from smoothcert.models import as_classifier
 from smoothcert.noise import unit_noise
 from smoothcert.records import Noise, Stage, StreamId, merge
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
-from smoothcert.sampling.plan import batch_slices
+from smoothcert.sampling.requests import batch_slices
 
 SHAPE = (2, 3)
 CLASSES = 4
@@ -144,8 +144,8 @@ def test_invalid_votes_are_counted_apart() -> None:
 @pytest.mark.parametrize(
     ("answer", "match"),
     [
-        (lambda batch: np.full(len(batch), CLASSES + 1), "4 classes were announced"),
-        (lambda batch: np.full(len(batch), -1), "4 classes were announced"),
+        (lambda batch: np.full(len(batch), CLASSES + 1), "it has 4 classes"),
+        (lambda batch: np.full(len(batch), -1), "it has 4 classes"),
         (lambda batch: np.zeros(len(batch) + 1, dtype=np.int64), "shape"),
     ],
 )

@@ -201,7 +201,7 @@ def answering(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.nd
         (lambda votes, scores: (votes, scores[:, :-1]), "scores of shape"),
         (lambda votes, scores: (votes, scores[:-1]), "scores of shape"),
         (lambda votes, scores: (votes[:-1], scores), "votes of shape"),
-        (lambda votes, scores: (votes + 9, scores), "4 classes were announced"),
+        (lambda votes, scores: (votes + 9, scores), "it has 4 classes"),
     ],
 )
 def test_a_model_that_answers_wrongly_is_named(change: object, words: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.certificate import FormulaCertificate
 from smoothcert.certificates.slab import (
     half_complement_up,
     radius_against_all,

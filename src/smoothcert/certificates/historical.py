@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.certificates.base import check_constant, known_dimension
+from smoothcert.certificates.certificate import VOTE_FORMS, FormulaCertificate, certificates_of, known_dimension
 from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.logarithm import log1p_minus
 from smoothcert.numerics.normal import one_minus_up
-from smoothcert.records import Envelope, FloatArray, Noise, Norm, Proof, Quantity, Smoothing
+from smoothcert.records import Envelope, FloatArray, Quantity, Smoothing
 from smoothcert.records.envelopes import check_encloses
 
 # Forward evaluation of either formula is good to better than this, relatively.
@@ -261,39 +261,10 @@ def _maximise(
     return best
 
 
-@dataclass(frozen=True, slots=True)
-class HistoricalCertificate:
-    """A baseline radius in its two-class form, or in the binary form that takes 1 - p_A for p_B."""
-
-    name: str
-    family: str
-    formula: Callable[..., FloatArray]
-    needs: tuple[Quantity, ...]
-    proofs: tuple[Proof, ...]
-    norm: Norm = Norm.L2
-    noise: Noise = Noise.GAUSSIAN
-    varying_sigma: bool = False
-
-    def check_suits(self, smoothing: Smoothing, /) -> None:
-        check_constant(self.name, smoothing)
-
-    def radius(
-        self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
-    ) -> FloatArray:
-        return self.formula(*_both_probabilities(quantities), sigma=sigma)
-
-
-@dataclass(frozen=True, slots=True)
-class RenyiCertificate:
+class RenyiCertificate(FormulaCertificate):
     """The Rényi radius for an envelope, in its two-class or its binary form; Li's radius where σ is constant."""
 
-    name: str
-    needs: tuple[Quantity, ...]
-    proofs: tuple[Proof, ...]
-    family: str = "renyi"
-    norm: Norm = Norm.L2
-    noise: Noise = Noise.GAUSSIAN
-    varying_sigma: bool = True
+    __slots__ = ()
 
     def check_suits(self, smoothing: Smoothing, /) -> None:
         if smoothing.varying:
@@ -302,29 +273,29 @@ class RenyiCertificate:
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
-        p_a, p_b = _both_probabilities(quantities)
+        values = [quantities[quantity] for quantity in self.needs]
         if not smoothing.varying:
-            return li_radius(p_a, p_b, sigma=sigma)
+            return self.formula(*values, sigma=sigma)
         dimension = known_dimension(self.name, smoothing)
-        return renyi_envelope_radius(p_a, p_b, sigma=sigma, dimension=dimension, envelope=smoothing.envelope)
+        varying = _with_implied_bound(renyi_envelope_radius)
+        return varying(*values, sigma=sigma, dimension=dimension, envelope=smoothing.envelope)
 
 
-def _both_probabilities(quantities: Mapping[Quantity, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """p_A, and p_B or what p_A leaves for it, whichever is smaller."""
-    p_a = np.asarray(quantities[Quantity.TOP_LOWER], dtype=np.float64)
-    p_b = quantities.get(Quantity.RUNNER_UP_UPPER)
-    implied = one_minus_up(np.where(np.isfinite(p_a), p_a, 1.0))
-    return p_a, implied if p_b is None else np.minimum(p_b, implied)
+def _with_implied_bound(two_class_radius: Callable[..., FloatArray]) -> Callable[..., FloatArray]:
+    """The radius with p_B replaced by 1 - p_A where p_B is not given or larger."""
+
+    def radius(p_a: ArrayLike, p_b: ArrayLike = np.inf, **settings: Any) -> FloatArray:
+        top = np.asarray(p_a, dtype=np.float64)
+        implied = one_minus_up(np.where(np.isfinite(top), top, 1.0))
+        return two_class_radius(top, np.minimum(p_b, implied), **settings)
+
+    return radius
 
 
-_BINARY = ((Quantity.TOP_LOWER,), (Proof.TOP,))
-_TWO_CLASS = ((Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER), (Proof.TOP, Proof.RUNNER_UP))
+_LECUYER, _LI = _with_implied_bound(lecuyer_radius), _with_implied_bound(li_radius)
 
-HISTORICAL: tuple[HistoricalCertificate | RenyiCertificate, ...] = (
-    HistoricalCertificate("lecuyer", "lecuyer", lecuyer_radius, *_BINARY),
-    HistoricalCertificate("lecuyer-two-class", "lecuyer", lecuyer_radius, *_TWO_CLASS),
-    HistoricalCertificate("li", "li", li_radius, *_BINARY),
-    HistoricalCertificate("li-two-class", "li", li_radius, *_TWO_CLASS),
-    RenyiCertificate("renyi", *_BINARY),
-    RenyiCertificate("renyi-two-class", *_TWO_CLASS),
+HISTORICAL = (
+    *certificates_of("lecuyer", VOTE_FORMS, _LECUYER, _LECUYER),
+    *certificates_of("li", VOTE_FORMS, _LI, _LI),
+    *certificates_of("renyi", VOTE_FORMS, _LI, _LI, kind=RenyiCertificate, varying_sigma=True),
 )

@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from smoothcert.certificates.base import known_dimension
+from smoothcert.certificates.certificate import known_dimension
 from smoothcert.certificates.positive import only_positive
 from smoothcert.errors import InputError
 from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from smoothcert.certificates.base import Certificate, check_noise
+from smoothcert.certificates.certificate import Certificate, check_noise
 from smoothcert.errors import InputError
 from smoothcert.records import Proof, Smoothing, TallyKind
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.certificate import FormulaCertificate
 from smoothcert.certificates.slab import (
     density,
     radius_against_all,
