@@ -15,6 +15,7 @@ from scipy import special
 
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import ScoreLine, beyond, draw_scores, false_plain_radii, false_radii
+from hoeffding_bounds import hoeffding_lower, hoeffding_upper
 from smoothcert.questions.certification import smoothing_of
 from smoothcert.records import FloatArray, Noise, Proof, Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
@@ -24,8 +25,6 @@ from smoothcert.statistics import (
     clopper_pearson_lower,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
-    hoeffding_lower,
-    hoeffding_upper,
     prove,
 )
 
