@@ -1,4 +1,4 @@
-"""The noise: known answers, three versions with the same bits, the right law, and a pure function of its place."""
+"""Gaussian noise: known answers, three versions with the same bits, the right law, a pure function of its counters."""
 
 import hashlib
 
@@ -64,7 +64,7 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     ],
 )  # fmt: skip
 def test_the_noise_never_changes(stream: StreamId, start: int, size: int, sigma: float, digest: str) -> None:
-    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    """Stored runs are audited and resumed by drawing their noise again, so no bit may change."""
     made = np.empty((64, size), np.float32)
     add_noise(Noise.GAUSSIAN, made, np.linspace(-1, 1, size, dtype=np.float32), stream, sigma=sigma, start=start)
     assert hashlib.sha256(made.astype("<f4").tobytes()).hexdigest() == digest
@@ -130,7 +130,7 @@ def test_normals_may_be_scaled_in_place() -> None:
 @pytest.mark.parametrize("base", [0.1234, 0.2718, 0.7071])
 @pytest.mark.parametrize("ulps", [-0.45, -0.2, -0.1, 0.0, 0.1, 0.2, 0.45])
 def test_sigma_is_not_rounded_to_float32(base: float, ulps: float) -> None:
-    """Sigmas between two neighbouring float32 give noise of their own level: σ(x) is no staircase.
+    """A sigma between two neighbouring float32 gives noise of exactly this level.
 
     Simple fractions are left out: multiples of their denominator round alike, and their level is off by up to 3e-8.
     """
@@ -176,7 +176,7 @@ def test_streams_differ_in_every_part_of_their_name() -> None:
 
 
 def test_the_law_is_standard_normal() -> None:
-    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so this cannot flicker."""
+    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so the test is deterministic."""
     z = unit_noise(Noise.GAUSSIAN, StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100).astype(np.float64)
     flat = z.ravel()
     n = flat.size

@@ -1,4 +1,4 @@
-"""Noise on a grid: its definition, three versions that agree, the right law, and a pure function of its place."""
+"""Noise on a grid: its definition, three versions that agree, the right law, a pure function of its counters."""
 
 import hashlib
 from bisect import bisect_right
@@ -188,7 +188,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(wide: bool, monkeypatch:
     ],
 )  # fmt: skip
 def test_the_noise_never_changes(law: GridLaw, stream: StreamId, start: int, size: int, digest: str) -> None:
-    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    """Stored runs are audited and resumed by drawing their noise again, so no bit may change."""
     made = grid_draws(law, stream, start=start, count=64, size=size)
     assert hashlib.sha256(made.astype("<i4").tobytes()).hexdigest() == digest
 
@@ -201,7 +201,7 @@ def test_the_noise_never_changes(law: GridLaw, stream: StreamId, start: int, siz
 def test_a_sample_depends_on_its_place_alone(
     law: GridLaw, seed: int, index: int, start: int, count: int, size: int
 ) -> None:
-    """However the samples are cut into batches; and the first values of a row do not depend on how many follow."""
+    """Samples do not depend on the batches, and the first values of a row do not depend on its length."""
     stream = StreamId(seed=seed, index=index, stage=Stage.ESTIMATION)
     together = grid_draws(law, stream, start=start, count=count, size=size)
     for i in (0, count // 2, count - 1):
@@ -254,8 +254,8 @@ def p_value(draws: np.ndarray, law: GridLaw, *, sigma: float) -> float:
     ],
 )  # fmt: skip
 def test_the_law(noise: Noise, sigma: float, levels: int) -> None:
-    """Chi-square and moments on 4 million values; the seed is fixed, so this cannot flicker. A sigma that is one per
-    cent larger is told apart by the same test: the negative control.
+    """Chi-square and moments on 4 million values; the seed is fixed, so the test is deterministic. A sigma that is one
+    per cent larger is told apart by the same test: the negative control.
     """
     law = grid_law(noise, sigma=sigma, levels=levels)
     draws = grid_draws(law, StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100)
@@ -339,7 +339,7 @@ def test_values_beside_the_grid_are_refused(bad: float) -> None:
 
 
 def test_the_grid_goes_on_beyond_the_range_of_the_inputs() -> None:
-    """Whether values outside 0 … 1 are inputs is for others to say; they are on the grid if they are whole steps."""
+    """Values outside 0 … 1 are on the grid if they are whole steps; the range of inputs is checked elsewhere."""
     k = np.array([-(2**23), -300, -1, 0, 255, 256, 1000, 2**23], dtype=np.int32)
     assert np.array_equal(to_grid(from_grid(k, 256), 256), k)
     with pytest.raises(InputError, match="1 of 1 input values"):

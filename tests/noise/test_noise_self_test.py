@@ -1,4 +1,4 @@
-"""The self-test of the noise: it passes what is right, catches what is wrong, and is quick."""
+"""The self-test of the noise: it accepts correct noise, detects wrong noise, and is fast."""
 
 import dataclasses
 import time
@@ -41,7 +41,7 @@ def test_the_error_is_one_of_ours() -> None:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change) -> None:  # type: ignore[no-untyped-def]
-    """Let both generators give something else."""
+    """Apply a change to the output of both generators."""
     on_grid, in_floats = grid_noise.grid_draws, host.unit_noise
     monkeypatch.setattr(grid_noise, "grid_draws", lambda *a, **k: change(on_grid(*a, **k)))
     monkeypatch.setattr(host, "unit_noise", lambda *a, **k: change(in_floats(*a, **k)))
@@ -60,7 +60,7 @@ def one_sided(draws: np.ndarray) -> np.ndarray:
 
 
 def in_pairs(draws: np.ndarray) -> np.ndarray:
-    """Neighbours that go together; every single value has the right law."""
+    """Dependent neighbours; every single value has the right law."""
     flipped = draws.copy()
     flipped[:, 1::2] = np.abs(draws[:, 1::2]) * np.where(draws[:, 0::2] < 0, -1, 1)
     return flipped

@@ -81,7 +81,7 @@ def test_the_product_is_rounded_once_and_added_in_float32(sigma: float, monkeypa
 
 
 def test_the_noise_never_changes() -> None:
-    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    """Stored runs are audited and resumed by drawing their noise again, so no bit may change."""
     made = np.empty((64, 49), np.float32)
     stream = StreamId(2**63 + 12345, 77, Stage.ESTIMATION)
     add_noise(Noise.UNIFORM, made, np.linspace(-1, 1, 49, dtype=np.float32), stream, sigma=1 / 3, start=2**40 + 3)
@@ -138,7 +138,7 @@ def test_the_ends_of_the_range_are_never_reached() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
 def test_the_law_is_symmetric_and_zero_is_no_value(words: list[int]) -> None:
-    """Turning all bits of a word around turns the sign around, so -z is exactly as likely as z."""
+    """Flipping all bits of a word flips the sign, so -z is exactly as likely as z."""
     z = one_word(words)
     np.testing.assert_array_equal(one_word([2**32 - 1 - word for word in words]), -z)
     odd = z.astype(np.float64) * 2**24
@@ -165,7 +165,7 @@ def test_scaled_noise_stays_strictly_inside_its_half_width(sigma: float, sign: f
 
 
 def test_the_law_is_uniform() -> None:
-    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so this cannot flicker."""
+    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so the test is deterministic."""
     z = uniform(StreamId(7, 3, Stage.ESTIMATION), count=40_000, size=100).astype(np.float64)
     flat = z.ravel()
     n = flat.size

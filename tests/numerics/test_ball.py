@@ -197,7 +197,7 @@ def test_monotone_in_the_boundary(dimension: int, centre: float) -> None:
 
 @given(DIMENSION, CENTRE, SMALL, st.booleans())
 def test_the_inverse(dimension: int, centre: float, tail: float, complement: bool) -> None:
-    """The boundary found has the probability asked for, as well as a float next to κ can say."""
+    """The boundary has the requested probability, up to the resolution of floats near κ."""
     probability = 1 - tail if complement and tail > 1e-10 else tail
     for side, inverse in enumerate((boundary_of_inside, boundary_of_outside)):
         boundary = float(inverse(probability, dimension=dimension, centre=centre))

@@ -1,4 +1,4 @@
-"""Counting votes: right, whatever the batch, the workers, the order; bounded memory; honest errors."""
+"""Counting votes: correct for every batch size, number of workers and order; bounded memory; clear errors."""
 
 import itertools
 import threading
@@ -175,7 +175,7 @@ def test_progress_adds_up() -> None:
 
 
 def test_device_path_counts_like_the_host_path() -> None:
-    """What runs on an accelerator, run on CPU tensors: same noise, same votes, same counts."""
+    """The accelerator code on CPU tensors: same noise, same votes, same counts."""
     torch = pytest.importorskip("torch")
     from smoothcert.models.base import DeviceClassifier
     from smoothcert.models.torch_classifier import TorchDeviceClassifier

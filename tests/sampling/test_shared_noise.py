@@ -1,4 +1,4 @@
-"""Noise shared between inputs: the same draws for all, made once; each input's own samples are as they ever were."""
+"""Noise shared between inputs: the same draws for all inputs, made once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Votes and scores under uniform noise: recomputed, against known probabilities, the same however they are sampled."""
+"""Votes and scores under uniform noise: recomputed, against known probabilities, independent of batches."""
 
 from __future__ import annotations
 

@@ -12,21 +12,25 @@ from smoothcert.records.tallies import FloatArray
 
 _TABLE_BITS = 64
 _REACH = Fraction(92, 10)
+"""Of Gaussian noise, and more than that of uniform noise."""
 
 
 @overload
-def law_error(*, levels: int, sigma: float, dimension: int) -> float: ...
+def law_error(*, levels: int, sigma: float, dimension: int, reach: Fraction = _REACH) -> float: ...
 
 
 @overload
-def law_error(*, levels: int, sigma: FloatArray, dimension: int) -> FloatArray: ...
+def law_error(*, levels: int, sigma: FloatArray, dimension: int, reach: Fraction = _REACH) -> FloatArray: ...
 
 
-def law_error(*, levels: int, sigma: float | FloatArray, dimension: int) -> float | FloatArray:
+def law_error(
+    *, levels: int, sigma: float | FloatArray, dimension: int, reach: Fraction = _REACH
+) -> float | FloatArray:
     """An upper bound on the total-variation distance between one noisy input on a grid and its exact law, rounded up.
 
     The bound is dimension · (2·⌈9.2·s⌉ + 3) · 2⁻⁶⁴ with s = sigma·(levels-1), at most 1. sigma: σ of Gaussian noise or
-    λ of uniform noise, a number or an array; dimension: number of values of an input.
+    λ of uniform noise, a number or an array; dimension: number of values of an input. reach: `NoiseFacts.table_reach`,
+    9.2 in the proof.
 
     Proof. In one coordinate the exact law is that of j = round(s·z). With P_i = P(j < i) and U uniform on [0, 1), the
     number of i with P_i ≤ U (counted from a fixed start) has this law. The tables replace P_i by T_i/2⁶⁴,
@@ -49,13 +53,13 @@ def law_error(*, levels: int, sigma: float | FloatArray, dimension: int) -> floa
         )
     given = np.asarray(sigma, dtype=np.float64)
     values, places = np.unique(given, return_inverse=True)
-    errors = np.array([_error(levels - 1, float(value), dimension) for value in values])
+    errors = np.array([_error(levels - 1, float(value), dimension, reach) for value in values])
     return errors[places].reshape(given.shape) if given.ndim else float(errors[0])
 
 
-def _error(steps: int, sigma: float, dimension: int) -> float:
+def _error(steps: int, sigma: float, dimension: int, reach: Fraction) -> float:
     """The bound of `law_error` in whole numbers, as the least float that is not below it."""
-    reach = -(-_REACH * Fraction(sigma) * steps // 1)
-    exact = Fraction(dimension * (2 * int(reach) + 3), 1 << _TABLE_BITS)
+    farthest = -(-reach * Fraction(sigma) * steps // 1)
+    exact = Fraction(dimension * (2 * int(farthest) + 3), 1 << _TABLE_BITS)
     nearest = float(exact)
     return min(1.0, nearest if Fraction(nearest) >= exact else float(np.nextafter(nearest, np.inf)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import assert_never
 
 import numpy as np
@@ -30,7 +31,8 @@ class NoiseFacts:
     norm: of the radii that its theorems give. title: its name in a sentence. level_symbol: the letter of its level.
     unit_variance: of one coordinate at level 1. constant_sigma_certificate and varying_sigma_certificate: the
     certificates used when none is named. soft_two_class_certificate: proves that one class has a larger mean score than
-    every other. illustrate: draws an array of the given shape at level 1 with numpy's own generator, for pictures.
+    every other. table_reach: beyond this |z| either tail of the law is below 2⁻⁶⁵ - 2⁻⁹⁹ (`numerics.grid.law_error`).
+    illustrate: draws an array of the given shape at level 1 with numpy's own generator, for pictures.
     """
 
     norm: Norm
@@ -40,6 +42,7 @@ class NoiseFacts:
     constant_sigma_certificate: str
     varying_sigma_certificate: str
     soft_two_class_certificate: str
+    table_reach: Fraction
     illustrate: Callable[[np.random.Generator, tuple[int, ...]], FloatArray]
 
 
@@ -80,6 +83,7 @@ _GAUSSIAN = NoiseFacts(
     constant_sigma_certificate="gaussian",
     varying_sigma_certificate="envelope",
     soft_two_class_certificate="gaussian-soft-two-class",
+    table_reach=Fraction(92, 10),
     illustrate=lambda generator, shape: generator.standard_normal(shape),
 )
 _UNIFORM = NoiseFacts(
@@ -90,5 +94,6 @@ _UNIFORM = NoiseFacts(
     constant_sigma_certificate="uniform-l1",
     varying_sigma_certificate="uniform-l1",
     soft_two_class_certificate="uniform-l1-soft-two-class",
+    table_reach=Fraction(92, 10),  # 1 would suffice: kept, so that prices do not change
     illustrate=lambda generator, shape: generator.uniform(-1.0, 1.0, shape),
 )

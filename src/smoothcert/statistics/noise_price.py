@@ -30,12 +30,12 @@ def noise_price(smoothing: Smoothing, *, draws: int, sigma: float) -> float:
         return 0.0
     if smoothing.dimension is None:
         raise InputError("the price of noise on a grid depends on the dimension of an input, which is not known")
-    return _price(smoothing.grid, smoothing.dimension, draws, sigma)
+    return _price(smoothing.grid, smoothing.dimension, draws, sigma, smoothing.noise.facts.table_reach)
 
 
 @functools.lru_cache(maxsize=1024)  # with a constant sigma it is the same for all inputs of a run
-def _price(levels: int, dimension: int, draws: int, sigma: float) -> float:
-    error = draws * law_error(levels=levels, sigma=sigma, dimension=dimension)
+def _price(levels: int, dimension: int, draws: int, sigma: float, reach: Fraction) -> float:
+    error = draws * law_error(levels=levels, sigma=sigma, dimension=dimension, reach=reach)
     return float(2.0 ** math.ceil(math.log2(error * (1.0 + 1e-9))))
 
 
