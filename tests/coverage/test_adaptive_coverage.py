@@ -32,9 +32,9 @@ from smoothcert.statistics import (
     log_threshold,
     log_wealth_above,
     one_sided_lower,
-    time_uniform_lower,
     time_uniform_upper,
 )
+from time_uniform import time_uniform_lower
 
 REPETITIONS = 300
 N = 300

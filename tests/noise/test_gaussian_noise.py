@@ -87,7 +87,7 @@ def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch)
     x = np.linspace(0, 1, 300, dtype=np.float32)
     with_numba, without = np.empty((2500, 300), np.float32), np.empty((2500, 300), np.float32)
     add_noise(Noise.GAUSSIAN, with_numba, x, stream, sigma=0.3, start=11)
-    monkeypatch.setattr(host, "_compiled", lambda noise, *, short: None)
+    monkeypatch.setattr(host, "_find_compiled", lambda noise, *, short: None)
     add_noise(Noise.GAUSSIAN, without, x, stream, sigma=0.3, start=11)
     np.testing.assert_array_equal(with_numba, without)
 
@@ -108,7 +108,7 @@ def test_compiled_numpy_and_torch_scale_by_the_same_sigma(sigma: float, monkeypa
     made = np.empty_like(z)
     add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda noise, *, short: None)
+    monkeypatch.setattr(host, "_find_compiled", lambda noise, *, short: None)
     add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
 

@@ -133,7 +133,7 @@ def test_compiled_numpy_and_torch_agree(law: GridLaw, size: int, start: int) -> 
 
     place = {"start": start, "count": 9, "size": size}
     compiled = grid_draws(law, STREAM, **place)
-    assert grid_noise._compiled(wide=law is WIDE) is not None
+    assert grid_noise._find_compiled(wide=law is WIDE) is not None
     np.testing.assert_array_equal(compiled, grid_with_numpy.grid_draws(law, STREAM, **place))
     on_device = grid_with_torch.grid_draws(law, STREAM, device=torch.device("cpu"), **place)
     assert on_device.dtype == torch.int32
@@ -150,7 +150,7 @@ def test_noisy_inputs_are_the_sum_as_a_float(law: GridLaw, size: int, monkeypatc
     seen = np.full((700, size), np.nan, dtype=np.float32)
     add_grid_noise(seen, k, law, STREAM, start=3)
     np.testing.assert_array_equal(seen, expected)
-    monkeypatch.setattr(grid_noise, "_compiled", lambda *, wide: None)  # as without numba
+    monkeypatch.setattr(grid_noise, "_find_compiled", lambda *, wide: None)  # as without numba
     without = np.full_like(seen, np.nan)
     add_grid_noise(without, k, law, STREAM, start=3)
     np.testing.assert_array_equal(without, expected)
@@ -171,7 +171,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(wide: bool, monkeypatch:
 
     monkeypatch.setattr(grid_with_numpy, "grid_draws", other)
     with pytest.warns(UserWarning, match="plain numpy is used"):
-        assert grid_noise._compiled.__wrapped__(wide=wide) is None
+        assert grid_noise._find_compiled.__wrapped__(wide=wide) is None
 
 
 @pytest.mark.parametrize(

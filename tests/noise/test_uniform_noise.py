@@ -74,7 +74,7 @@ def test_the_product_is_rounded_once_and_added_in_float32(sigma: float, monkeypa
     made = np.empty_like(z)
     add_noise(Noise.UNIFORM, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda kind, *, short: None)
+    monkeypatch.setattr(host, "_find_compiled", lambda kind, *, short: None)
     made.fill(np.nan)
     add_noise(Noise.UNIFORM, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
@@ -96,7 +96,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(kind: Noise, monkeypatch
 
     module = {Noise.GAUSSIAN: gaussian_with_numba, Noise.UNIFORM: uniform_with_numba}[kind]
     right = module.ADD_NOISE
-    assert host._compiled.__wrapped__(kind, short=False).add is right
+    assert host._find_compiled.__wrapped__(kind, short=False).add is right
 
     def wrong_in_one_bit(out: InputArray, *arguments: object) -> None:
         right(out, *arguments)
@@ -104,13 +104,13 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(kind: Noise, monkeypatch
 
     monkeypatch.setattr(module, "ADD_NOISE", wrong_in_one_bit)
     with pytest.warns(UserWarning, match=f"compiled generator of {kind} noise is not exact"):
-        assert host._compiled.__wrapped__(kind, short=False) is None
+        assert host._find_compiled.__wrapped__(kind, short=False) is None
 
 
 def test_a_compiled_generator_that_is_wrong_for_short_rows_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     module = pytest.importorskip("smoothcert.noise.gaussian_with_numba")
     right = module.ADD_NOISE_TO_SHORT_ROWS
-    assert host._compiled.__wrapped__(Noise.GAUSSIAN, short=True).add is right
+    assert host._find_compiled.__wrapped__(Noise.GAUSSIAN, short=True).add is right
 
     def wrong_after_the_carry(out: InputArray, *arguments: object) -> None:
         right(out, *arguments)
@@ -118,7 +118,7 @@ def test_a_compiled_generator_that_is_wrong_for_short_rows_is_not_used(monkeypat
 
     monkeypatch.setattr(module, "ADD_NOISE_TO_SHORT_ROWS", wrong_after_the_carry)
     with pytest.warns(UserWarning, match="compiled generator of gaussian noise is not exact"):
-        assert host._compiled.__wrapped__(Noise.GAUSSIAN, short=True) is None
+        assert host._find_compiled.__wrapped__(Noise.GAUSSIAN, short=True) is None
 
 
 def test_the_ends_of_the_range_are_never_reached() -> None:

@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from ball_arithmetic import ball_inside, ball_outside, contradicts, log_uniform, normal_below
-from smoothcert.numerics.ball import (
-    RELATIVE_ERROR,
-    ball_probability,
-    ball_tails,
-    boundary_of_inside,
-    boundary_of_outside,
-    noncentral_chi_square,
-)
+from ball_probabilities import ball_probability, boundary_of_inside, boundary_of_outside, noncentral_chi_square
+from smoothcert.numerics.ball import RELATIVE_ERROR, ball_tails
 from smoothcert.records import FloatArray
 
 DIMENSION = st.integers(0, 1000).map(lambda step: round(200_000 ** (step / 1000)))  # 1 … 200000

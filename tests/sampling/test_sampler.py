@@ -265,8 +265,8 @@ def test_a_slow_model_is_not_asked_for_large_batches_when_size_gains_nothing(mon
 
     asked: list[int] = []
 
-    def rate(*_: object, batch: int, **__: object) -> float:
-        asked.append(batch)
+    def rate(sampler: Sampler, *_: object) -> float:
+        asked.append(sampler.batch)
         return 1000.0
 
     monkeypatch.setattr(batch_size, "_rate", rate)
@@ -278,5 +278,5 @@ def test_a_model_whose_calls_cost_more_than_their_rows_gets_large_batches(monkey
     """Half a second a call: the smallest batch takes long, but every larger one gains."""
     from smoothcert.sampling import batch_size
 
-    monkeypatch.setattr(batch_size, "_rate", lambda *_, batch, **__: batch / 0.5)
+    monkeypatch.setattr(batch_size, "_rate", lambda sampler, *_: sampler.batch / 0.5)
     assert measure_batch(Probe(), SHAPE, samples=10**9, workers=1) == 2048

@@ -89,7 +89,7 @@ def test_a_proof_needs_its_own_kind_and_votes_can_be_had_from_any(proof: Proof, 
 
 
 def test_one_tally_of_another_kind_among_many_is_refused() -> None:
-    with pytest.raises(InputError, match="pairs are needed"):
+    with pytest.raises(InputError, match="expected tallies of pairs"):
         prove([pairs(), gradients()], [0, 0], [Proof.PAIR_REGION], alpha=0.01)
 
 

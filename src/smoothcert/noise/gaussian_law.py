@@ -88,10 +88,10 @@ class GaussianLaw(NoiseLaw):
         w0, w1, w2, w3 = words
         return *_torch_box_muller(w0, w1), *_torch_box_muller(w2, w3)
 
-    def compiled(self) -> CompiledNoise:
-        from smoothcert.noise import gaussian_with_numba
+    def load_compiled(self, *, short: bool) -> CompiledNoise:
+        from smoothcert.noise import gaussian_with_numba as made
 
-        return CompiledNoise(gaussian_with_numba.ADD_NOISE, gaussian_with_numba.ADD_NOISE_TO_SHORT_ROWS)
+        return CompiledNoise(made.ADD_NOISE_TO_SHORT_ROWS if short else made.ADD_NOISE, several_rows=short)
 
     def draw_with_generator(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         import torch

@@ -16,7 +16,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from smoothcert.noise import gaussian_law as law
-from smoothcert.noise.with_numba import compiled, fill_words, fill_words_of_rows, rows_together, write, write_rows
+from smoothcert.noise.with_numba import compile_cached, fill_words, fill_words_of_rows, rows_together, write, write_rows
 
 _F = np.float32
 _U4 = np.uint32
@@ -122,12 +122,12 @@ def _add_gaussian_to_short_rows(
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = rows_together(places, blocks, counter, out.shape[0] - at)
+        taken = rows_together(places.shape[1] // blocks, counter, out.shape[0] - at)
         fill_words_of_rows(words, taken * blocks, places, stream, counter)
         _make_gaussian(unit, words, taken * blocks)
         write_rows(out[at : at + taken], x, sigma, unit, blocks)
         at += taken
 
 
-ADD_NOISE = compiled(_add_gaussian)
-ADD_NOISE_TO_SHORT_ROWS = compiled(_add_gaussian_to_short_rows)
+ADD_NOISE = compile_cached(_add_gaussian)
+ADD_NOISE_TO_SHORT_ROWS = compile_cached(_add_gaussian_to_short_rows)

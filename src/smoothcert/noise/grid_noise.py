@@ -29,9 +29,9 @@ def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: 
     """Samples start … start+count-1 of a stream: steps j of this law. Returns (count, size) int32."""
     check_counters(start=start, count=count)
     out = np.empty((count, size), dtype=np.int32)
-    compiled = _generators(law)
+    compiled = _find_compiled(wide=law.table.dtype != np.int16)
     if compiled is not None:
-        compiled[1](out, *_tables(law), _as_words(stream), np.uint64(start), *_scratch(law, count=count, size=size))
+        compiled[1](out, *_arguments(law, stream, start=start, count=count, size=size))
         return out
     for rows in row_chunks(count, size):
         first, many = start + rows.start, rows.stop - rows.start
@@ -46,10 +46,9 @@ def add_grid_noise(out: InputArray, k: Levels, law: GridLaw, stream: StreamId, *
     """
     count, size = out.shape
     check_counters(start=start, count=count)
-    compiled = _generators(law)
+    compiled = _find_compiled(wide=law.table.dtype != np.int16)
     if compiled is not None:
-        drawn = (*_tables(law), _as_words(stream), np.uint64(start), *_scratch(law, count=count, size=size))
-        compiled[0](out, k, np.float32(law.levels - 1), *drawn)
+        compiled[0](out, k, np.float32(law.levels - 1), *_arguments(law, stream, start=start, count=count, size=size))
         return
     for rows in row_chunks(count, size):
         first, many = start + rows.start, rows.stop - rows.start
@@ -90,7 +89,7 @@ def to_grid(inputs: InputArray, levels: int) -> Levels:
 
 
 @functools.cache
-def _compiled(*, wide: bool) -> Any:
+def _find_compiled(*, wide: bool) -> Any:
     """The compiled generators of noisy inputs and of draws, if numba is installed and they agree with plain numpy.
 
     wide: for tables of int32, else of int16.
@@ -103,10 +102,10 @@ def _compiled(*, wide: bool) -> Any:
     # within these rows.
     law = grid_law(Noise.UNIFORM, sigma=0.5, levels=2**16) if wide else grid_law(Noise.GAUSSIAN, sigma=0.5, levels=256)
     stream, size = StreamId(seed=11, index=3, stage=Stage.ESTIMATION), 2 * c.DRAWS_PER_BLOCK + 5
-    start, k = np.uint64(2**33 - 5), np.arange(size, dtype=np.int32)
-    expected = grid_with_numpy.grid_draws(law, stream, start=int(start), count=40, size=size)
+    start, k = 2**33 - 5, np.arange(size, dtype=np.int32)
+    expected = grid_with_numpy.grid_draws(law, stream, start=start, count=40, size=size)
     draws, noisy = np.empty_like(expected), np.empty(expected.shape, dtype=np.float32)
-    shared = (*_tables(law), _as_words(stream), start, *_scratch(law, count=len(expected), size=size))
+    shared = _arguments(law, stream, start=start, count=len(expected), size=size)
     GRID_DRAWS(draws, *shared)
     ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *shared)
     if not (np.array_equal(draws, expected) and np.array_equal(noisy, from_grid(k + expected, law.levels))):
@@ -117,18 +116,11 @@ def _compiled(*, wide: bool) -> Any:
     return ADD_GRID_NOISE, GRID_DRAWS
 
 
-def _generators(law: GridLaw) -> Any:
-    return _compiled(wide=law.table.dtype != np.int16)
-
-
-def _tables(law: GridLaw) -> tuple[Any, ...]:
-    """A law as the compiled generators take it."""
-    return (law.table, law.thresholds), np.int32(law.least)
-
-
-def _as_words(stream: StreamId) -> tuple[Any, ...]:
-    """A stream as the compiled generators take it."""
-    return tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
+def _arguments(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> tuple[Any, ...]:
+    """A law, samples of a stream and scratch space, as the compiled generators take them."""
+    words = tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
+    tables = (law.table, law.thresholds), np.int32(law.least)
+    return *tables, words, np.uint64(start), *_scratch(law, count=count, size=size)
 
 
 def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
@@ -136,7 +128,7 @@ def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     rows = max(1, min(count, _BLOCKS_TOGETHER // blocks))
     draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
-    words, further = _whole_lanes(rows * blocks), _whole_lanes(draws.size // c.FURTHER_PER_BLOCK)
+    words, further = (-(-n // _LANES) * _LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
     row, block = np.divmod(np.arange(words, dtype=np.uint32), np.uint32(blocks))
     working = (
         np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
@@ -147,7 +139,3 @@ def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
         np.empty(rows, dtype=np.int64),
     )
     return (row, block), (draws, working)
-
-
-def _whole_lanes(blocks: int) -> int:
-    return -(-blocks // _LANES) * _LANES

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from smoothcert.noise import constants as c
-from smoothcert.noise.with_numba import compiled
+from smoothcert.noise.with_numba import compile_cached, rows_together
 
 _U4 = np.uint32
 _U8 = np.uint64
@@ -83,7 +83,7 @@ def _make_blocks(typing_context: Any, words: Any, at: Any, blocks: Any, low: Any
     return types.void(words, types.int64, blocks, low, stream, types.uint32), generate
 
 
-@compiled
+@compile_cached
 def _fill_words(words: Any, used: Any, rows: Any, blocks: Any, stream: Any, counter: Any) -> None:
     """Write block blocks[n] of row counter + rows[n] for the first `used` n, rounded up to a multiple of _LANES.
 
@@ -171,7 +171,7 @@ def _settle(draw: Any, first: Any, second: Any, third: Any, thresholds: Any) -> 
     return below
 
 
-@compiled
+@compile_cached
 def _draw_rows(draws: Any, law: Any, stream: Any, counter: Any, places: Any, scratch: Any) -> None:
     """Write rows of j - least, from `counter` on, into draws: (rows, 32 · blocks), of the dtype of the table.
 
@@ -203,20 +203,13 @@ def _draw_rows(draws: Any, law: Any, stream: Any, counter: Any, places: Any, scr
         used += (counts[i] + _FURTHER_PER_BLOCK - 1) // _FURTHER_PER_BLOCK
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _rows_together(draws: Any, counter: Any, left: Any) -> Any:
-    """How many rows to make at once: those that fit, up to where the upper word of the counter changes."""
-    until_carry = _I8(_WORD - (counter & _WORD)) + 1
-    return min(_I8(draws.shape[0]), min(_I8(left), until_carry))
-
-
 def _grid_draws(out: Any, law: Any, least: Any, stream: Any, start: Any, places: Any, scratch: Any) -> None:
     """out[i] = sample start+i of the stream: out (count, size) int32. Other arguments: see `_add_grid_noise`."""
     draws, working = scratch
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = _rows_together(draws, counter, out.shape[0] - at)
+        taken = rows_together(draws.shape[0], counter, out.shape[0] - at)
         _draw_rows(draws[:taken], law, stream, counter, places, working)
         for i in range(taken):
             row, made = out[at + i], draws[i]
@@ -237,7 +230,7 @@ def _add_grid_noise(
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = _rows_together(draws, counter, out.shape[0] - at)
+        taken = rows_together(draws.shape[0], counter, out.shape[0] - at)
         _draw_rows(draws[:taken], law, stream, counter, places, working)
         for i in range(taken):
             row, made = out[at + i], draws[i]
@@ -247,5 +240,5 @@ def _add_grid_noise(
         at += taken
 
 
-ADD_GRID_NOISE = compiled(_add_grid_noise)
-GRID_DRAWS = compiled(_grid_draws)
+ADD_GRID_NOISE = compile_cached(_add_grid_noise)
+GRID_DRAWS = compile_cached(_grid_draws)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.noise import with_numpy
+from smoothcert.noise.law import CompiledNoise
 from smoothcert.noise.laws import law_of
 from smoothcert.records import InputArray, Noise, Stage, StreamId
 
@@ -23,13 +24,6 @@ _SHORT, _BLOCKS_TOGETHER = 32, 256
 _NUMPY_CHUNK = 1 << 18
 """Values made at once without numba, which bounds the temporary memory."""
 _LEAST_SIGMA, _MOST_SIGMA = 1e-6, 1e6
-
-
-class _Generator(NamedTuple):
-    """A compiled generator. several_rows: it makes several short rows at once."""
-
-    add: Callable[..., None]
-    several_rows: bool
 
 
 def as_noise(noise: Noise | str) -> Noise:
@@ -90,7 +84,7 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
     count, size = out.shape
     check_counters(start=start, count=count)
     blocks = -(-size // 4)
-    compiled = _compiled(noise, short=blocks <= _SHORT)
+    compiled = _find_compiled(noise, short=blocks <= _SHORT)
     if compiled is not None:
         compiled.add(out, x, np.float64(sigma), _as_words(stream), np.uint64(start), *_scratch(blocks, compiled))
         return
@@ -101,18 +95,14 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
 
 
 @functools.cache
-def _compiled(noise: Noise, *, short: bool) -> _Generator | None:
+def _find_compiled(noise: Noise, *, short: bool) -> CompiledNoise | None:
     """The compiled generator for short or for long rows, if there is one and it gives the same bits as plain numpy."""
     try:
-        available = law_of(noise).compiled()
+        generator = law_of(noise).load_compiled(short=short)
     except ImportError:
         return None
-    if available is None:
+    if generator is None:
         return None
-    if short and available.short_rows is not None:
-        generator = _Generator(available.short_rows, several_rows=True)
-    else:
-        generator = _Generator(available.add, several_rows=False)
     size = 37 if short else 4 * _SHORT + 5
     stream = StreamId(seed=7 | 11 << 32, index=3, stage=Stage.ESTIMATION)
     start = 2**33 - 5  # the upper word of the counter changes within these rows
@@ -135,7 +125,7 @@ def _as_words(stream: StreamId) -> tuple[Any, ...]:
     return np.uint32(key0), np.uint32(key1), np.uint64(stream.index), np.uint64(stream.stage)
 
 
-def _scratch(blocks: int, generator: _Generator) -> tuple[Any, ...]:
+def _scratch(blocks: int, generator: CompiledNoise) -> tuple[Any, ...]:
     """The scratch space of a compiled generator: the words and the noise of one row, or of several short ones."""
     if not generator.several_rows:
         return np.empty((4, blocks), dtype=np.uint32), np.empty((4, blocks), dtype=np.float32)

@@ -31,13 +31,10 @@ TorchLanes = tuple["torch.Tensor", "torch.Tensor", "torch.Tensor", "torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class CompiledNoise:
-    """The compiled generators of one law. Their arguments: see `gaussian_with_numba.py`.
-
-    short_rows: makes several short rows at once, if the law has such a generator.
-    """
+    """A compiled generator. Arguments: see `gaussian_with_numba.py`. several_rows: it makes several rows at once."""
 
     add: Callable[..., None]
-    short_rows: Callable[..., None] | None = None
+    several_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,8 +84,11 @@ class NoiseLaw(abc.ABC):
     def lanes_with_torch(self, words: TorchLanes) -> TorchLanes:
         """The same in torch operations, on int64 tensors of 32-bit words."""
 
-    def compiled(self) -> CompiledNoise | None:
-        """The generators compiled with numba; None where the law has none. Raises ImportError without numba."""
+    def load_compiled(self, *, short: bool) -> CompiledNoise | None:
+        """The generator compiled with numba, for short rows or for any; None if the law has none.
+
+        Raises an ImportError without numba.
+        """
         return None
 
     @abc.abstractmethod

@@ -68,7 +68,7 @@ class UniformLaw(NoiseLaw):
         w0, w1, w2, w3 = words
         return _torch_centre(w0), _torch_centre(w1), _torch_centre(w2), _torch_centre(w3)
 
-    def compiled(self) -> CompiledNoise:
+    def load_compiled(self, *, short: bool) -> CompiledNoise:
         from smoothcert.noise import uniform_with_numba
 
         return CompiledNoise(uniform_with_numba.ADD_NOISE)

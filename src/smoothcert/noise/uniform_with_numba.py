@@ -8,7 +8,7 @@ import numba
 import numpy as np
 
 from smoothcert.noise import uniform_law as law
-from smoothcert.noise.with_numba import compiled, fill_words, write
+from smoothcert.noise.with_numba import compile_cached, fill_words, write
 
 _F = np.float32
 _U4 = np.uint32
@@ -40,4 +40,4 @@ def _add_uniform(out: Any, x: Any, sigma: Any, stream: Any, start: Any, words: A
         write(out[i], x, sigma, flat)
 
 
-ADD_NOISE = compiled(_add_uniform)
+ADD_NOISE = compile_cached(_add_uniform)

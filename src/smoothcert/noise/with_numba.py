@@ -30,7 +30,7 @@ _HALF_WORD = _U8(32)
 _ROUNDS = c.ROUNDS
 
 
-def compiled(generator: Callable[..., None]) -> Any:
+def compile_cached(generator: Callable[..., None]) -> Any:
     """Compile on the first call; the machine code is cached on disk if the cache folder is writable."""
     try:
         return numba.njit(nogil=True, error_model="numpy", cache=True)(generator)
@@ -72,10 +72,10 @@ def fill_words_of_rows(words: Any, used: Any, places: Any, stream: Any, counter:
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def rows_together(places: Any, blocks: Any, counter: Any, left: Any) -> Any:
-    """How many rows to make at once: those that fit, up to where the upper word of the counter changes."""
+def rows_together(most: Any, counter: Any, left: Any) -> Any:
+    """How many rows to make at once: at most `most`, up to where the upper word of the counter changes."""
     until_carry = _I8(_WORD - (counter & _WORD)) + 1
-    return min(_I8(places.shape[1] // blocks), min(_I8(left), until_carry))
+    return min(_I8(most), min(_I8(left), until_carry))
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]

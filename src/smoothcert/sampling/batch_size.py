@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,8 +49,11 @@ def measure_batch(
     threads = Sampler(classifier, batch=usual, workers=workers).workers
     rates: dict[int, float] = {}
 
+    stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
+    example = Request(0, stream, sigma=1.0, start=0, stop=1, noise=noise, shared=shared, grid=grid)
+
     def measure(batch: int) -> None:
-        rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared, grid=grid)
+        rate = _rate(Sampler(classifier, batch=batch, workers=workers), input_shape, example)
         rates[batch] = max(rate, rates.get(batch, 0.0))
 
     measure(candidates[0])
@@ -84,31 +88,16 @@ def _smallest_good(rates: dict[int, float]) -> int:
     return min(batch for batch, rate in rates.items() if rate >= _GOOD_ENOUGH * best)
 
 
-def _rate(
-    classifier: BaseClassifier,
-    input_shape: tuple[int, ...],
-    *,
-    batch: int,
-    workers: int | None,
-    noise: Noise,
-    shared: bool,
-    grid: int | None,
-) -> float:
-    """Samples per second at this batch size, after a warm-up round."""
-    sampler = Sampler(classifier, batch=batch, workers=workers)
-    count = _INPUTS_SHARING if shared else 1
+def _rate(sampler: Sampler, input_shape: tuple[int, ...], example: Request) -> float:
+    """Samples per second with requests like the example, after a warm-up round."""
+    count = _INPUTS_SHARING if example.shared else 1
     inputs = np.zeros((count, *input_shape), dtype=np.float32)
-    streams = [StreamId(seed=0, index=index, stage=Stage.SELECTION) for index in range(count)]
-    draws = batch * sampler.workers
+    streams = [replace(example.stream, index=index) for index in range(count)]
+    draws = sampler.batch * sampler.workers
 
     def draw() -> None:
-        sampler.tally(
-            inputs,
-            [
-                Request(row, stream, sigma=1.0, start=0, stop=draws, noise=noise, shared=shared, grid=grid)
-                for row, stream in enumerate(streams)
-            ],
-        )
+        requests = [replace(example, row=row, stream=stream, stop=draws) for row, stream in enumerate(streams)]
+        sampler.tally(inputs, requests)
 
     draw()
     finished, began = 0, time.perf_counter()

@@ -39,7 +39,7 @@ class Counter(Protocol):
         (requests, groups). SCORES: votes as above; (requests, 2 * SCORE_CELLS).
         """
 
-    def picked(self) -> list[PickedVote]:
+    def picked_votes(self) -> list[PickedVote]:
         """The votes of the copies that the requests picked."""
 
 
@@ -157,7 +157,7 @@ class _HostCounter:
     def sums(self) -> tuple[IntArray, ...]:
         return self._sums
 
-    def picked(self) -> list[PickedVote]:
+    def picked_votes(self) -> list[PickedVote]:
         return self._bench.picks.found
 
 

@@ -162,7 +162,7 @@ class _DeviceCounter:
         self._bench.check()
         return tuple(_on_host(array) for array in self._sums)
 
-    def picked(self) -> list[PickedVote]:
+    def picked_votes(self) -> list[PickedVote]:
         return self._bench.picks.found
 
 

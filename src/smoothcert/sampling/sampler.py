@@ -108,7 +108,7 @@ class Sampler:
             self._work_in_threads(counters, batches, on_draws)
         sums = [counter.sums() for counter in counters]
         if on_picked is not None:
-            on_picked(requests, [vote for counter in counters for vote in counter.picked()])
+            on_picked(requests, [vote for counter in counters for vote in counter.picked_votes()])
         return tallies_of(requests, sums)
 
     def _work(self, counter: Counter, batches: _SharedBatches, progress: Progress | None) -> None:

@@ -6,7 +6,6 @@ from smoothcert.statistics.anytime import (
     log_wealth_below,
     log_wealth_mixture,
     one_sided_lower,
-    time_uniform_lower,
     time_uniform_upper,
 )
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
@@ -52,6 +51,5 @@ __all__ = [
     "sign_test_p_value",
     "significant_plurality",
     "split_alpha",
-    "time_uniform_lower",
     "time_uniform_upper",
 ]

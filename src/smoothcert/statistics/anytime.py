@@ -84,25 +84,12 @@ def log_wealth_mixture(hits: ArrayLike, trials: ArrayLike, *, p: ArrayLike) -> F
     return _round_down(_log_mixture(h, t - h, point, 1.0 - point))
 
 
-def time_uniform_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
-    """A lower limit of the probability that holds at all times at once: P(it is above p at any t) ≤ α.
-
-    The p below h/t at which `log_wealth_mixture` is log(1/α); 0 where h = 0 or where there is none. Every smaller p is
-    rejected as well, because the wealth falls with p up to h/t. Since it holds at all times, so does the largest limit
-    so far. Together with `time_uniform_upper` at the same α the error is still at most α: both are wrong only where the
-    wealth against the true p has reached 1/α. Rounded down, and verified at the returned value.
-    """
-    threshold = log_threshold(alpha)
-    h, t, _ = _check_counts(hits, trials, 0.5)
-    return _lower(h, t - h, threshold, _mixture)
-
-
 def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
     """A lower limit that holds at all times at once, by `log_wealth_above`: P(it is above p at any t) ≤ α.
 
-    It is larger than `time_uniform_lower`, by a lot near 1, because nothing is bet on probabilities below p.
-
-    It is the p at which the wealth W(p) against "at most p" falls below 1/α. Every smaller p is rejected as well:
+    It is larger than the limit by `log_wealth_mixture`, by a lot near 1, because nothing is bet on smaller
+    probabilities. The limit is the p at which the wealth W(p) against "at most p" falls below 1/α. Every smaller p is
+    rejected as well:
 
     - d log W/dp = -(h-tp)/(p(1-p)) + π(p)/Π(p) (1 - 1/W), with the density π(p) = 1/(π √(p(1-p))) and the share
       Π(p) = (2/π) arcsin √(1-p) ≥ (2/π) √(1-p) of the prior above p. So W falls wherever h - tp ≥ ½ √p.
@@ -119,7 +106,11 @@ def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> 
 
 
 def time_uniform_upper(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
-    """An upper limit that holds at all times at once: one minus the lower limit of the misses. Rounded up."""
+    """An upper limit of the probability that holds at all times at once: P(it is below p at any t) ≤ α. Rounded up.
+
+    One minus the p below (t-h)/t at which `log_wealth_mixture` of the misses is log(1/α). Every larger probability is
+    rejected as well, because the wealth is convex. Since it holds at all times, so does the smallest limit so far.
+    """
     threshold = log_threshold(alpha)
     h, t, _ = _check_counts(hits, trials, 0.5)
     return np.minimum(np.nextafter(1.0 - _lower(t - h, h, threshold, _mixture), 2.0), 1.0)
