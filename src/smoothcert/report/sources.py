@@ -94,7 +94,8 @@ class Source:
 
     @property
     def noise(self) -> Noise:
-        return Noise.UNIFORM if str(self.parameters.get("noise", "")).startswith("uniform") else Noise.GAUSSIAN
+        stated = str(self.parameters.get("noise", ""))
+        return next((noise for noise in Noise if stated.startswith(noise.value)), Noise.GAUSSIAN)
 
     @property
     def grid(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What plain votes prove: bounds on the probability of a class and of its strongest opponent; the winner of a vote."""
+"""Bounds on the probability of a class and of its strongest opponent from plain votes; the winner of a vote."""
 
 from __future__ import annotations
 

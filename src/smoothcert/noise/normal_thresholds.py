@@ -1,6 +1,6 @@
-"""Where the inverse distribution function of noise on a grid jumps, in 64-bit whole numbers.
+"""Thresholds of Gaussian noise on a grid: values of the normal distribution function, in 64-bit whole numbers.
 
-Whole-number arithmetic only: no library's normal distribution is trusted, and the result is the same on every machine.
+Integer arithmetic only: no library's normal distribution is trusted, and the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
-Thresholds = NDArray[np.uint64]
+from smoothcert.noise.law import WORD_BITS, Thresholds, as_thresholds, mirror
 
-WORD_BITS = 64
-"""A uniform number on [0, 1) is u/2⁶⁴ with u a whole number of so many bits."""
 _BITS = 192
 """Binary places of the fixed-point numbers below: the whole number v stands for v·2⁻¹⁹²."""
 _ONE = 1 << _BITS
 _HALVINGS = 8
 _REMAINDER_BITS = 100
 """A Taylor polynomial is off by less than 2⁻¹⁰⁰."""
-_END = Fraction(37, 4)
+END = Fraction(37, 4)
 """From here on 2⁶⁴·Φ rounds to 2⁶⁴: 1-Φ(9.25) < φ(9.25)/9.25 < 1.2e-20 < 2⁻⁶⁵."""
 _POINTS_AT_ONCE = 256
-"""At least so many points share a Taylor polynomial, where steps are small enough."""
+"""At least this many points share a Taylor polynomial, where steps are small enough."""
 _WIDEST = 3
 """No Taylor polynomial is used farther than 2⁻³ from its centre."""
 
@@ -33,43 +30,27 @@ _WIDEST = 3
 def normal_thresholds(scale: Fraction) -> Thresholds:
     """2⁶⁴·Φ((i-½)/scale), rounded, for all whole i for which that is neither 0 nor 2⁶⁴; increasing in i.
 
-    Half of them are computed (i ≥ 1); the others are 2⁶⁴ minus these, because Φ(-x) = 1-Φ(x).
+    Those of i ≥ 1 are computed; the others are 2⁶⁴ minus these, because Φ(-x) = 1-Φ(x).
 
     Error: every entry is within 2⁻⁶⁵ + 2⁻⁹⁹ of the truth, as a fraction of 2⁶⁴. [0, 9.25) is cut into blocks of width
     2ρ ≤ ¼; a point x is at most ρ from the centre c of its block, and Φ(x) = Φ(c) + Σ a_k t^(k+1)/(k+1) with t = x-c
-    and a_k = φ⁽ᵏ⁾(c)/k!. What is cut off is below 2⁻¹⁰⁰ (`_degree`). In units of 2⁻¹⁹²: the error of φ(c) is below 2¹⁴
+    and a_k = φ⁽ᵏ⁾(c)/k!. Truncation costs below 2⁻¹⁰⁰ (`_degree`). In units of 2⁻¹⁹²: the error of φ(c) is below 2¹⁴
     (`_density`), and that of Φ(c) below 2⁷⁹ (`_centre`). The recursion a_{k+1} = -(c·a_k + a_{k-1})/(k+1) adds at most
     3 at each step and carries errors on with the coefficients of exp(ct+t²/2), whose sum is below e^9.8 < 2¹⁵: the
-    error of all a_k together is below 2³⁵. Horner's rule adds less than 2, the rounding of t less than 1. All in
-    all less than 2⁸⁰ units, which is 2⁻¹¹².
+    error of all a_k together is below 2³⁵. Horner's rule adds less than 2, the rounding of t less than 1. In
+    total less than 2⁸⁰ units, which is 2⁻¹¹².
     """
     upper: list[Thresholds] = []
     radius_bits = max(_WIDEST, math.ceil(scale / _POINTS_AT_ONCE).bit_length())
     width = Fraction(2, 1 << radius_bits)
     first = 1
-    for block in range(int(_END / width)):
+    for block in range(int(END / width)):
         end = width * (block + 1)
         last = math.ceil(scale * end + Fraction(1, 2)) - 1  # the last i with (i-½)/scale < end
         found = _thresholds_of_block(scale, centre=end - width / 2, radius_bits=radius_bits, i=(first, last))
-        upper.append(np.array([threshold for threshold in found if threshold < 1 << WORD_BITS], dtype=np.uint64))
+        upper.append(as_thresholds(found))
         first = last + 1
-    return _both_halves(np.concatenate(upper))
-
-
-def uniform_thresholds(scale: Fraction) -> Thresholds:
-    """2⁶⁴·(i-½+scale)/(2·scale), rounded, for all whole i for which that is neither 0 nor 2⁶⁴; increasing in i.
-
-    Exact but for the rounding: every entry is within 2⁻⁶⁵ of the truth, as a fraction of 2⁶⁴.
-    """
-    last = math.ceil(scale + Fraction(1, 2)) - 1  # (i-½) < scale
-    p, q = scale.numerator, scale.denominator
-    found = [(((2 * i - 1) * q + 2 * p << WORD_BITS + 1) + 4 * p) // (8 * p) for i in range(1, last + 1)]
-    return _both_halves(np.array([threshold for threshold in found if threshold < 1 << WORD_BITS], dtype=np.uint64))
-
-
-def _both_halves(above: Thresholds) -> Thresholds:
-    """The thresholds of i ≥ 1, and before them those of i ≤ 0, which are 2⁶⁴ minus these: none is 0."""
-    return np.concatenate([(~above + np.uint64(1))[::-1], above])
+    return mirror(np.concatenate(upper))
 
 
 def _thresholds_of_block(scale: Fraction, *, centre: Fraction, radius_bits: int, i: tuple[int, int]) -> list[int]:
@@ -94,10 +75,10 @@ def _thresholds_of_block(scale: Fraction, *, centre: Fraction, radius_bits: int,
 
 @functools.cache
 def _degree(radius_bits: int) -> int:
-    """How many coefficients a_0 … a_{K-1} are enough.
+    """The number K of coefficients a_0 … a_{K-1} that is enough.
 
     φ is entire and |φ(z)| ≤ e^{r²/2}/√(2π) for |z-c| ≤ r, because Re z² ≥ -r². So |a_k| ≤ e^{r²/2} r⁻ᵏ/√(2π) (Cauchy),
-    and with r = √K what is cut off, Σ_{k≥K} |a_k| ρ^(k+1)/(k+1), is below (e/K)^{K/2} ρ^(K+1).
+    and with r = √K the truncation error, Σ_{k≥K} |a_k| ρ^(k+1)/(k+1), is below (e/K)^{K/2} ρ^(K+1).
     """
     degree = 2
     while 0.5 * degree * math.log2(math.e / degree) - radius_bits * (degree + 1) > -_REMAINDER_BITS:

@@ -1,8 +1,8 @@
-"""What scores prove: bounds on the mean score of a class and of its strongest opponent, from histograms.
+"""Bounds on the mean score of a class and of its strongest opponent, from histograms of scores.
 
-Every score is read as the end of its cell on the safe side: a lower bound on the mean of what was rounded down is one
-on the mean of the scores, and an upper bound likewise. A sample without a finite answer has score 0 for every class,
-and is an opponent with score 1.
+Every score is replaced by the end of its cell on the safe side: a lower bound on the mean of rounded-down scores is a
+lower bound on the mean of the scores, and likewise for upper bounds. A sample without a finite answer counts as score 0
+of every class, and as an opponent with score 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def top_score_lower(tallies: Sequence[ScoreTally], labels: Sequence[int], alpha:
     where the scores of a sample add up to a little more than 1.
     """
     _check_labels(tallies, labels)
-    return _minus_slack([betting_lower(_in_random_order(tally, *_top(tally)), alpha=alpha) for tally in tallies])
+    return _subtract_slack([betting_lower(_in_random_order(tally, *_top(tally)), alpha=alpha) for tally in tallies])
 
 
 def other_score_upper(tallies: Sequence[ScoreTally], labels: Sequence[int], alpha: float) -> FloatArray:
@@ -47,7 +47,7 @@ def top_score_lower_by_bernstein(tallies: Sequence[ScoreTally], labels: Sequence
     """`top_score_lower` by the empirical Bernstein inequality."""
     _check_labels(tallies, labels)
     means, variances = np.array([_moments(*_top(tally)) for tally in tallies]).T
-    return _minus_slack(empirical_bernstein_lower(means, variances, [tally.n for tally in tallies], alpha=alpha))
+    return _subtract_slack(empirical_bernstein_lower(means, variances, [tally.n for tally in tallies], alpha=alpha))
 
 
 def other_score_upper_by_bernstein(tallies: Sequence[ScoreTally], labels: Sequence[int], alpha: float) -> FloatArray:
@@ -65,10 +65,7 @@ def mean_score(tally: ScoreTally) -> float:
 def _check_labels(tallies: Sequence[ScoreTally], labels: Sequence[int]) -> None:
     for tally, label in zip(tallies, labels, strict=True):
         if tally.label != label:
-            raise InputError(
-                f"these are scores of class {tally.label}: nothing can be said about the score of class {label}, which "
-                "must be asked for when sampling"
-            )
+            raise InputError(f"these are scores of class {tally.label}: the score of class {label} was not sampled")
 
 
 def _top(tally: ScoreTally) -> tuple[FloatArray, IntArray]:
@@ -86,10 +83,9 @@ def _other(tally: ScoreTally) -> tuple[FloatArray, IntArray]:
 def _in_random_order(tally: ScoreTally, values: FloatArray, hits: IntArray) -> FloatArray:
     """All n values one by one, in a random order that is the same for the same stream and n.
 
-    Betting needs a sequence, and the histogram has forgotten the order. Independent values of one law, put into any
-    order drawn at random and independently of them, are again independent values of that law: every sequence is as
-    likely as its permutations. The order comes from a generator keyed by the stream, with a purpose of its own in
-    its counter, which no noise is drawn from.
+    Betting needs a sequence, and a histogram has no order. Independent values of one law, put into a random order that
+    is independent of them, are again independent values of that law: every sequence is as likely as its permutations.
+    The order comes from a generator keyed by the stream, with a separate purpose in its counter that no noise uses.
     """
     if tally.n > MOST_BETS:
         raise InputError(
@@ -111,5 +107,5 @@ def _moments(values: FloatArray, hits: IntArray) -> tuple[float, float]:
     return mean, math.fsum(hits * (values - mean) ** 2) / max(n - 1, 1)
 
 
-def _minus_slack(bounds: Sequence[float] | FloatArray) -> FloatArray:
+def _subtract_slack(bounds: Sequence[float] | FloatArray) -> FloatArray:
     return np.maximum(np.asarray(bounds, dtype=np.float64) - SCORE_SLACK, 0.0)

@@ -1,4 +1,4 @@
-"""Exact noise on a grid, for host memory: compiled where numba is installed, plain numpy otherwise; the same values."""
+"""Exact noise on a grid, in host memory: compiled where numba is installed, plain numpy otherwise; the same values."""
 
 from __future__ import annotations
 
@@ -11,70 +11,69 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
 from smoothcert.noise import constants as c
-from smoothcert.noise import grid_with_numpy as plain
+from smoothcert.noise import grid_with_numpy
 from smoothcert.noise.grid_law import FARTHEST, GridLaw, check_levels, grid_law
 from smoothcert.noise.grid_with_numpy import grid_key
-from smoothcert.noise.host import check_counters
+from smoothcert.noise.host import check_counters, row_chunks
 from smoothcert.records import InputArray, Noise, Stage, StreamId
 
 Levels = NDArray[np.int32]
-"""Whole numbers k that stand for k/(L-1)."""
+"""Whole numbers k that represent k/(L-1)."""
 
 _BLOCKS_TOGETHER = 512
 """Blocks of ChaCha20 that the compiled generator makes together, at least: 32 KB of random bits."""
 _LANES = 8
-_NUMPY_CHUNK = 1 << 18
-"""Values made at once without numba, so that its temporaries stay small."""
 
 
 def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> Levels:
-    """Samples start … start+count-1 of a stream: whole numbers j of this law. Returns (count, size) int32."""
+    """Samples start … start+count-1 of a stream: steps j of this law. Returns (count, size) int32."""
     check_counters(start=start, count=count)
     out = np.empty((count, size), dtype=np.int32)
-    compiled = _generators(law)
+    compiled = _find_compiled(wide=law.table.dtype != np.int16)
     if compiled is not None:
-        compiled[1](out, *_tables(law), _named(stream), np.uint64(start), *_room(law, count=count, size=size))
+        compiled[1](out, *_arguments(law, stream, start=start, count=count, size=size))
         return out
-    for rows in _chunks(count, size):
-        out[rows] = _plain_draws(law, stream, start=start + rows.start, count=rows.stop - rows.start, size=size)
+    for rows in row_chunks(count, size):
+        first, many = start + rows.start, rows.stop - rows.start
+        out[rows] = grid_with_numpy.grid_draws(law, stream, start=first, count=many, size=size)
     return out
 
 
 def add_grid_noise(out: InputArray, k: Levels, law: GridLaw, stream: StreamId, *, start: int) -> None:
-    """Write what the base classifier sees of levels k with sample start+i of the stream into row i of `out`, in place.
+    """Write the noisy copy of levels k with sample start+i of the stream into row i of `out`.
 
-    out: (count, size) float32, C-contiguous; k: (size,) int32, |k| ≤ 2²³. `from_grid(k + grid_draws(…))`, at once.
+    The result is `from_grid(k + grid_draws(…))`. out: (count, size) float32, C-contiguous; k: (size,) int32, |k| ≤ 2²³.
     """
     count, size = out.shape
     check_counters(start=start, count=count)
-    compiled = _generators(law)
+    compiled = _find_compiled(wide=law.table.dtype != np.int16)
     if compiled is not None:
-        steps = np.float32(law.levels - 1)
-        compiled[0](out, k, steps, *_tables(law), _named(stream), np.uint64(start), *_room(law, count=count, size=size))
+        compiled[0](out, k, np.float32(law.levels - 1), *_arguments(law, stream, start=start, count=count, size=size))
         return
-    for rows in _chunks(count, size):
-        j = _plain_draws(law, stream, start=start + rows.start, count=rows.stop - rows.start, size=size)
+    for rows in row_chunks(count, size):
+        first, many = start + rows.start, rows.stop - rows.start
+        j = grid_with_numpy.grid_draws(law, stream, start=first, count=many, size=size)
         from_grid(k + j, law.levels, out=out[rows])
 
 
 def from_grid(integers: Levels, levels: int, out: InputArray | None = None) -> InputArray:
-    """float32(k) / float32(levels-1), k kept within ±(2²⁴-1): one division, rounded once, as in datasets.
+    """float32(k) / float32(levels-1), k clipped to ±(2²⁴-1): one division, rounded once, as in datasets.
 
-    integers: int32 of any shape; out: float32 of the same. What comes out is a function of the whole number alone.
+    integers: int32 of any shape; out: float32 of the same shape.
     """
     inside = np.clip(integers, -c.GREATEST_WHOLE, c.GREATEST_WHOLE).astype(np.float32)
     return np.divide(inside, np.float32(levels - 1), out=out)
 
 
 def to_grid(inputs: InputArray, levels: int) -> Levels:
-    """The level k of each value, so that `from_grid` gives exactly the inputs back. inputs: float32 of any shape.
+    """The level k of each value: the inverse of `from_grid`. inputs: float32 of any shape.
 
-    Refused where a value is not exactly float32(k)/float32(levels-1) for a whole number k of up to 2²³ steps; whether
-    0 … 1 may be left is for the range of the inputs to say.
+    Raises an InputError if a value is not exactly float32(k)/float32(levels-1) for a whole number |k| ≤ 2²³. Whether
+    values may lie outside [0, 1] is not checked here.
     """
     check_levels(levels)
     given = np.asarray(inputs, dtype=np.float32)
-    with np.errstate(invalid="ignore"):  # NaN and infinity are no levels
+    with np.errstate(invalid="ignore"):  # NaN and infinity are off the grid
         nearest = np.rint(given.astype(np.float64) * (levels - 1))
         k: Levels = np.clip(np.nan_to_num(nearest), -FARTHEST, FARTHEST).astype(np.int32)
     off = from_grid(k, levels) != given
@@ -89,26 +88,9 @@ def to_grid(inputs: InputArray, levels: int) -> Levels:
     return k
 
 
-def _plain_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> Levels:
-    return plain.grid_draws(
-        law,
-        key=grid_key(stream.seed),
-        index=stream.index,
-        stage=int(stream.stage),
-        start=start,
-        count=count,
-        size=size,
-    )
-
-
-def _chunks(count: int, size: int) -> list[slice]:
-    rows = max(1, _NUMPY_CHUNK // size)
-    return [slice(at, min(at + rows, count)) for at in range(0, count, rows)]
-
-
 @functools.cache
-def _compiled(*, wide: bool) -> Any:
-    """The compiled generators, of noisy inputs and of draws, if they are there and give the same as the plain one.
+def _find_compiled(*, wide: bool) -> Any:
+    """The compiled generators of noisy inputs and of draws, if numba is installed and they agree with plain numpy.
 
     wide: for tables of int32, else of int16.
     """
@@ -116,13 +98,14 @@ def _compiled(*, wide: bool) -> Any:
         from smoothcert.noise.grid_with_numba import ADD_GRID_NOISE, GRID_DRAWS
     except ImportError:
         return None
-    # A few draws are not settled by 16 bits, or nearly all; the upper word of the counter changes within these rows.
+    # In the narrow law 16 bits settle most draws, in the wide one hardly any. The upper word of the counter changes
+    # within these rows.
     law = grid_law(Noise.UNIFORM, sigma=0.5, levels=2**16) if wide else grid_law(Noise.GAUSSIAN, sigma=0.5, levels=256)
     stream, size = StreamId(seed=11, index=3, stage=Stage.ESTIMATION), 2 * c.DRAWS_PER_BLOCK + 5
-    start, k = np.uint64(2**33 - 5), np.arange(size, dtype=np.int32)
-    expected = _plain_draws(law, stream, start=int(start), count=40, size=size)
+    start, k = 2**33 - 5, np.arange(size, dtype=np.int32)
+    expected = grid_with_numpy.grid_draws(law, stream, start=start, count=40, size=size)
     draws, noisy = np.empty_like(expected), np.empty(expected.shape, dtype=np.float32)
-    shared = (*_tables(law), _named(stream), start, *_room(law, count=len(expected), size=size))
+    shared = _arguments(law, stream, start=start, count=len(expected), size=size)
     GRID_DRAWS(draws, *shared)
     ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *shared)
     if not (np.array_equal(draws, expected) and np.array_equal(noisy, from_grid(k + expected, law.levels))):
@@ -133,26 +116,19 @@ def _compiled(*, wide: bool) -> Any:
     return ADD_GRID_NOISE, GRID_DRAWS
 
 
-def _generators(law: GridLaw) -> Any:
-    return _compiled(wide=law.table.dtype != np.int16)
+def _arguments(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> tuple[Any, ...]:
+    """A law, samples of a stream and scratch space, as the compiled generators take them."""
+    words = tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
+    tables = (law.table, law.thresholds), np.int32(law.least)
+    return *tables, words, np.uint64(start), *_scratch(law, count=count, size=size)
 
 
-def _tables(law: GridLaw) -> tuple[Any, ...]:
-    """A law as the compiled generators take it."""
-    return (law.table, law.thresholds), np.int32(law.least)
-
-
-def _named(stream: StreamId) -> tuple[Any, ...]:
-    """A stream as the compiled generators take it."""
-    return tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
-
-
-def _room(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
-    """Row and block of the blocks that a compiled generator makes together, and what it works in."""
+def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
+    """The row and block numbers of the blocks made together, and the scratch space of a compiled generator."""
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     rows = max(1, min(count, _BLOCKS_TOGETHER // blocks))
     draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
-    words, further = _whole_lanes(rows * blocks), _whole_lanes(draws.size // c.FURTHER_PER_BLOCK)
+    words, further = (-(-n // _LANES) * _LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
     row, block = np.divmod(np.arange(words, dtype=np.uint32), np.uint32(blocks))
     working = (
         np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
@@ -163,7 +139,3 @@ def _room(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
         np.empty(rows, dtype=np.int64),
     )
     return (row, block), (draws, working)
-
-
-def _whole_lanes(blocks: int) -> int:
-    return -(-blocks // _LANES) * _LANES
