@@ -1,12 +1,17 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and the lane of each test."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from lanes import is_slow
 
 # A busy machine must not fail a test. The gate tries the same examples every time; at home new ones are looked for.
 settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -14,6 +19,30 @@ settings.register_profile("home", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("gate" if os.environ.get("CI") else "home")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+_MULTIPLY_IN_BFLOAT16 = "import torch; torch.mm(torch.eye(64).bfloat16(), torch.eye(64).bfloat16())"
+
+
+def pytest_configure() -> None:
+    """Leave out AMX where a virtual machine announces its instructions and then refuses them.
+
+    oneDNN would use them for bfloat16, and the process would be killed. Tried once, in a process of its own; workers of
+    pytest-xdist and commands started by tests inherit the setting.
+    """
+    cpu = Path("/proc/cpuinfo")
+    if "PYTEST_XDIST_WORKER" in os.environ or "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists():
+        return
+    if "amx_tile" in cpu.read_text():
+        tried = subprocess.run([sys.executable, "-c", _MULTIPLY_IN_BFLOAT16], capture_output=True, check=False)
+        if tried.returncode == -signal.SIGILL:
+            os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that tests/support/lanes.py names as slow."""
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
