@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from lanes import is_slow
+
+# There are as many test processes as cores: more threads inside each would only wait for each other, which takes three
+# times as long. Set before anything imports numpy or torch; commands started by tests inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine must not fail a test. The gate tries the same examples every time; at home new ones are looked for.
 settings.register_profile("gate", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -43,6 +48,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def two_torch_threads() -> Iterator[None]:
+    """Torch computes with two threads, so that a test can see whether their number is left as it was."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")
