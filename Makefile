@@ -11,11 +11,11 @@ demo: $(INSTALLED)
 
 # The fast lane, for every commit: what takes milliseconds, and one representative of each slow kind.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto -m "not slow and not network"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not network"
 
 # What the fast lane leaves out (tests/support/lanes.py).
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto -m "slow and not network"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not network"
 
 # Everything that needs no network. Both parts together are all tests: nothing is left out, nothing runs twice.
 test-all: test test-slow

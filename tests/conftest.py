@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,16 +32,17 @@ _MULTIPLY_IN_BFLOAT16 = "import torch; torch.mm(torch.eye(64).bfloat16(), torch.
 def pytest_configure() -> None:
     """Leave out AMX where a virtual machine announces its instructions and then refuses them.
 
-    oneDNN would use them for bfloat16, and the process would be killed. Tried once, in a process of its own; workers of
-    pytest-xdist and commands started by tests inherit the setting.
+    oneDNN would use them for bfloat16, and the process would be killed. Tried once on a machine, in a process of its
+    own; workers of pytest-xdist and commands started by tests inherit the setting.
     """
-    cpu = Path("/proc/cpuinfo")
-    if "PYTEST_XDIST_WORKER" in os.environ or "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists():
+    cpu, refused = Path("/proc/cpuinfo"), Path(tempfile.gettempdir()) / "smoothcert-tests-amx-is-refused"
+    if "ONEDNN_MAX_CPU_ISA" in os.environ or not cpu.exists() or "amx_tile" not in cpu.read_text():
         return
-    if "amx_tile" in cpu.read_text():
+    if not refused.exists():
         tried = subprocess.run([sys.executable, "-c", _MULTIPLY_IN_BFLOAT16], capture_output=True, check=False)
-        if tried.returncode == -signal.SIGILL:
-            os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
+        refused.write_text("yes" if tried.returncode == -signal.SIGILL else "no")
+    if refused.read_text() == "yes":
+        os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
