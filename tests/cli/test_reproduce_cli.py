@@ -109,7 +109,6 @@ def test_cohen_tables_from_the_released_logs(shared_reference: Path, tmp_path: P
     assert quick["rows"] == document["rows"]
 
 
-@pytest.mark.slow
 def test_interrupted_it_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "cone"
@@ -140,7 +139,6 @@ def test_interrupted_it_says_how_to_go_on_and_goes_on(tmp_path: Path) -> None:
     assert "[1/" not in again.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", QUICK)

@@ -26,7 +26,6 @@ from smoothcert.records import CertifiedPoint, Noise
 from smoothcert.runs.jobs import Job
 from smoothcert.smoothed import SmoothedClassifier
 
-pytestmark = pytest.mark.slow
 SETTINGS: dict[str, Any] = {"sigma": 0.25, "seed": 3, "batch": 64}
 
 

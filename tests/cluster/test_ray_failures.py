@@ -18,7 +18,6 @@ from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.loop import run_study
 from smoothcert.runs.store import RunStore
 
-pytestmark = pytest.mark.slow
 INPUTS = 24
 JOB = Job(
     task="certify",
