@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import claiming_worker
 from smoothcert.memory import Claim, open_existing
