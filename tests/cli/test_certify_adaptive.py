@@ -125,7 +125,6 @@ def test_another_question_is_another_run(run: Path) -> None:
     assert "leave --decide out" in resumed.stderr
 
 
-@pytest.mark.slow
 def test_killed_and_resumed(run: Path, tmp_path: Path) -> None:
     """Killed while the second shard of six inputs is drawn, and gone on with by one worker."""
     out = tmp_path / "run"

@@ -29,8 +29,6 @@ from smoothcert.report.watching import server_for
 from smoothcert.runs.load import load_all
 from smoothcert.runs.store import RunStore, read_manifest
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

@@ -20,8 +20,6 @@ from smoothcert.report.page import write_report
 from smoothcert.report.plane import Plane, planes
 from smoothcert.report.sources import Source, load_sources
 
-pytestmark = pytest.mark.slow
-
 LIGHT_AND_DARK = {"light": ((0, 114, 178), (192, 74, 0)), "dark": ((92, 179, 236), (255, 146, 86))}
 """The colours of the first two classes …"""
 PAGE = {"light": (255, 255, 255), "dark": (18, 22, 28)}
