@@ -21,11 +21,11 @@ from smoothcert.analysis.comparison import (
     compare,
     comparison_tables,
     flat_table,
-    inputs_json,
     inputs_table,
     summarise_comparison,
 )
 from smoothcert.analysis.comparison_plot import bin_edges, draw_comparison, histogram, text_histogram
+from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.tables import render
 from smoothcert.errors import InputError, MissingExtraError, RunError
@@ -119,7 +119,7 @@ def test_wrong_classes_count_when_asked_for() -> None:
 
 
 def test_listing_has_every_counted_input_in_order() -> None:
-    rows = inputs_json(compare(A, B))
+    rows = inputs_table(compare(A, B)).to_json()
     assert [row["index"] for row in rows] == [0, 1, 2, 3, 4, 5]
     assert rows[0] == {
         "index": 0, "label": 0, "class_a": 0, "class_b": 0, "radius_a": 0.6, "radius_b": 0.4, "ratio": 0.6 / 0.4
@@ -133,40 +133,42 @@ def test_unlabelled_inputs_count_where_certified_and_borrow_labels() -> None:
     unlabelled = [(0, NONE, 1, 0.5), (1, NONE, 1, 0.5), (2, NONE, NONE, 0.0)]
     found = compare(make("a", unlabelled), make("b", unlabelled))
     assert found.index.tolist() == [0, 1]
-    assert inputs_json(found)[0]["label"] is None
+    assert inputs_table(found).to_json()[0]["label"] is None
     # B knows that input 1 is of class 0, so A's certificate of class 1 is wrong there.
     labelled = make("b", [(0, 1, 1, 0.5), (1, 0, 1, 0.5), (2, 0, NONE, 0.0)])
     assert compare(make("a", unlabelled), labelled).index.tolist() == [0]
 
 
 def test_notes_say_what_differs() -> None:
-    notes = compare(A, B).notes
-    assert notes[0].startswith("CONTRADICTION: 2 inputs are certified as different classes by A and B (index 5, 8)")
-    assert "at most 0.002 for an input" in notes[0]
-    assert notes[1:] == ("Left out: 1 input that only A holds.", "Left out: 2 inputs that only B holds.")
+    contradiction, *others = compare(A, B).notes
+    assert contradiction == Note(NoteCode.CONTRADICTION, {"indices": (5, 8), "probability": 0.002})
+    text = str(contradiction)
+    assert text.startswith("CONTRADICTION: 2 inputs are certified as different classes by the two runs (index 5, 8)")
+    assert "at most 0.002 for an input" in text
+    assert list(map(str, others)) == ["Left out: 1 input only in A.", "Left out: 2 inputs only in B."]
 
 
 def test_notes_on_settings() -> None:
     one = make("a", [(0, 0, 0, 0.5), (1, 0, 0, 0.5)], expected=7)
     other = replace(one, name="b", sigma=np.array([0.25, 0.5]), alpha=0.01, expected=None)
-    assert compare(one, one).notes == ("a is unfinished: 2 of 7 inputs.",) * 2
-    assert compare(one, other).notes[1:] == (
+    assert list(map(str, compare(one, one).notes)) == ["a is unfinished: 2 of 7 inputs."] * 2
+    assert list(map(str, compare(one, other).notes[1:])) == [
         "The runs differ in sigma: A has 0.25, B has 0.25 to 0.5.",
         "The runs differ in alpha: A has 0.001, B has 0.01.",
-    )
+    ]
     silent = replace(other, sigma=np.full(2, math.nan), alpha=None)
     (unknown,) = compare(silent, silent).notes
-    assert "sigma and alpha" in unknown
+    assert "sigma and alpha" in str(unknown)
 
 
 def test_different_classes_at_different_sigma_are_no_contradiction() -> None:
     one = make("a", [(k, 0, 0, 0.5) for k in range(7)])
     other = replace(one, prediction=np.ones(7), sigma=np.full(7, 0.5))
     note = compare(one, other).notes[0]
-    assert note.startswith("7 inputs are certified as different classes by A and B (index 0, 1, 2, 3, 4, …)")
-    assert "CONTRADICTION" not in note
+    assert str(note).startswith("7 inputs are certified as different classes by the two runs (index 0, 1, 2, 3, 4, …)")
+    assert "CONTRADICTION" not in str(note)
     silent = replace(other, sigma=np.full(7, math.nan), alpha=None)
-    assert "the sum of their two alphas" in compare(one, silent).notes[0]
+    assert "the sum of their two alphas" in str(compare(one, silent).notes[0])
 
 
 def test_runs_that_cannot_be_compared() -> None:
@@ -174,13 +176,13 @@ def test_runs_that_cannot_be_compared() -> None:
         RunError, match="disagree on the labels of 1 of 9 common inputs, the first of index 4 \\(1 and 2"
     ):
         compare(A, replace(B, label=np.where(B.index == 4, 2, B.label)))
-    with pytest.raises(RunError, match="a states radii in l2 and b in l1"):
+    with pytest.raises(RunError, match="a has radii in l2 and b in l1"):
         compare(A, replace(B, norm=Norm.L1))
     with pytest.raises(RunError, match="no input is in all of a, b"):
         compare(A, replace(B, index=B.index + 100))
     predictions = make("p", [(0, 0, 0, 0.0)], has_radius=False)
     for pair in ((A, predictions), (predictions, A)):
-        with pytest.raises(RunError, match="p holds predictions without radii"):
+        with pytest.raises(RunError, match="p has predictions without radii"):
             compare(*pair)
 
 
@@ -260,7 +262,7 @@ def test_order_of_rows_is_irrelevant(pair: tuple[Results, Results], seed: int) -
     shuffled = a.subset(np.random.default_rng(seed).permutation(len(a)))
     one, other = compare(a, b), compare(shuffled, b)
     assert summarise_comparison(one) == summarise_comparison(other)
-    assert inputs_json(one) == inputs_json(other)
+    assert inputs_table(one) == inputs_table(other)
     assert one.notes == other.notes
 
 

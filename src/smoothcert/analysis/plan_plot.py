@@ -1,11 +1,11 @@
-"""The curve of `smoothcert plan`: what radius is left when σ varies faster and faster."""
+"""The figure of `smoothcert plan`: the certified radius against the rate at which σ changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from smoothcert.analysis.figures import COLOURS, check_figure_path, written_figure
+from smoothcert.analysis.figures import COLOURS, check_figure_path, open_figure
 from smoothcert.records import FloatArray
 
 
@@ -18,9 +18,9 @@ def draw_plan(
     radius: float,
     title: str,
 ) -> None:
-    """Write a png, svg or pdf. curves: (slopes, radii) by the name of the slope; fastest: the one that is bearable."""
+    """Write a png, svg or pdf. curves: (slopes, radii) by name; fastest: the largest slope that keeps `radius`."""
     check_figure_path(path)
-    with written_figure(path) as figure:
+    with open_figure(path) as figure:
         axes = figure.add_subplot()
         for colour, (name, (slopes, radii)) in zip(COLOURS, curves.items(), strict=False):
             axes.semilogx(slopes, radii, color=colour, label=f"{name} (up to {fastest[name]:.4g})")

@@ -92,15 +92,15 @@ def _printed(comparison: Comparison, *, form: TableFormat, digits: int | None, b
 def _as_json(comparison: Comparison, *, bins: str | None, inputs: bool) -> str:
     import json
 
-    from smoothcert.analysis.comparison import inputs_json, summarise_comparison
+    from smoothcert.analysis.comparison import inputs_table, summarise_comparison
     from smoothcert.analysis.comparison_plot import bin_edges, histogram
 
     document = summarise_comparison(comparison).to_json() | {
         "histogram": histogram(comparison, bin_edges(comparison, bins=bins)).to_json(),
-        "notes": list(comparison.notes),
+        "notes": list(map(str, comparison.notes)),
     }
     if inputs:
-        document["inputs"] = inputs_json(comparison)
+        document["inputs"] = inputs_table(comparison).to_json()
     return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
 
 
@@ -119,5 +119,5 @@ def _as_text(comparison: Comparison, *, digits: int | None, bins: str | None, in
     # A long listing comes last but for the notes, which are still on the screen when it has scrolled by.
     parts += [histogram, last] if inputs else [last, histogram]
     if comparison.notes:
-        parts.append("\n".join(textwrap.fill(note, 80, break_long_words=False) for note in comparison.notes))
+        parts.append("\n".join(textwrap.fill(str(note), 80, break_long_words=False) for note in comparison.notes))
     return "\n\n".join(parts)
