@@ -1,4 +1,4 @@
-"""Some inputs of a run, to be looked at: the weakest, middling and strongest, those answered wrongly and not at all."""
+"""A selection of inputs to look at: the weakest, middling and strongest, wrong answers and abstentions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage
-from smoothcert.report.plain_text import clipped
+from smoothcert.report.plain_text import clip
 from smoothcert.report.png import encode_png
 from smoothcert.report.sources import Source
 from smoothcert.runs.certificate_documents import document_of
@@ -25,14 +26,14 @@ _MOST_CERTIFICATE_BYTES = 60_000
 _MOST_VOTES_SHOWN = 3
 _LONGEST_REASON = 1000
 _LARGEST_SIGMA = 1e6
-"""No run has more; a file from outside may say anything."""
+"""Limit for files from outside; no real run exceeds it."""
 _DRAW = 0x5EED
-"""Seed of the noise in the pictures; together with the index it makes every draw repeatable."""
+"""Seed of the noise in the pictures, together with the index of the input."""
 
 
 @dataclass(frozen=True, slots=True)
-class Votes:
-    """One class and how often it was voted for; width: its share of all votes, in percent."""
+class ClassVotes:
+    """The votes for one class. width: its share of all votes, in percent."""
 
     name: str
     count: int
@@ -41,10 +42,10 @@ class Votes:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One input. kind: why it was picked. picture, noisy: PNG files as data URIs, None where the input is no picture.
+    """One input. kind: why it was chosen. picture, noisy: PNG files as data URIs; None if the input is not a picture.
 
     width: of its ball on the scale of the run, in percent. certificate: the JSON document as a data URI; None for a log
-    and where it is too large to carry along.
+    and for a document that is too large.
     """
 
     index: int
@@ -61,7 +62,7 @@ class Card:
     p_a: float
     picture: str | None
     noisy: str | None
-    votes: tuple[Votes, ...]
+    votes: tuple[ClassVotes, ...]
     votes_total: int
     certificate: str | None
 
@@ -72,8 +73,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """run: its number. certified: whether radii were asked for. largest: the radius at the right end of the scale.
-    thinned: every how many-th pixel is shown."""
+    """run: its number. certified: whether it has radii. largest: the radius at the right end of the scale.
+
+    why_no_pictures: None if there are pictures. thinned: k if every k-th pixel is shown.
+    """
 
     run: int
     certified: bool
@@ -101,18 +104,19 @@ def gallery(number: int, source: Source, *, most: int) -> Gallery:
 
 
 def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
-    """Up to `most` positions, each with why it was chosen; the same results give the same choice.
+    """Up to `most` positions, each with the kind it was chosen for. The choice is deterministic.
 
-    The kinds take turns, so that each is there as long as it has inputs; no input is chosen twice.
+    The kinds take turns until their inputs are used up. No input is chosen twice.
     """
     order = np.argsort(results.radius, kind="stable")
     good = results.correct if results.labelled.all() else results.decided
-    held = order[good[order]]
-    middle = held[np.argsort(np.abs(np.arange(held.size) - (held.size - 1) / 2), kind="stable")]
+    ascending = order[good[order]]
+    from_middle = np.abs(np.arange(ascending.size) - (ascending.size - 1) / 2)
+    middle = ascending[np.argsort(from_middle, kind="stable")]
     wrong = order[(results.decided & results.labelled & ~results.correct)[order]][::-1]
     queues: dict[str, list[int]] = {
-        # Where no radius was asked for, none is weaker than another.
-        **({"weakest": held.tolist(), "strongest": held[::-1].tolist()} if results.has_radius else {}),
+        # Without radii no answer is weaker than another.
+        **({"weakest": ascending.tolist(), "strongest": ascending[::-1].tolist()} if results.has_radius else {}),
         "wrong": wrong.tolist(),
         "abstained": _by_votes(results, Outcome.ABSTAINED),
         "middling" if results.has_radius else "answered": middle.tolist(),
@@ -130,9 +134,9 @@ def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
 
 
 def _by_votes(results: Results, outcome: Outcome) -> list[int]:
-    """The inputs with this outcome, those that came nearest to an answer first."""
-    found = np.flatnonzero(results.is_outcome(outcome))
-    return [int(k) for k in found[np.argsort(-np.nan_to_num(results.p_a[found]), kind="stable")]]
+    """The inputs with this outcome, those with the largest p_A first."""
+    positions = np.flatnonzero(results.is_outcome(outcome))
+    return [int(k) for k in positions[np.argsort(-np.nan_to_num(results.p_a[positions]), kind="stable")]]
 
 
 def _card(
@@ -170,13 +174,13 @@ def _card(
 
 
 def _reason(point: CertifiedPoint, certificate: str) -> str:
-    """Why this certificate, one of those the point may carry, gave no answer."""
-    said = {verdict.certificate: verdict.reason for verdict in (point.verdict, *point.further)}
-    return clipped(said.get(certificate, point.reason), most=_LONGEST_REASON)
+    """Why this certificate of the point gave no answer."""
+    reasons = {verdict.certificate: verdict.reason for verdict in (point.verdict, *point.further)}
+    return clip(reasons.get(certificate, point.reason), most=_LONGEST_REASON)
 
 
-def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, ...], int]:
-    """The classes with the most votes of the estimation; where an input has none, of the selection."""
+def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[ClassVotes, ...], int]:
+    """The classes with the most votes, and the number of votes: of the estimation, or else of the selection."""
     if point is None:
         return (), 0
     tally = point.tally(Stage.ESTIMATION) or point.tally(Stage.SELECTION)
@@ -185,7 +189,7 @@ def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, .
     votes = tally.independent_votes()
     best = np.argsort(-votes.counts, kind="stable")[:_MOST_VOTES_SHOWN].tolist()
     shown = tuple(
-        Votes(source.inputs.class_name(label), int(votes.counts[label]), 100 * int(votes.counts[label]) / votes.n)
+        ClassVotes(source.inputs.class_name(label), int(votes.counts[label]), 100 * int(votes.counts[label]) / votes.n)
         for label in best
         if votes.counts[label] > 0
     )
@@ -198,7 +202,7 @@ def _certificate(source: Source, point: CertifiedPoint | None) -> str | None:
     try:
         text = json.dumps(document_of(point, source.manifest), allow_nan=False, separators=(",", ":")).encode()
     except (SmoothcertError, ValueError, RecursionError):
-        # A manifest from outside may hold what JSON has no word for.
+        # A manifest from outside may contain values that JSON cannot express.
         return None
     if len(text) > _MOST_CERTIFICATE_BYTES:
         return None
@@ -206,37 +210,35 @@ def _certificate(source: Source, point: CertifiedPoint | None) -> str | None:
 
 
 def _pictures(source: Source, indices: Sequence[int]) -> tuple[dict[int, tuple[str, str]], str | None, int]:
-    """By index the picture and its noisy version; else why there are none. The number: every how many-th pixel."""
+    """By index the picture and its noisy version, or why there are none; and k if every k-th pixel is shown."""
     dataset = source.inputs.dataset
     if dataset is None:
         return {}, source.inputs.missing, 1
     shape = picture_shape(dataset.input_shape)
     if shape is None or dataset.input_range is None:
-        return {}, f"inputs of shape {'×'.join(map(str, dataset.input_shape))} are no pictures", 1
+        return {}, f"inputs of shape {'×'.join(map(str, dataset.input_shape))} are not pictures", 1
     every = max(1, math.ceil(max(shape[:2]) / _LARGEST_SIDE))
     at = {int(index): k for k, index in enumerate(source.results.index)}
-    found = {}
+    pictures = {}
     for index in indices:
         try:
-            # One by one, and thinned at once: many large pictures together would fill the memory.
+            # One at a time and thinned immediately, because many large pictures would fill the memory.
             values = dataset.inputs([index])[0][..., ::every, ::every].copy()
         except (SmoothcertError, OSError) as error:
             return {}, f"the inputs could not be read ({error})", 1
         sigma = float(source.results.sigma[at[index]])
-        noisy = (
-            values
-            if math.isnan(sigma)
-            else noisy_copy(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
-        )
-        found[index] = (
+        noisy = values
+        if not math.isnan(sigma):
+            noisy = add_noise(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
+        pictures[index] = (
             _data_uri(as_pixels(values, dataset.input_range)),
             _data_uri(as_pixels(noisy, dataset.input_range)),
         )
-    return found, None, every
+    return pictures, None, every
 
 
 def picture_shape(shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Height and width (and 3 colours) of an input that is a picture; None for any other."""
+    """Height and width (and 3 colours) of an input that is a picture, else None."""
     if len(shape) == 2:
         return shape
     if len(shape) == 3 and shape[0] in (1, 3):
@@ -245,7 +247,7 @@ def picture_shape(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[np.uint8]:
-    """(h, w), (1, h, w) or (3, h, w) values as eight-bit pixels; what lies outside the range is clipped."""
+    """(h, w), (1, h, w) or (3, h, w) values as eight-bit pixels, clipped to the range."""
     low, high = input_range
     scaled = np.rint(255.0 * (np.asarray(values, dtype=np.float64) - low) / (high - low))
     pixels = np.clip(scaled, 0, 255).astype(np.uint8)
@@ -254,14 +256,20 @@ def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[n
     return pixels[0] if pixels.shape[0] == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
 
-def noisy_copy(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
-    """One draw of the noise the run was made with, by numpy: it shows the level, it is none of the run's own draws."""
+def add_noise(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
+    """Add one draw of the noise of the run, made by numpy to show the level. It is not one of the draws of the run."""
     draw = np.random.default_rng([_DRAW, index])
-    step = draw.standard_normal(values.shape) if noise is Noise.GAUSSIAN else draw.uniform(-1.0, 1.0, values.shape)
-    moved = min(sigma, _LARGEST_SIGMA) * step
+    match noise:
+        case Noise.GAUSSIAN:
+            unit = draw.standard_normal(values.shape)
+        case Noise.UNIFORM:
+            unit = draw.uniform(-1.0, 1.0, values.shape)
+        case _:
+            assert_never(noise)
+    shift = min(sigma, _LARGEST_SIGMA) * unit
     if grid is not None:
-        moved = np.rint(moved * (grid - 1)) / (grid - 1)
-    return np.asarray(values + moved, dtype=np.float32)
+        shift = np.rint(shift * (grid - 1)) / (grid - 1)
+    return np.asarray(values + shift, dtype=np.float32)
 
 
 def _data_uri(pixels: NDArray[np.uint8]) -> str:

@@ -1,4 +1,4 @@
-"""A small writer of PNG files: eight bits, grey or RGB. Enough for thumbnails, without another library."""
+"""A small writer of PNG files for thumbnails: eight bits, grey or RGB."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _GREY, _RGB = 0, 2
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:
     """pixels: (height, width) grey or (height, width, 3) RGB. The same pixels give the same bytes."""
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
-        raise InputError(f"pixels of shape {pixels.shape} and type {pixels.dtype} are no grey or RGB image")
+        raise InputError(f"pixels of shape {pixels.shape} and type {pixels.dtype} are not a grey or RGB image")
     height, width = pixels.shape[:2]
     rows = np.ascontiguousarray(pixels).reshape(height, -1)
-    # Every row begins with its filter: 0, none.
+    # Every row starts with its filter; 0 is none.
     filtered = np.concatenate([np.zeros((height, 1), dtype=np.uint8), rows], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 8, _GREY if pixels.ndim == 2 else _RGB, 0, 0, 0)
     body = zlib.compress(filtered.tobytes(), 9)
