@@ -151,7 +151,7 @@ def test_notes_say_what_differs() -> None:
 def test_notes_on_settings() -> None:
     one = make("a", [(0, 0, 0, 0.5), (1, 0, 0, 0.5)], expected=7)
     other = replace(one, name="b", sigma=np.array([0.25, 0.5]), alpha=0.01, expected=None)
-    assert list(map(str, compare(one, one).notes)) == ["a is unfinished: 2 of 7 inputs."] * 2
+    assert list(map(str, compare(one, one).notes)) == ["a: unfinished: 2 of 7 inputs."] * 2
     assert list(map(str, compare(one, other).notes[1:])) == [
         "The runs differ in sigma: A has 0.25, B has 0.25 to 0.5.",
         "The runs differ in alpha: A has 0.001, B has 0.01.",

@@ -19,7 +19,7 @@ from smoothcert.analysis.metrics import common_inputs
 from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.errors import RunError
-from smoothcert.records import FloatArray, IntArray, Norm, Outcome
+from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
 from smoothcert.runs.results import NO_CLASS, BoolArray, Results
 
 # A quotient of floats can overflow. With this limit the sums and percentages of every run are finite.
@@ -58,7 +58,7 @@ class Comparison:
     radius_b: FloatArray
     common: int
     wrong_too: bool
-    notes: tuple[Note | str, ...]
+    notes: tuple[Note | Remark, ...]
 
     def __len__(self) -> int:
         return int(self.index.size)
@@ -242,7 +242,7 @@ _RATIOS = {
 }
 
 
-def comparison_tables(summary: ComparisonSummary, *, notes: Sequence[Note | str] = ()) -> tuple[Table, Table, Table]:
+def comparison_tables(summary: ComparisonSummary, *, notes: Sequence[Note | Remark] = ()) -> tuple[Table, Table, Table]:
     """Three tables: the counts of inputs, the mean radii of the runs, the ratios."""
     manner = "" if summary.wrong_too else " correctly"
     explanations = (
@@ -307,9 +307,9 @@ def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> B
     return np.asarray((certified_class != NO_CLASS) & acceptable)
 
 
-def _list_notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[Note | str]:
-    notes: list[Note | str] = [*_list_conflicts(on_a, on_b)]
-    notes += [note for run in (a, b) for note in (run.unfinished, *run.remarks) if note is not None]
+def _list_notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[Note | Remark]:
+    notes: list[Note | Remark] = [*_list_conflicts(on_a, on_b)]
+    notes += [remark for run in (a, b) for remark in (run.unfinished, *run.remarks) if remark is not None]
     for letter, run in (("A", a), ("B", b)):
         if len(run) > len(on_a):
             notes.append(Note(NoteCode.LEFT_OUT, {"inputs": len(run) - len(on_a), "run": letter}))

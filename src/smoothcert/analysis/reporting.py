@@ -55,8 +55,8 @@ def table_of(runs: Sequence[Results], request: TableRequest, *, width: int | Non
     elif request.classes:
         radius = _class_radius(request)
         for run in runs:
-            if run.says_nothing_of(radius):
-                raise RunError(f"{run.name} did not decide radius {radius:g}: its largest is {run.asked[-1]:g}")
+            if run.is_unknown_at(radius):
+                raise RunError(f"{run.name} did not decide radius {radius:g}: its largest is {run.decided_radii[-1]:g}")
         table = class_table(runs, radius=radius)
     else:
         notes = table_notes(runs, radii=radii, bound=request.bound)
@@ -106,8 +106,8 @@ def table_notes(runs: Sequence[Results], *, radii: Mapping[str, float], bound: B
     """The sentences below a table of these runs at these radii."""
     notes: list[object] = [note for run in runs for note in run.notes]
     for run in runs:
-        largest = max(run.asked, default=0.0)
-        undecided = [text for text, radius in radii.items() if radius < largest and radius not in run.asked]
+        largest = max(run.decided_radii, default=0.0)
+        undecided = [text for text, radius in radii.items() if radius < largest and radius not in run.decided_radii]
         if undecided:
             notes.append(Note(NoteCode.RADII_UNDECIDED, {"run": run.name, "radii": ", ".join(undecided)}))
     if bound is not None:

@@ -66,7 +66,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
     known = {
         text: radius
         for text, radius in radii.items()
-        if labelled and (results.has_radius or radius == 0) and not results.says_nothing_of(radius)
+        if labelled and (results.has_radius or radius == 0) and not results.is_unknown_at(radius)
     }
     values = np.array(list(known.values()), dtype=np.float64)
     exact = metrics.certified_accuracy(results, values) if known else values
@@ -97,7 +97,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
         samples=samples,
         samples_per_input=None if samples is None else samples / len(results),
         samples_share=None if samples is None else samples / (len(results) * (results.most_samples or 1)),
-        decided_radii=results.asked,
+        decided_radii=results.decided_radii,
     )
 
 
@@ -135,7 +135,7 @@ def parse_radii(text: str) -> dict[str, float]:
 
 def default_radii(runs: Sequence[Results]) -> dict[str, float]:
     """The radii that the runs decided on; if there are none, at most 9 multiples of a round step, from 0."""
-    decided = sorted({radius for run in runs for radius in run.asked})
+    decided = sorted({radius for run in runs for radius in run.decided_radii})
     if decided:
         return {_shortest_text(radius): radius for radius in decided}
     largest = max((float(run.radius.max()) for run in runs), default=0.0)

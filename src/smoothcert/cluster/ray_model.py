@@ -12,7 +12,7 @@ from smoothcert.errors import ClusterError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.own_code import is_own_code
-from smoothcert.runs.manifest import code_digest, environment
+from smoothcert.runs.manifest import code_digest, list_versions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class ModelIdentity:
             digest=classifier.digest,
             backend=classifier.backend,
             num_classes=classifier.num_classes,
-            environment=environment(),
+            environment=list_versions(),
             code=code_digest(),
         )
 

@@ -36,7 +36,12 @@ def encode_runs(runs: int, *, dashes: bool = False) -> Spec:
     if dashes:
         ranges["strokeDash"] = [run_dash(k) or [1, 0] for k in range(runs)]
     return {"detail": {"field": "run"}} | {
-        channel: {"field": "run", "type": "nominal", "legend": None, "scale": {"domain": list(range(runs)), "range": by_run}}
+        channel: {
+            "field": "run",
+            "type": "nominal",
+            "legend": None,
+            "scale": {"domain": list(range(runs)), "range": by_run},
+        }
         for channel, by_run in ranges.items()
     }
 

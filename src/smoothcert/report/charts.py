@@ -41,8 +41,8 @@ _LEAST_IN_A_BOX = 4
 class Curves:
     """Certified accuracy of all runs. steps: the drawn points. probes: radii and the printed figures of each run there.
 
-    On (r[k-1], r[k]] a curve has the value at r[k]. A curve of many steps is thinned: it is exact at the drawn points and
-    never above the true curve between them. refused: by run, why it has no high-probability curve.
+    On (r[k-1], r[k]] a curve has the value at r[k]. A curve of many steps is thinned: it is exact at the drawn points
+    and never above the true curve between them. refused: by run, why it has no high-probability curve.
     """
 
     steps: list[Spec]
@@ -69,7 +69,7 @@ def curves(sources: Sequence[Source], choice: BoundChoice) -> Curves:
             refused[number] = str(error)
         for k, radius in enumerate(x.tolist()):
             steps.append(_step(number, radius, y[k], None if low is None else low[k]))
-        if not source.results.asked:
+        if not source.results.decided_radii:
             # Nothing is certified beyond the largest radius, unless only some radii were decided.
             steps.append(_step(number, float(x[-1]), 0.0, None if low is None else 0.0))
     return Curves(steps, _list_probes(drawn, choice, refused), refused)
@@ -94,7 +94,7 @@ def _list_probes(drawn: dict[int, Source], choice: BoundChoice, refused: dict[in
         if number not in refused:
             bounds = certified_accuracy_lower_bound(source.results, radii, choice=choice)
         for k, row in enumerate(rows):
-            if source.results.says_nothing_of(float(radii[k])):
+            if source.results.is_unknown_at(float(radii[k])):
                 continue
             row[f"a{number}"] = format_nearest(float(counted[k]), decimals=3)
             if bounds is not None:
@@ -241,7 +241,13 @@ def _histogram(rows: list[Spec], runs: int, *, title: str, domain: list[float], 
     x = {"field": "x", "type": "quantitative", "title": title, "scale": scale, "axis": axis or {}}
     # A fixed domain keeps the chart from jumping when a run is switched off.
     tallest = {"domain": [0, max(row["share"] for row in rows) * 1.05]}
-    y = {"field": "share", "type": "quantitative", "title": "share of inputs", "axis": {"format": "%"}, "scale": tallest}
+    y = {
+        "field": "share",
+        "type": "quantitative",
+        "title": "share of inputs",
+        "axis": {"format": "%"},
+        "scale": tallest,
+    }
     mark = {"interpolate": "step-after", "tooltip": None}
     return make_spec(
         data={"values": rows},

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from smoothcert.errors import SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage
-from smoothcert.report.plain_text import clip
 from smoothcert.report.png import encode_png
 from smoothcert.report.sources import Source
 from smoothcert.runs.certificate_documents import document_of
@@ -24,7 +23,6 @@ from smoothcert.runs.results import OUTCOMES, Results
 _LARGEST_SIDE = 56
 _MOST_CERTIFICATE_BYTES = 60_000
 _MOST_VOTES_SHOWN = 3
-_LONGEST_REASON = 1000
 _LARGEST_SIGMA = 1e6
 """Limit for files from outside; no real run exceeds it."""
 _DRAW = 0x5EED
@@ -159,7 +157,7 @@ def _card(
         label=source.inputs.class_name(int(results.label[position])) if labelled else None,
         correct=bool(results.correct[position]) if labelled and decided else None,
         outcome=outcome.name.lower(),
-        reason="" if point is None or decided else _reason(point, str(results.certificate[position])),
+        reason="" if decided or results.reason[position] is None else str(results.reason[position]),
         radius=radius,
         radius_text=format_down_as_read(radius, decimals=3),
         width=100 * radius / largest if largest > 0 else 0.0,
@@ -171,12 +169,6 @@ def _card(
         votes_total=total,
         certificate=_certificate(source, point),
     )
-
-
-def _reason(point: CertifiedPoint, certificate: str) -> str:
-    """Why this certificate of the point gave no answer."""
-    reasons = {verdict.certificate: verdict.reason for verdict in (point.verdict, *point.further)}
-    return clip(reasons.get(certificate, point.reason), most=_LONGEST_REASON)
 
 
 def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[ClassVotes, ...], int]:

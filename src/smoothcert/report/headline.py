@@ -110,7 +110,7 @@ def _choose_radius(certified: Sequence[Source], radii: Radii) -> tuple[str, Sour
     """The largest radius of the table at which a run still certifies half of its inputs, and the best run there."""
 
     def share(source: Source, radius: float) -> float:
-        if source.results.says_nothing_of(radius):
+        if source.results.is_unknown_at(radius):
             return -1.0
         return int(certified_counts(source.results, radius)) / len(source.results)
 
@@ -124,12 +124,12 @@ def _choose_radius(certified: Sequence[Source], radii: Radii) -> tuple[str, Sour
 def _write_unlabelled(source: Source) -> str:
     results = source.results
     certified = int(results.is_outcome(Outcome.CERTIFIED).sum())
+    have = "has" if certified <= 1 else "have"
     median = format_down_as_read(float(np.median(results.radius)), decimals=3)
     known = int(results.labelled.sum())
     return (
-        f"{_part(certified, source)} {'has' if certified <= 1 else 'have'} an answer that provably stays the same within "
-        f"some distance; for half of all inputs that distance is at least {median} ({NORM_SYMBOLS[results.norm]} "
-        "length). Whether the answers are correct is "
+        f"{_part(certified, source)} {have} an answer that provably stays the same within some distance; for half of "
+        f"all inputs that distance is at least {median} ({NORM_SYMBOLS[results.norm]} length). Whether the answers are correct is "
         + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
     )
 
@@ -140,7 +140,9 @@ def _describe_method(sources: Sequence[Source]) -> str:
     if not stored:
         return "The figures are read from a log, which does not state how it was made."
     noise = " or ".join(dict.fromkeys(source.noise_title for source in stored))
-    text = f"Each input was classified {_times(stored)}, each time with fresh {noise} noise of {_levels(stored)} added, "
+    text = (
+        f"Each input was classified {_times(stored)}, each time with fresh {noise} noise of {_levels(stored)} added, "
+    )
     if all(TallyKind.SCORES in source.kinds for source in stored):
         text += (
             "and the scores of each answer were averaged. The final answer is the one with the largest mean; the "
@@ -156,7 +158,7 @@ def _describe_method(sources: Sequence[Source]) -> str:
         text += f" The radii follow from the theorems called {names}."
     if any(source.has_memory for source in stored):
         text += " An input in a region that was promised before got the answer promised there."
-    if any(source.results.asked for source in stored):
+    if any(source.results.decided_radii for source in stored):
         text += " Only some radii were decided."
     return text if len(stored) == len(sources) else f"{text} How the logs among them were made is not known."
 
@@ -194,10 +196,10 @@ def _describe_guarantee(sources: Sequence[Source]) -> str:
         kinds = dict.fromkeys("the mean score" if TallyKind.SCORES in s.kinds else "the vote" for s in certified)
         decision = " or ".join(kinds)
         text += (
-            f" {compare_with_pixel(sources)}The statement about one input is wrong with probability at most {wrong}, by "
-            f"bad luck in the noise that was drawn{_list_suppositions(certified)}. It assumes that the model answers each "
-            "noisy input by itself; apart from that and the warnings below, nothing is assumed about the model or the "
-            f"attacker. It is about the smoothed classifier ({decision}), not about the bare model: deploy {decision}. "
+            f" {compare_with_pixel(sources)}The statement about one input is wrong with probability at most {wrong}, "
+            f"by bad luck in the noise that was drawn{_list_suppositions(certified)}. It assumes that the model answers "
+            "each noisy input by itself; apart from that and the warnings below, nothing is assumed about the model or "
+            f"the attacker. It is about the smoothed classifier ({decision}), not about the bare model: deploy {decision}. "
             "It states that the answer stays the same, not that it is correct."
         )
     return f"{text} {_list_unknown_alphas(certified)}".strip()

@@ -10,7 +10,7 @@ import numpy as np
 
 from smoothcert.analysis.metrics import same_inputs
 from smoothcert.analysis.notes import count_inputs
-from smoothcert.records import Outcome, TallyKind
+from smoothcert.records import Outcome, RemarkCode, TallyKind
 from smoothcert.report.sources import Source
 
 
@@ -38,9 +38,9 @@ _LOG = Notice(
 _FLOAT_NOISE = Notice(
     Weight.SERIOUS,
     "float noise",
-    "the noise was added in floating point, which is not sound: the theorems are about real numbers, and a model designed "
-    "to look at the last bits of its input could invalidate these certificates. For ordinary models no such effect is "
-    "known. 8-bit inputs get exact noise.",
+    "the noise was added in floating point, which is not sound: the theorems are about real numbers, and a model "
+    "designed to look at the last bits of its input could invalidate these certificates. For ordinary models no such "
+    "effect is known. 8-bit inputs get exact noise.",
 )
 _SHARED_NOISE = Notice(
     Weight.CAUTION,
@@ -96,8 +96,8 @@ _NORMS_DIFFER = Notice(
 _SEVERAL_RUNS = Notice(
     Weight.NOTE,
     "several runs",
-    "Several runs are shown side by side. The best of them at each radius, chosen afterwards, is not a single classifier, "
-    "and its error probability is not covered.",
+    "Several runs are shown side by side. The best of them at each radius, chosen afterwards, is not a single "
+    "classifier, and its error probability is not covered.",
 )
 
 
@@ -151,7 +151,7 @@ def _list_about_results(source: Source) -> list[Notice]:
             "radius, so the curve falls steeply there; with more samples it would fall at a larger radius."
         )
         notices.append(Notice(Weight.NOTE, "waterfall", text, (results.name,)))
-    remarks = [note for note in (results.winners, results.unusual_norm, *results.remarks) if note is not None]
+    remarks = [remark for remark in results.list_remarks() if remark.code is not RemarkCode.UNFINISHED]
     return notices + [Notice(Weight.NOTE, "about the run", str(remark)) for remark in remarks]
 
 

@@ -16,10 +16,10 @@ _LEFT_TURN: dict[_Step, _Step] = {(1, 0): (0, 1), (0, 1): (-1, 0), (-1, 0): (0, 
 def outline(cells: NDArray[np.bool_]) -> str:
     """The path around the set cells, in half cells; x grows with the column, y with the row, from (0, 0).
 
-    The path joins the midpoints of the sides of cells. So a diagonal border is a straight line, the centre of every cell
-    is on the correct side, and the path is nowhere farther than half a cell from the border of the cells. At the rim of
-    the array the path continues one cell beyond it, to be clipped. Holes have the opposite direction, as the fill rule
-    `nonzero` requires.
+    The path joins the midpoints of the sides of cells. So a diagonal border is a straight line, the centre of every
+    cell is on the correct side, and the path is nowhere farther than half a cell from the border of the cells. At the
+    rim of the array the path continues one cell beyond it, to be clipped. Holes have the opposite direction, as the
+    fill rule `nonzero` requires.
     """
     padded = np.pad(cells, 1, mode="edge")
     return "".join(_draw_loop(corners) for corners in _loops(padded))

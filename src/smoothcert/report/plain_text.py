@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Controls except tab and newline; lone surrogates; marks and overrides of writing direction; and characters of no width,
-# with which two names would look the same. Joiners stay between non-ASCII characters, which may need them.
+# Controls except tab and newline; lone surrogates; marks and overrides of writing direction; and characters without
+# width, with which two names would look the same. Joiners stay between non-ASCII characters, which may need them.
 _UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\ud800-\udfff\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"

@@ -109,7 +109,7 @@ def class_tables(sources: Sequence[Source], radii: Mapping[str, float]) -> tuple
     names = shared_inputs(sources)
     tables: list[ClassesAt] = []
     for text, radius in radii.items():
-        if any(run.says_nothing_of(radius) or (radius > 0 and not run.has_radius) for run in able):
+        if any(run.is_unknown_at(radius) or (radius > 0 and not run.has_radius) for run in able):
             continue
         table = _keep_weakest_classes(class_table(able, radius=radius))
         rows = tuple((_class_title(names, row[0]), *row[1:]) for row in table.rows)

@@ -82,7 +82,7 @@ class Page:
 
 
 def serve(request: Request, *, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, from the main thread. announce: called with the address. port: 0 for a free one."""
+    """Serve until Ctrl-C or SIGTERM, in the main thread. announce: called with the address. port: 0 for any."""
     try:
         server = server_for(request, port=port)
     except OSError as error:
