@@ -489,6 +489,6 @@ def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, s
 
 
 def _page_of_the_plane(folder: Path) -> str:
-    run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None, noise="gaussian float32")
+    run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None)
     write_report(Request(runs=(run,)), folder / "report.html")
     return (folder / "report.html").as_uri()

@@ -27,11 +27,13 @@ from smoothcert.analysis.options import BoundChoice
 from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
-from smoothcert.errors import InputError, RunError
+from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.records import Noise
-from smoothcert.report import charts, words
+from smoothcert.report import charts
+from smoothcert.report.chart_parts import COLOURS
 from smoothcert.report.content import Request, content
-from smoothcert.report.gallery import as_pixels, choose, noisy_copy, picture_shape
+from smoothcert.report.gallery import add_noise, as_pixels, choose, picture_shape
+from smoothcert.report.notices import Weight, count_unanimous
 from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plain_text import script_json, showable
 from smoothcert.report.plane import planes
@@ -165,7 +167,7 @@ def test_the_curve_is_exact_where_it_is_drawn_and_never_above(tmp_path: Path) ->
     run = made_run(tmp_path / "run", digits, source="digits", inputs=len(digits), n=100_000)
     (source,) = load_sources([run])
     whole = accuracy_curve(source.results)
-    thinned = charts._thinned(np.linspace(0.0, 1.0, 3000) ** 2)
+    thinned = charts.thin(np.linspace(0.0, 1.0, 3000) ** 2)
     assert thinned[0] == 0
     assert thinned[-1] == 1
     assert thinned.size <= 500
@@ -193,14 +195,14 @@ def test_inputs_that_won_every_vote_are_counted(tmp_path: Path) -> None:
     assert counts.count(200) > 0
     assert counts.count(199) > 0
     (source,) = load_sources([run])
-    assert words.at_ceiling(source) == counts.count(200)
+    assert count_unanimous(source) == counts.count(200)
 
 
 def test_unfinished_runs_and_logs_are_called_so(runs: tuple[Path, Path], tmp_path: Path) -> None:
     digits = load_dataset("digits")
     short = made_run(tmp_path / "short", digits, source="digits", inputs=20)
     manifest = json.loads((short / "manifest.json").read_text())
-    manifest["parameters"]["inputs"] = 100
+    manifest["data"]["inputs"] = 100
     (short / "manifest.json").write_text(json.dumps(manifest))
     log = tmp_path / "log.tsv"
     invoke(app, "export", runs[0], "-o", log)
@@ -215,19 +217,16 @@ def test_unfinished_runs_and_logs_are_called_so(runs: tuple[Path, Path], tmp_pat
 
 def test_varying_sigma_without_envelope_is_a_warning(tmp_path: Path) -> None:
     digits = load_dataset("digits")
-    rule = {"sigma_rule": {"kind": "made up"}}
+    rule = {"rule": {"kind": "made up"}}
     bare = made_run(tmp_path / "bare", digits, source="digits", inputs=20, **rule)
     kept = made_run(tmp_path / "kept", digits, source="digits", inputs=20, **rule, memory="0" * 64)
     found = {r.runs: r.weight for r in content(Request(runs=(bare, kept))).remarks if r.title == "heuristic σ"}
-    assert found == {("bare",): words.Weight.SERIOUS, ("kept",): words.Weight.CAUTION}
+    assert found == {("bare",): Weight.SERIOUS, ("kept",): Weight.CAUTION}
 
 
 def test_a_remark_about_several_runs_is_made_once(tmp_path: Path) -> None:
     digits = load_dataset("digits")
-    both = [
-        made_run(tmp_path / name, digits, source="digits", inputs=20, grid=None, noise="gaussian float32")
-        for name in ("a", "b")
-    ]
+    both = [made_run(tmp_path / name, digits, source="digits", inputs=20, grid=None) for name in ("a", "b")]
     (remark,) = [r for r in content(Request(runs=tuple(both))).remarks if r.title == "float noise"]
     assert remark.runs == ("a", "b")
 
@@ -235,22 +234,43 @@ def test_a_remark_about_several_runs_is_made_once(tmp_path: Path) -> None:
 def test_a_manifest_with_odd_values_has_a_page(runs: tuple[Path, Path], tmp_path: Path) -> None:
     odd = shutil.copytree(runs[0], tmp_path / "odd@run")
     manifest = json.loads((odd / "manifest.json").read_text())
-    manifest["parameters"] |= {"noise": 5, "split": ["x"], "grid": "many", "sigma": 1, "memory": []}
-    del manifest["parameters"]["n"]
-    manifest["data"] = {"input_shape": "x", "digest": 3}
-    manifest["extra"] = {"data": {"a": 1}, "model": ["<b>"], "job": {"data": 7, "split": {}, "num_classes": "ten"}}
+    manifest["spec"]["data"] |= {"place": "digits", "split": "../..", "root": "\u0000"}
+    manifest["model"]["description"] = "<b>"
     (odd / "manifest.json").write_text(json.dumps(manifest))
-    assert b"many times" in render_page(content(Request(runs=(odd,))))
-    manifest["extra"]["job"] = {"data": "digits", "split": "../..", "input_range": "a,b", "data_root": "\u0000"}
+    shown = content(Request(runs=(odd,)))
+    assert b"&lt;b&gt;" in render_page(shown)
+    assert "could not be loaded" in str(shown.galleries[0].why_no_pictures)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("data", "split", ["x"]),
+        ("data", "place", 7),
+        ("data", "input_range", "a,b"),
+        ("noise", "kind", 5),
+        ("noise", "grid", "many"),
+        ("sigma", "level", "1"),
+        ("question", "n", None),
+        ("model", "num_classes", "ten"),
+    ],
+)
+def test_a_manifest_with_values_of_the_wrong_type_is_refused_by_name(
+    runs: tuple[Path, Path], tmp_path: Path, part: str, name: str, value: Any
+) -> None:
+    odd = shutil.copytree(runs[0], tmp_path / "odd")
+    manifest = json.loads((odd / "manifest.json").read_text())
+    manifest["spec"][part][name] = value
     (odd / "manifest.json").write_text(json.dumps(manifest))
-    assert "could not be loaded" in str(content(Request(runs=(odd,))).galleries[0].why_no_pictures)
+    with pytest.raises(CorruptRunError, match=rf"not a valid manifest.*{part}"):
+        content(Request(runs=(odd,)))
 
 
 def test_many_runs_fit_on_a_page(tmp_path: Path) -> None:
     digits = load_dataset("digits")
     many = [made_run(tmp_path / f"r{k}", digits, source="digits", inputs=15, seed=k) for k in range(9)]
     shown = content(Request(runs=tuple(many)))
-    assert len({(run.number % charts.COLOURS, run.dash) for run in shown.runs}) == 9
+    assert len({(run.number % COLOURS, run.dash) for run in shown.runs}) == 9
     assert "classes" not in shown.charts
     assert len(shown.galleries) == 4
     assert len(shown.pairs) == 6
@@ -289,14 +309,14 @@ def test_a_contradiction_is_serious(runs: tuple[Path, Path], tmp_path: Path) -> 
     other = shutil.copytree(runs[0], tmp_path / "other")
     with sqlite3.connect(other / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
-    serious = [r for r in content(Request(runs=(runs[0], other))).remarks if r.weight is words.Weight.SERIOUS]
+    serious = [r for r in content(Request(runs=(runs[0], other))).remarks if r.weight is Weight.SERIOUS]
     assert [remark.title for remark in serious] == ["contradiction"]
 
 
 def test_two_models_that_disagree_are_no_contradiction(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = shutil.copytree(runs[0], tmp_path / "other")
     manifest = json.loads((other / "manifest.json").read_text())
-    manifest["model"]["digest"] = "1" * 64
+    manifest["digests"]["model"] = "1" * 64
     (other / "manifest.json").write_text(json.dumps(manifest))
     with sqlite3.connect(other / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
@@ -328,7 +348,7 @@ def test_without_radii_nothing_is_called_weak_or_strong(tmp_path: Path) -> None:
 
 def test_every_input_is_in_a_bin_of_its_votes(runs: tuple[Path, Path]) -> None:
     sources = load_sources(runs)
-    edges, places = charts._normal_bins([source.results.p_a for source in sources])
+    edges, places = charts.normal_bins([source.results.p_a for source in sources])
     assert (edges[0], edges[-1]) == (0.0, 1.0)
     assert edges[1:-1] == pytest.approx(ndtr(places[1:-1]), abs=1e-15)
     chart = charts.p_a_chart(sources)
@@ -399,18 +419,18 @@ def test_pictures_only_of_pictures() -> None:
 
 def test_noise_of_a_picture_has_the_level_and_the_grid() -> None:
     plain = np.full((200, 200), 0.5, dtype=np.float32)
-    moved = noisy_copy(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain
+    moved = add_noise(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain
     assert np.allclose(np.rint(moved * 16), moved * 16, atol=1e-4)
     assert float(moved.std()) == pytest.approx(0.25, abs=0.01)
-    assert np.array_equal(moved, noisy_copy(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain)
-    uniform = noisy_copy(plain, 3, sigma=0.25, noise=Noise.UNIFORM, grid=None) - plain
+    assert np.array_equal(moved, add_noise(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain)
+    uniform = add_noise(plain, 3, sigma=0.25, noise=Noise.UNIFORM, grid=None) - plain
     assert float(np.abs(uniform).max()) <= 0.25
     assert as_pixels(moved * 100, (0.0, 1.0)).max() == 255
 
 
 def test_discs_in_the_plane_are_to_scale_and_not_too_large(tmp_path: Path) -> None:
     cone = load_dataset("cone")
-    run = made_run(tmp_path / "run", cone, source="cone", inputs=100, grid=None, noise="gaussian float32")
+    run = made_run(tmp_path / "run", cone, source="cone", inputs=100, grid=None)
     (source,) = load_sources([run])
     (drawing,) = planes([source])
     places = cone.inputs(list(range(100)))

@@ -129,7 +129,8 @@ def _write_unlabelled(source: Source) -> str:
     known = int(results.labelled.sum())
     return (
         f"{_part(certified, source)} {have} an answer that provably stays the same within some distance; for half of "
-        f"all inputs that distance is at least {median} ({NORM_SYMBOLS[results.norm]} length). Whether the answers are correct is "
+        f"all inputs that distance is at least {median} ({NORM_SYMBOLS[results.norm]} length). Whether the answers are "
+        "correct is "
         + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
     )
 
@@ -197,10 +198,10 @@ def _describe_guarantee(sources: Sequence[Source]) -> str:
         decision = " or ".join(kinds)
         text += (
             f" {compare_with_pixel(sources)}The statement about one input is wrong with probability at most {wrong}, "
-            f"by bad luck in the noise that was drawn{_list_suppositions(certified)}. It assumes that the model answers "
-            "each noisy input by itself; apart from that and the warnings below, nothing is assumed about the model or "
-            f"the attacker. It is about the smoothed classifier ({decision}), not about the bare model: deploy {decision}. "
-            "It states that the answer stays the same, not that it is correct."
+            f"by bad luck in the noise that was drawn{_list_suppositions(certified)}. It assumes that the model "
+            "answers each noisy input by itself; apart from that and the warnings below, nothing is assumed about the "
+            f"model or the attacker. It is about the smoothed classifier ({decision}), not about the bare model: "
+            f"deploy {decision}. It states that the answer stays the same, not that it is correct."
         )
     return f"{text} {_list_unknown_alphas(certified)}".strip()
 

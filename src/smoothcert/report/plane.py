@@ -67,8 +67,8 @@ class Ground:
 
     paths: (colour, SVG path) of every answer; not_asked: the path around the points without an answer, or empty. Paths
     are in half cells of `step_x` by `step_y` pixels, from the lower left corner of the frame, y upwards. shares:
-    (class, percentage of the evaluated points); undecided: their number. inside: points in a certified ball; contradicting:
-    those of them with another answer than the ball. remembered: answers from the memory of the run.
+    (class, percentage of the evaluated points); undecided: their number. inside: points in a certified ball;
+    contradicting: those of them with another answer than the ball. remembered: answers from the memory of the run.
     """
 
     paths: tuple[tuple[int, str], ...]
