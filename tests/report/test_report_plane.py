@@ -24,8 +24,8 @@ from scipy.special import ndtr
 from scipy.stats import binom, ncx2
 
 from cli_runner import command, environment, invoke, smoothcert
-from engine_runs import finished
 from report_runs import HOSTILE, made_run
+from run_specs import finish_run, make_spec
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
@@ -37,8 +37,9 @@ from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plane import Ground, Plane, in_pixels, planes
 from smoothcert.report.sources import Source, load_sources
 from smoothcert.runs.decision_regions import MapSettings, answer, prepare_survey
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.load import load_results
+from smoothcert.runs.resumption import Moved
+from smoothcert.spec import RunSpec
 
 SIGMA = 0.5
 SQUARE = Rectangle((-3.0, -2.0), (3.0, 2.0))
@@ -51,16 +52,19 @@ def scattered(path: Path, *, count: int = 40, names: tuple[str, ...] = (), side:
     return path
 
 
-def job(data: Path, **changes: Any) -> Job:
+def spec(data: Path, **changes: Any) -> RunSpec:
     settings: dict[str, Any] = {
         "task": "certify", "model": "memory_models:right_half", "data": str(data), "num_classes": 2, "sigma": SIGMA,
         "n0": 50, "n": 1000, "alpha": 0.001, "seed": 5, "batch": 1000, "input_range": "any", "workers": 1,
     }  # fmt: skip
-    return Job(**{**settings, **changes})
+    return make_spec(**{**settings, **changes})
 
 
-def asked(run: Path, rectangle: Rectangle = SQUARE, *, points: int = 24, n: int = 400, **moved: Any) -> DecisionMap:
-    with prepare_survey(run, rectangle, MapSettings(points=points, n=n), **moved) as survey:
+def asked(
+    run: Path, rectangle: Rectangle = SQUARE, *, points: int = 24, n: int = 400, soft: bool = False, **moved: Any
+) -> DecisionMap:
+    settings = MapSettings(points=points, n=n)
+    with prepare_survey(run, rectangle, settings, soft=soft, moved=Moved(**moved)) as survey:
         return answer(survey)
 
 
@@ -72,7 +76,7 @@ def deciding(**settings: int) -> Callable[[Source, Rectangle], DecisionMap | str
 def halves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the classifier whose border, smoothed or not, is the line x = 0."""
     folder = tmp_path_factory.mktemp("halves")
-    finished(job(scattered(folder / "points.npz")), folder / "run")
+    finish_run(spec(scattered(folder / "points.npz")), folder / "run")
     return folder / "run"
 
 
@@ -96,7 +100,7 @@ class TestAnswers:
     def test_a_ball_is_found_smaller_than_it_is_by_the_known_amount(self, tmp_path: Path) -> None:
         """P(|x+e| <= 1) is a noncentral chi-square probability; at sigma = 1/2 it is one half at |x| = 0.77, not 1."""
         data = scattered(tmp_path / "points.npz", count=5)
-        finished(job(data, model="memory_models:in_unit_ball"), tmp_path / "run")
+        finish_run(spec(data, model="memory_models:in_unit_ball"), tmp_path / "run")
         n = 1000
         found = asked(tmp_path / "run", Rectangle((-1.5, -1.5), (1.5, 1.5)), points=24, n=n)
         away = np.linalg.norm(found.points, axis=-1)
@@ -116,7 +120,7 @@ class TestAnswers:
         """
         data = scattered(tmp_path / "points.npz", count=12)
         changes = {"model": "plane_rules:bold_on_the_right", "certificate": "gaussian-soft,gaussian-soft-two-class"}
-        finished(job(data, **changes), tmp_path / "run")
+        finish_run(spec(data, **changes), tmp_path / "run")
         strip = Rectangle((-1.5, -0.5), (1.5, 0.5))
         by_votes, by_scores = asked(tmp_path / "run", strip, n=1000), asked(tmp_path / "run", strip, n=1000, soft=True)
         q = ndtr(by_scores.points[..., 0] / SIGMA)
@@ -137,7 +141,7 @@ class TestAnswers:
         near = Rectangle((-0.2, -0.1), (0.2, 0.1))
         first = asked(halves, near)
         assert (asked(halves, near, workers=2).answers == first.answers).all()
-        finished(job(scattered(tmp_path / "points.npz"), seed=6), tmp_path / "run")
+        finish_run(spec(scattered(tmp_path / "points.npz"), seed=6), tmp_path / "run")
         assert (asked(tmp_path / "run", near).answers != first.answers).any()
 
     @pytest.mark.parametrize(
@@ -155,7 +159,7 @@ class TestAnswers:
     def test_every_kind_of_run_can_be_asked(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         if "memory" in changes:
             changes = {**changes, "memory": str(tmp_path / changes["memory"])}
-        finished(job(scattered(tmp_path / "points.npz", count=12), **changes), tmp_path / "run")
+        finish_run(spec(scattered(tmp_path / "points.npz", count=12), **changes), tmp_path / "run")
         found = asked(tmp_path / "run")
         truth = (found.points[..., 0] > 0).astype(np.int64)
         assert (found.answers == truth)[np.abs(found.points[..., 0]) > 0.5].all()
@@ -168,7 +172,7 @@ class TestAnswers:
         data = tmp_path / "points.npz"
         x = np.random.default_rng(0).integers(0, 256, size=(20, 2), dtype=np.uint8)
         np.savez(data, x=x, y=(x[:, 0] > 0).astype(np.int64))
-        finished(job(data, sigma=0.1, input_range=None), tmp_path / "run")
+        finish_run(spec(data, sigma=0.1, input_range=None), tmp_path / "run")
         found = asked(tmp_path / "run", Rectangle((0.5, 0.5), (0.52, 0.51)), points=64, n=100)
         assert np.rint(found.points * 255) / 255 == pytest.approx(found.points, abs=1e-7)
         # A handful of inputs under two thousand cells: neighbours share what was asked once.
@@ -185,13 +189,15 @@ class TestWhoIsAsked:
     def test_a_rule_that_was_changed_is_refused(self, tmp_path: Path) -> None:
         data = scattered(tmp_path / "points.npz", count=5)
         memory = str(tmp_path / "memory.sqlite")
-        finished(job(data, sigma=None, sigma_rule="plane_rules:wider_above", memory=memory), tmp_path / "run")
+        finish_run(spec(data, sigma=None, sigma_rule="plane_rules:wider_above", memory=memory), tmp_path / "run")
+        manifest = tmp_path / "run" / "manifest.json"
+        manifest.write_text(manifest.read_text().replace("plane_rules:wider_above", "plane_rules:narrower_above"))
         with pytest.raises(ManifestMismatchError, match="another sigma rule"):
-            asked(tmp_path / "run", sigma_rule="plane_rules:narrower_above")
+            asked(tmp_path / "run")
 
     def test_a_memory_answers_and_is_not_changed(self, tmp_path: Path) -> None:
         data, memory = scattered(tmp_path / "points.npz"), tmp_path / "memory.sqlite"
-        finished(job(data, memory=str(memory)), tmp_path / "run")
+        finish_run(spec(data, memory=str(memory)), tmp_path / "run")
         (source,) = load_sources([tmp_path / "run"])
         before = _claims(memory)
         (drawing,) = planes([source], deciding(points=24, n=200))
@@ -203,7 +209,7 @@ class TestWhoIsAsked:
 
     def test_a_memory_that_lost_what_was_promised_is_refused(self, tmp_path: Path) -> None:
         data, memory = scattered(tmp_path / "points.npz", count=5), tmp_path / "memory.sqlite"
-        finished(job(data, memory=str(memory)), tmp_path / "run")
+        finish_run(spec(data, memory=str(memory)), tmp_path / "run")
         memory.unlink()
         with pytest.raises(RunError, match="does not exist"):
             asked(tmp_path / "run")
@@ -212,8 +218,8 @@ class TestWhoIsAsked:
         data, memory = tmp_path / "points.npz", tmp_path / "memory.sqlite"
         x = np.random.default_rng(0).uniform(0, 1, size=(10, 2)).astype(np.float32)
         np.savez(data, x=x, y=np.ones(10, dtype=np.int64))
-        finished(job(data, memory=str(memory), input_range=None, sigma=0.1), tmp_path / "run")
-        finished(job(data, input_range=None, sigma=0.1), tmp_path / "free")
+        finish_run(spec(data, memory=str(memory), input_range=None, sigma=0.1), tmp_path / "run")
+        finish_run(spec(data, input_range=None, sigma=0.1), tmp_path / "free")
         wide = Rectangle((-0.5, -0.5), (1.5, 1.5))
         found = asked(tmp_path / "run", wide, points=20, n=100)
         within = ((found.points >= 0) & (found.points <= 1)).all(axis=-1)
@@ -388,7 +394,7 @@ class TestCommand:
 
     def test_several_runs_and_what_cannot_be_asked(self, halves: Path, tmp_path: Path) -> None:
         data = scattered(tmp_path / "points.npz", count=8)
-        finished(job(data, model="memory_models:in_unit_ball"), tmp_path / "ball")
+        finish_run(spec(data, model="memory_models:in_unit_ball"), tmp_path / "ball")
         log = tmp_path / "log.tsv"
         log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
         runs = (halves, tmp_path / "ball", log)
@@ -400,7 +406,7 @@ class TestCommand:
 
     def test_several_certificates_are_asked_once(self, tmp_path: Path) -> None:
         data = scattered(tmp_path / "points.npz", count=8)
-        finished(job(data, certificate="gaussian,gaussian-two-class"), tmp_path / "run")
+        finish_run(spec(data, certificate="gaussian,gaussian-two-class"), tmp_path / "run")
         options = ("--regions", "--region-points", 12, "--region-samples", 50, "--gallery", 0)
         done = invoke(app, "report", tmp_path / "run", "-o", tmp_path / "page.html", *options)
         assert done.stderr.count("asking at") == 1
@@ -410,16 +416,16 @@ class TestCommand:
         file = tmp_path / "points.npz"
         x = np.random.default_rng(0).random((6, 3)).astype(np.float32)
         np.savez(file, x=x, y=np.arange(6) % 2)
-        finished(job(file, input_range=None), tmp_path / "run")
+        finish_run(spec(file, input_range=None), tmp_path / "run")
         done = smoothcert("report", tmp_path / "run", "-o", tmp_path / "page.html", "--regions")
         assert done.returncode == InputError.exit_code
-        assert "run: its inputs are no points of the plane, but of shape 3" in done.stderr
+        assert "run: its inputs are not points of the plane: their shape is 3" in done.stderr
         assert not (tmp_path / "page.html").exists()
 
     def test_results_without_a_model_are_refused_with_a_sentence(self, tmp_path: Path) -> None:
         file, log, fewer = tmp_path / "points.npz", tmp_path / "log.tsv", tmp_path / "fewer"
         np.savez(file, x=np.full((1, 2), 0.5, dtype=np.float32), y=np.array([1]))
-        finished(job(file, input_range=None), tmp_path / "run")
+        finish_run(spec(file, input_range=None), tmp_path / "run")
         assert invoke(app, "recertify", tmp_path / "run", "--n", 500, "-o", fewer).exit_code == 0
         log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
         for where, told in ((log, "a log does not say which model"), (fewer, "take the run it comes from")):
@@ -476,7 +482,7 @@ class TestCommand:
 
     def test_hostile_names_stay_text(self, tmp_path: Path) -> None:
         data = scattered(tmp_path / "points.npz", names=HOSTILE[:2])
-        finished(job(data), tmp_path / "run")
+        finish_run(spec(data), tmp_path / "run")
         shown = content(Request(runs=(tmp_path / "run",), decide=deciding(points=12, n=50), gallery=0))
         page = render_page(shown).decode()
         assert shown.planes[0].classes == HOSTILE[:2]
@@ -485,7 +491,7 @@ class TestCommand:
         assert re.search(r'aria-label="[^"]*on a ground of estimated answers: &lt;script&gt;alert\(1\)', page)
 
     def test_a_run_with_answers_alone_has_a_plane_when_asked(self, tmp_path: Path) -> None:
-        finished(job(scattered(tmp_path / "points.npz"), task="predict", n0=None), tmp_path / "run")
+        finish_run(spec(scattered(tmp_path / "points.npz"), task="predict", n0=None), tmp_path / "run")
         assert content(Request(runs=(tmp_path / "run",), gallery=0)).planes == ()
         shown = content(Request(runs=(tmp_path / "run",), gallery=0, decide=deciding(points=12, n=50)))
         assert len(shown.planes[0].dots) == len(load_results(tmp_path / "run"))
