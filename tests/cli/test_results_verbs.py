@@ -74,7 +74,7 @@ def test_different_inputs_are_pointed_out_and_common_aligns_them(log: Path, tmp_
 
 
 def test_mistakes_are_sentences(log: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="ask for one of them"):
+    with pytest.raises(InputError, match="use one of them"):
         call("table", log, "--classes", "--gold", log)
     with pytest.raises(InputError, match="one radius"):
         call("table", log, "--classes", "--radii", "0,1")

@@ -452,7 +452,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("options", "told"),
         [
-            (["--watch", "--regions"], "leave one of them out"),
+            (["--watch", "--regions"], "use one of them"),
             (["--region-points", "9"], "--region-points is about the decision regions: it needs --regions"),
             (["--model", "a:b"], "--model is about the decision regions"),
             (["--regions", "--region-points", "1"], "give 2"),

@@ -217,7 +217,7 @@ def test_ctrl_c_ends_it_quietly(run: Path, number: signal.Signals, in_the_backgr
 def test_watch_and_a_file_exclude_each_other(run: Path, tmp_path: Path) -> None:
     done = smoothcert("report", run, "--watch", "-o", tmp_path / "x.html")
     assert done.returncode == 2
-    assert "leave -o out" in done.stderr
+    assert "remove -o" in done.stderr
 
 
 def test_the_demonstration_ends_with_a_page(tmp_path: Path) -> None:
