@@ -115,12 +115,12 @@ class Demo:
 
     def write_report(self) -> Path:
         """One page about all of it."""
-        from smoothcert.report.content import Request
+        from smoothcert.report.content import ReportRequest
         from smoothcert.report.page import write_report
 
         page = self.out / "report.html"
         title = "digits: one small network at three noise levels" if len(self.sigmas) == 3 else "digits"
-        write_report(Request(runs=self._runs(), radii=_RADII, title=title), page)
+        write_report(ReportRequest(runs=self._runs(), radii=_RADII, title=title), page)
         return page
 
     def _runs(self) -> tuple[Path, ...]:

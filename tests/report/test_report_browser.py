@@ -23,7 +23,7 @@ from chromium_browser import Visit, visiting
 from report_runs import HOSTILE, hostile_run, made_run
 from report_server import served
 from smoothcert.data import load_dataset
-from smoothcert.report.content import Request, content
+from smoothcert.report.content import ReportRequest, content
 from smoothcert.report.page import write_report
 from smoothcert.report.watching import server_for
 from smoothcert.runs.load import load_all
@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def page_of_two(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(Request(runs=runs, radii="0,0.1,0.25,0.5"), path)
+    write_report(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5"), path)
     return path.as_uri()
 
 
@@ -106,7 +106,7 @@ def test_the_switch_shows_what_holds_with_high_probability(visit: Visit) -> None
 
 
 def test_hovering_reads_the_curves(visit: Visit, runs: tuple[Path, Path]) -> None:
-    probes = {row["text"]: row for row in content(Request(runs=runs, gallery=0)).probes}
+    probes = {row["text"]: row for row in content(ReportRequest(runs=runs, gallery=0)).probes}
     visit.page.locator("[data-chart=accuracy]").scroll_into_view_if_needed()
     box = visit.page.locator("[data-chart=accuracy] svg").bounding_box()
     assert box is not None
@@ -143,7 +143,7 @@ def test_marks_say_what_they_are(visit: Visit, chart: str, pattern: str) -> None
 
 
 def test_the_slider_reads_the_curves_by_keyboard(visit: Visit, runs: tuple[Path, Path]) -> None:
-    probes = content(Request(runs=runs, gallery=0)).probes
+    probes = content(ReportRequest(runs=runs, gallery=0)).probes
     slider = visit.page.locator("#probe")
     slider.focus()
     slider.press("Home")
@@ -244,7 +244,7 @@ def test_tables_are_copied(visit: Visit, runs: tuple[Path, Path], form: str) -> 
     visit.page.get_by_role("button", name=f"Copy table as {form}").first.click()
     visit.eventually("document.getElementById('said').textContent !== ''")
     copied = visit.page.evaluate("navigator.clipboard.readText()")
-    expected = content(Request(runs=runs, radii="0,0.1,0.25,0.5", gallery=0)).approximate.copies[form]
+    expected = content(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5", gallery=0)).approximate.copies[form]
     assert copied.replace("\r\n", "\n") == expected
     assert visit.page.locator("#said").inner_text() == f"Table copied as {form}."
 
@@ -341,7 +341,7 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
     same = str(tmp_path / "data.npz")
     other = made_run(tmp_path / "</script><script>alert(9)<", load_dataset(same), source=same, inputs=40, grid=256)
     path = tmp_path / "report.html"
-    write_report(Request(runs=(run, other), title="</title><script>alert(8)</script>"), path)
+    write_report(ReportRequest(runs=(run, other), title="</title><script>alert(8)</script>"), path)
     with visiting(browser, path.as_uri()) as visit:
         visit.page.locator("[data-chart=classes]").scroll_into_view_if_needed()
         box = visit.page.locator("[data-chart=classes] svg").bounding_box()
@@ -402,7 +402,7 @@ def test_ten_thousand_inputs_stay_fluid(browser: Browser, tmp_path: Path) -> Non
         for k, name in enumerate("ab")
     ]
     path = tmp_path / "report.html"
-    assert write_report(Request(runs=tuple(both)), path) < 5_000_000
+    assert write_report(ReportRequest(runs=tuple(both)), path) < 5_000_000
     with visiting(browser, path.as_uri()) as visit:
         # What has to be laid out and drawn does not grow with the inputs (timed by benchmarks/report_page.py).
         assert visit.page.evaluate("document.querySelectorAll('svg *').length") < 6_000
@@ -421,7 +421,7 @@ def test_a_run_in_progress_is_followed(browser: Browser, tmp_path: Path) -> None
     growing = tmp_path / "growing"
     with (
         RunStore.create(growing, manifest) as store,
-        served(server_for(Request(runs=(growing,)), port=0)) as server,
+        served(server_for(ReportRequest(runs=(growing,)), port=0)) as server,
         visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit,
     ):
         assert "Nothing to show yet" in visit.page.locator("main").inner_text()
@@ -445,7 +445,7 @@ def test_the_reader_stays_where_he_was_when_the_page_is_made_anew(
 ) -> None:
     both = [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
     with (
-        served(server_for(Request(runs=tuple(both)), port=0)) as server,
+        served(server_for(ReportRequest(runs=tuple(both)), port=0)) as server,
         visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit,
     ):
         page = visit.page
@@ -490,5 +490,5 @@ def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, s
 
 def _page_of_the_plane(folder: Path) -> str:
     run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None)
-    write_report(Request(runs=(run,)), folder / "report.html")
+    write_report(ReportRequest(runs=(run,)), folder / "report.html")
     return (folder / "report.html").as_uri()

@@ -31,7 +31,7 @@ from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.records import Noise
 from smoothcert.report import charts
 from smoothcert.report.chart_parts import COLOURS
-from smoothcert.report.content import Request, content
+from smoothcert.report.content import ReportRequest, content
 from smoothcert.report.gallery import add_noise, as_pixels, choose, picture_shape
 from smoothcert.report.notices import Weight, count_unanimous
 from smoothcert.report.page import render_page, write_report
@@ -132,7 +132,7 @@ def test_classes_equal_those_of_table(runs: tuple[Path, Path], tmp_path: Path) -
 
 
 def test_copies_are_what_table_prints(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    shown = content(Request(runs=runs, radii="0,0.25", gallery=0))
+    shown = content(ReportRequest(runs=runs, radii="0,0.25", gallery=0))
     for title, form in (("LaTeX", "latex"), ("Markdown", "markdown"), ("CSV", "csv")):
         printed = invoke(app, "table", *runs, "--radii", "0,0.25", "--format", form).stdout
         assert shown.approximate.copies[title] == printed.removesuffix("\n")
@@ -142,7 +142,7 @@ def test_copies_are_what_table_prints(runs: tuple[Path, Path], tmp_path: Path) -
 def test_every_kind_of_run_has_a_page(kind: str, tmp_path: Path) -> None:
     run = make_run(kind, tmp_path)
     page = written(tmp_path, run)
-    shown = content(Request(runs=(run,)))
+    shown = content(ReportRequest(runs=(run,)))
     assert shown.headline.sentence in html.unescape(page)
     titles = {remark.title for remark in shown.remarks}
     assert ("float noise" in titles) == (kind == "float-noise")
@@ -154,7 +154,7 @@ def test_every_kind_of_run_has_a_page(kind: str, tmp_path: Path) -> None:
 
 def test_a_certificate_from_the_gallery_is_verified(tmp_path: Path) -> None:
     run = make_run("votes", tmp_path)
-    (gallery,) = content(Request(runs=(run,))).galleries
+    (gallery,) = content(ReportRequest(runs=(run,))).galleries
     for card in gallery.cards:
         assert card.certificate is not None
         file = tmp_path / card.certificate_name
@@ -206,7 +206,7 @@ def test_unfinished_runs_and_logs_are_called_so(runs: tuple[Path, Path], tmp_pat
     (short / "manifest.json").write_text(json.dumps(manifest))
     log = tmp_path / "log.tsv"
     invoke(app, "export", runs[0], "-o", log)
-    shown = content(Request(runs=(short, log)))
+    shown = content(ReportRequest(runs=(short, log)))
     titles = [remark.title for remark in shown.remarks]
     assert "unfinished" in titles
     assert "log" in titles
@@ -220,14 +220,14 @@ def test_varying_sigma_without_envelope_is_a_warning(tmp_path: Path) -> None:
     rule = {"rule": {"kind": "made up"}}
     bare = made_run(tmp_path / "bare", digits, source="digits", inputs=20, **rule)
     kept = made_run(tmp_path / "kept", digits, source="digits", inputs=20, **rule, memory="0" * 64)
-    found = {r.runs: r.weight for r in content(Request(runs=(bare, kept))).remarks if r.title == "heuristic σ"}
+    found = {r.runs: r.weight for r in content(ReportRequest(runs=(bare, kept))).remarks if r.title == "heuristic σ"}
     assert found == {("bare",): Weight.SERIOUS, ("kept",): Weight.CAUTION}
 
 
 def test_a_remark_about_several_runs_is_made_once(tmp_path: Path) -> None:
     digits = load_dataset("digits")
     both = [made_run(tmp_path / name, digits, source="digits", inputs=20, grid=None) for name in ("a", "b")]
-    (remark,) = [r for r in content(Request(runs=tuple(both))).remarks if r.title == "float noise"]
+    (remark,) = [r for r in content(ReportRequest(runs=tuple(both))).remarks if r.title == "float noise"]
     assert remark.runs == ("a", "b")
 
 
@@ -237,7 +237,7 @@ def test_a_manifest_with_odd_values_has_a_page(runs: tuple[Path, Path], tmp_path
     manifest["spec"]["data"] |= {"place": "digits", "split": "../..", "root": "\u0000"}
     manifest["model"]["description"] = "<b>"
     (odd / "manifest.json").write_text(json.dumps(manifest))
-    shown = content(Request(runs=(odd,)))
+    shown = content(ReportRequest(runs=(odd,)))
     assert b"&lt;b&gt;" in render_page(shown)
     assert "could not be loaded" in str(shown.galleries[0].why_no_pictures)
 
@@ -263,13 +263,13 @@ def test_a_manifest_with_values_of_the_wrong_type_is_refused_by_name(
     manifest["spec"][part][name] = value
     (odd / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CorruptRunError, match=rf"not a valid manifest.*{part}"):
-        content(Request(runs=(odd,)))
+        content(ReportRequest(runs=(odd,)))
 
 
 def test_many_runs_fit_on_a_page(tmp_path: Path) -> None:
     digits = load_dataset("digits")
     many = [made_run(tmp_path / f"r{k}", digits, source="digits", inputs=15, seed=k) for k in range(9)]
-    shown = content(Request(runs=tuple(many)))
+    shown = content(ReportRequest(runs=tuple(many)))
     assert len({(run.number % COLOURS, run.dash) for run in shown.runs}) == 9
     assert "classes" not in shown.charts
     assert len(shown.galleries) == 4
@@ -283,7 +283,7 @@ def test_of_very_many_classes_the_weakest_are_shown(tmp_path: Path) -> None:
     lines += [f"{k}\t{k}\t{k if k % 10 else k + 1}\t0.5\t{int(k % 10 > 0)}\t1.0" for k in range(200)]
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    shown = content(Request(runs=(log,), radii="0"))
+    shown = content(ReportRequest(runs=(log,), radii="0"))
     *rows, spread = shown.classes[0].table.rows
     assert len(rows) == charts.MOST_CLASSES
     assert {row[0][0] for row in rows} >= {str(k) for k in range(0, 200, 10)}
@@ -293,23 +293,23 @@ def test_of_very_many_classes_the_weakest_are_shown(tmp_path: Path) -> None:
 
 
 def test_the_guarantee_says_what_it_supposes(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    assert "supposes" not in content(Request(runs=(runs[0],))).headline.guarantee
+    assert "supposes" not in content(ReportRequest(runs=(runs[0],))).headline.guarantee
     digits = load_dataset("digits")
     run = made_run(tmp_path / "run", digits, source="digits", inputs=15, grid=None, memory="0" * 64)
-    assert "floating point" in content(Request(runs=(run,))).headline.guarantee
-    assert "memory" in content(Request(runs=(run,))).headline.guarantee
+    assert "floating point" in content(ReportRequest(runs=(run,))).headline.guarantee
+    assert "memory" in content(ReportRequest(runs=(run,))).headline.guarantee
 
 
 def test_different_data_is_said(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = made_run(tmp_path / "cone", load_dataset("cone"), source="cone", inputs=60)
-    assert "different data" in {remark.title for remark in content(Request(runs=(runs[0], other))).remarks}
+    assert "different data" in {remark.title for remark in content(ReportRequest(runs=(runs[0], other))).remarks}
 
 
 def test_a_contradiction_is_serious(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = shutil.copytree(runs[0], tmp_path / "other")
     with sqlite3.connect(other / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
-    serious = [r for r in content(Request(runs=(runs[0], other))).remarks if r.weight is Weight.SERIOUS]
+    serious = [r for r in content(ReportRequest(runs=(runs[0], other))).remarks if r.weight is Weight.SERIOUS]
     assert [remark.title for remark in serious] == ["contradiction"]
 
 
@@ -320,7 +320,7 @@ def test_two_models_that_disagree_are_no_contradiction(runs: tuple[Path, Path], 
     (other / "manifest.json").write_text(json.dumps(manifest))
     with sqlite3.connect(other / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
-    shown = content(Request(runs=(runs[0], other)))
+    shown = content(ReportRequest(runs=(runs[0], other)))
     assert "contradiction" not in {remark.title for remark in shown.remarks}
     (pair,) = shown.pairs
     assert "they certify different classes" in pair.sentence
@@ -328,7 +328,7 @@ def test_two_models_that_disagree_are_no_contradiction(runs: tuple[Path, Path], 
 
 
 def test_where_nothing_is_certified_the_page_says_so_and_draws_nothing(tmp_path: Path) -> None:
-    shown = content(Request(runs=(make_run("abstaining", tmp_path),)))
+    shown = content(ReportRequest(runs=(make_run("abstaining", tmp_path),)))
     assert shown.nothing_certified
     assert not {"accuracy", "classes"} & set(shown.charts)
     assert shown.headline.sentence.startswith("None of 4 test inputs of digits is classified correctly")
@@ -336,7 +336,7 @@ def test_where_nothing_is_certified_the_page_says_so_and_draws_nothing(tmp_path:
 
 
 def test_without_radii_nothing_is_called_weak_or_strong(tmp_path: Path) -> None:
-    shown = content(Request(runs=(make_run("predict", tmp_path),)))
+    shown = content(ReportRequest(runs=(make_run("predict", tmp_path),)))
     (gallery,) = shown.galleries
     assert not shown.certified
     assert not gallery.certified
@@ -363,7 +363,7 @@ def test_every_input_is_in_a_bin_of_its_votes(runs: tuple[Path, Path]) -> None:
 
 
 def test_classes_are_first_shown_at_the_radius_of_the_headline(runs: tuple[Path, Path]) -> None:
-    shown = content(Request(runs=runs, radii="0,0.1,0.25,0.5,3"))
+    shown = content(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5,3"))
     assert shown.classes[shown.class_at].text == shown.headline.radius
     assert f"smaller than {shown.headline.radius} " in shown.headline.sentence
 
@@ -371,19 +371,19 @@ def test_classes_are_first_shown_at_the_radius_of_the_headline(runs: tuple[Path,
 def test_data_that_is_not_what_was_certified_is_not_shown(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.npz"
     np.savez(other, x=np.zeros((445, 1, 8, 8), dtype=np.uint8), y=np.zeros(445, dtype=np.int64))
-    (gallery,) = content(Request(runs=(runs[0],), data=str(other))).galleries
+    (gallery,) = content(ReportRequest(runs=(runs[0],), data=str(other))).galleries
     assert "digest differs" in str(gallery.why_no_pictures)
     assert all(card.picture is None for card in gallery.cards)
-    (absent,) = content(Request(runs=(runs[0],), data=str(tmp_path / "absent.npz"))).galleries
+    (absent,) = content(ReportRequest(runs=(runs[0],), data=str(tmp_path / "absent.npz"))).galleries
     assert "could not be loaded" in str(absent.why_no_pictures)
 
 
 def test_a_log_is_shown_with_data_only_if_the_labels_agree(runs: tuple[Path, Path], tmp_path: Path) -> None:
     log = tmp_path / "log.tsv"
     invoke(app, "export", runs[0], "-o", log)
-    (same,) = content(Request(runs=(log,), data="digits")).galleries
+    (same,) = content(ReportRequest(runs=(log,), data="digits")).galleries
     assert same.cards[0].picture is not None
-    (other,) = content(Request(runs=(log,), data="cone")).galleries
+    (other,) = content(ReportRequest(runs=(log,), data="cone")).galleries
     assert "other labels" in str(other.why_no_pictures)
 
 
@@ -444,7 +444,7 @@ def test_discs_in_the_plane_are_to_scale_and_not_too_large(tmp_path: Path) -> No
         assert region.r == pytest.approx(scale * source.results.radius[k], rel=0.01, abs=0.12)
     span = [region.r / source.results.radius[k] for region, k in zip(drawing.balls, certified, strict=True)]
     assert max(span) <= scale * 1.001
-    assert content(Request(runs=(run,))).planes
+    assert content(ReportRequest(runs=(run,))).planes
 
 
 def test_text_is_shown_and_never_obeyed() -> None:
@@ -477,8 +477,8 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_the_same_runs_give_the_same_bytes(runs: tuple[Path, Path]) -> None:
-    shown = content(Request(runs=runs))
-    assert render_page(shown) == render_page(content(Request(runs=runs)))
+    shown = content(ReportRequest(runs=runs))
+    assert render_page(shown) == render_page(content(ReportRequest(runs=runs)))
 
 
 def test_ten_thousand_inputs_stay_small(tmp_path: Path) -> None:
@@ -491,31 +491,31 @@ def test_ten_thousand_inputs_stay_small(tmp_path: Path) -> None:
         made_run(tmp_path / f"run-{k}", dataset, source=str(file), inputs=10_000, seed=k, n=100_000, grid=256)
         for k in range(2)
     ]
-    size = write_report(Request(runs=tuple(runs)), tmp_path / "report.html")
+    size = write_report(ReportRequest(runs=tuple(runs)), tmp_path / "report.html")
     assert size < 5_000_000
 
 
 def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, runs: tuple[Path, Path]) -> None:
     with pytest.raises(RunError, match="does not exist"):
-        content(Request(runs=(tmp_path / "nothing",)))
+        content(ReportRequest(runs=(tmp_path / "nothing",)))
     with pytest.raises(InputError, match="not a radius"):
-        content(Request(runs=runs, radii="a"))
+        content(ReportRequest(runs=runs, radii="a"))
     with pytest.raises(InputError, match="gallery"):
-        content(Request(runs=runs, gallery=-1))
+        content(ReportRequest(runs=runs, gallery=-1))
     with pytest.raises(RunError, match="cannot be written"):
-        write_report(Request(runs=runs, gallery=0), tmp_path / "no" / "report.html")
+        write_report(ReportRequest(runs=runs, gallery=0), tmp_path / "no" / "report.html")
 
 
 def test_unlabelled_inputs_have_a_page(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", load_dataset("digits"), source="digits", inputs=30)
     with sqlite3.connect(run / "results.sqlite") as connection:
         connection.execute("UPDATE points SET label = NULL")
-    shown = content(Request(runs=(run,)))
+    shown = content(ReportRequest(runs=(run,)))
     assert "no labels" in shown.headline.sentence
     assert "accuracy" not in shown.charts
     assert render_page(shown)
 
 
 def test_numbers_of_the_cards_are_finite(runs: tuple[Path, Path]) -> None:
-    for gallery in content(Request(runs=runs)).galleries:
+    for gallery in content(ReportRequest(runs=runs)).galleries:
         assert all(math.isfinite(card.width) and 0 <= card.width <= 100 for card in gallery.cards)

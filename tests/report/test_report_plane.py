@@ -31,7 +31,7 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
 from smoothcert.memory import open_existing
 from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
-from smoothcert.report.content import Request, content
+from smoothcert.report.content import ReportRequest, content
 from smoothcert.report.outlines import outline
 from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plane import Ground, Plane, in_pixels, planes
@@ -339,14 +339,14 @@ class TestDrawing:
             answers = np.where(found.answers >= 0, 1 - found.answers, found.answers)
             return DecisionMap(found.rectangle, found.points, answers, found.n, found.alpha)
 
-        shown = content(Request(runs=(halves,), decide=lying, gallery=0))
+        shown = content(ReportRequest(runs=(halves,), decide=lying, gallery=0))
         ground = self.ground(shown.planes[0])
         assert 0 < ground.contradicting <= ground.inside
         page = html.unescape(render_page(shown).decode())
         assert f"{ground.contradicting:,} got another answer than the disc says" in page
 
     def test_without_being_asked_for_there_are_none_and_the_page_says_how(self, halves: Path) -> None:
-        shown = content(Request(runs=(halves,), gallery=0))
+        shown = content(ReportRequest(runs=(halves,), gallery=0))
         assert [one.ground for one in shown.planes] == [None]
         page = render_page(shown).decode()
         assert "--regions" in page
@@ -373,8 +373,10 @@ class TestDrawing:
             assert 0.25 * drawing.width < drawing.height < 1.1 * drawing.width
 
     def test_the_extra_page_is_small(self, halves: Path, tmp_path: Path) -> None:
-        bare = write_report(Request(runs=(halves,), gallery=0), tmp_path / "bare.html")
-        drawn = write_report(Request(runs=(halves,), gallery=0, decide=deciding(points=64, n=50)), tmp_path / "a.html")
+        bare = write_report(ReportRequest(runs=(halves,), gallery=0), tmp_path / "bare.html")
+        drawn = write_report(
+            ReportRequest(runs=(halves,), gallery=0, decide=deciding(points=64, n=50)), tmp_path / "a.html"
+        )
         assert drawn - bare < 30_000
 
 
@@ -483,7 +485,7 @@ class TestCommand:
     def test_hostile_names_stay_text(self, tmp_path: Path) -> None:
         data = scattered(tmp_path / "points.npz", names=HOSTILE[:2])
         finish_run(spec(data), tmp_path / "run")
-        shown = content(Request(runs=(tmp_path / "run",), decide=deciding(points=12, n=50), gallery=0))
+        shown = content(ReportRequest(runs=(tmp_path / "run",), decide=deciding(points=12, n=50), gallery=0))
         page = render_page(shown).decode()
         assert shown.planes[0].classes == HOSTILE[:2]
         assert page.count("<script") == 3
@@ -492,7 +494,7 @@ class TestCommand:
 
     def test_a_run_with_answers_alone_has_a_plane_when_asked(self, tmp_path: Path) -> None:
         finish_run(spec(scattered(tmp_path / "points.npz"), task="predict", n0=None), tmp_path / "run")
-        assert content(Request(runs=(tmp_path / "run",), gallery=0)).planes == ()
-        shown = content(Request(runs=(tmp_path / "run",), gallery=0, decide=deciding(points=12, n=50)))
+        assert content(ReportRequest(runs=(tmp_path / "run",), gallery=0)).planes == ()
+        shown = content(ReportRequest(runs=(tmp_path / "run",), gallery=0, decide=deciding(points=12, n=50)))
         assert len(shown.planes[0].dots) == len(load_results(tmp_path / "run"))
         assert "Each disc" not in render_page(shown).decode()

@@ -15,7 +15,7 @@ from chromium_browser import visiting
 from report_runs import HOSTILE, made_run
 from smoothcert.data import load_dataset
 from smoothcert.records.decision_map import UNDECIDED, DecisionMap, Rectangle
-from smoothcert.report.content import Request
+from smoothcert.report.content import ReportRequest
 from smoothcert.report.page import write_report
 from smoothcert.report.plane import Plane, planes
 from smoothcert.report.sources import Source, load_sources
@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_regions_have_the_colours_of_their_classes(browser: Browser, run: Path, tmp_path: Path, scheme: Any) -> None:
-    write_report(Request(runs=(run,), decide=in_thirds, gallery=0), tmp_path / "page.html")
+    write_report(ReportRequest(runs=(run,), decide=in_thirds, gallery=0), tmp_path / "page.html")
     (drawing,) = planes(load_sources([run]), in_thirds)
     with visiting(browser, (tmp_path / "page.html").as_uri(), color_scheme=scheme) as visit:
         assert visit.complaints == []
@@ -81,7 +81,7 @@ def _seen(picture: Image.Image, drawing: Plane, share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_and_says_how_regions_are_had(browser: Browser, run: Path, tmp_path: Path, width: int) -> None:
-    write_report(Request(runs=(run,), gallery=0), tmp_path / "page.html")
+    write_report(ReportRequest(runs=(run,), gallery=0), tmp_path / "page.html")
     with visiting(browser, (tmp_path / "page.html").as_uri(), viewport={"width": width, "height": 800}) as visit:
         assert visit.complaints == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -23,7 +23,7 @@ from smoothcert.data import load_dataset
 from smoothcert.demo import Demo
 from smoothcert.errors import RunError
 from smoothcert.report import watching
-from smoothcert.report.content import Request
+from smoothcert.report.content import ReportRequest
 from smoothcert.report.watching import server_for, state_of
 
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(run: Path) -> Iterator[ThreadingHTTPServer]:
-    with served(server_for(Request(runs=(run,), gallery=4), port=0)) as found:
+    with served(server_for(ReportRequest(runs=(run,), gallery=4), port=0)) as found:
         yield found
 
 
@@ -90,7 +90,7 @@ def test_nobody_is_asked_for_a_name(run: Path, monkeypatch: pytest.MonkeyPatch) 
 
     for name in ("getfqdn", "gethostbyaddr", "gethostbyname", "gethostbyname_ex", "getaddrinfo", "getnameinfo"):
         monkeypatch.setattr(socket, name, forbidden)
-    with server_for(Request(runs=(run,)), port=0) as found:
+    with server_for(ReportRequest(runs=(run,)), port=0) as found:
         assert found.server_port > 0
 
 
@@ -106,7 +106,7 @@ def test_a_client_that_goes_away_is_no_news(server: ThreadingHTTPServer, capfd: 
 def test_a_client_that_says_nothing_is_left(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_SECONDS_OF_PATIENCE", 0.2)
     with (
-        served(server_for(Request(runs=(run,)), port=0)) as found,
+        served(server_for(ReportRequest(runs=(run,)), port=0)) as found,
         socket.create_connection(("127.0.0.1", found.server_port), timeout=60) as silent,
     ):
         assert silent.recv(1) == b""
@@ -168,7 +168,7 @@ def test_a_page_that_takes_long_is_kept_for_a_while(run: Path, monkeypatch: pyte
 
     monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(watching, "render_page", slowly)
-    page = watching.Page(Request(runs=(run,), gallery=0))
+    page = watching.Page(ReportRequest(runs=(run,), gallery=0))
     page.content()
     before = page.state()
     os.utime(run / "results.sqlite", (0, 0))
@@ -183,7 +183,7 @@ def test_a_page_that_takes_long_is_kept_for_a_while(run: Path, monkeypatch: pyte
 
 def test_a_port_that_is_taken_is_said(server: ThreadingHTTPServer, run: Path) -> None:
     with pytest.raises(RunError, match="cannot be used"):
-        watching.serve(Request(runs=(run,)), port=server.server_port, announce=lambda _: None)
+        watching.serve(ReportRequest(runs=(run,)), port=server.server_port, announce=lambda _: None)
 
 
 def test_the_state_changes_with_the_run_and_not_by_reading(run: Path) -> None:

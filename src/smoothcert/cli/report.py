@@ -81,9 +81,9 @@ def report(
     if not regions:
         _refuse(region_points=region_points, region_samples=region_samples, model=model, memory=memory)
     # Imported here, so that `smoothcert --help` does not import numpy.
-    from smoothcert.report.content import Request
+    from smoothcert.report.content import ReportRequest
 
-    request = Request(
+    request = ReportRequest(
         runs=tuple(runs),
         radii=radii,
         gallery=gallery,

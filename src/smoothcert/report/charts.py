@@ -38,7 +38,7 @@ _LEAST_IN_A_BOX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class AccuracyCurves:
     """Certified accuracy of all runs. steps: the drawn points. probes: radii and the printed figures of each run there.
 
     On (r[k-1], r[k]] a curve has the value at r[k]. A curve of many steps is thinned: it is exact at the drawn points
@@ -55,7 +55,7 @@ class Curves:
         return any(row["r"] > 0 and row["y"] > 0 for row in self.steps)
 
 
-def curves(sources: Sequence[Source], choice: BoundChoice) -> Curves:
+def curves(sources: Sequence[Source], choice: BoundChoice) -> AccuracyCurves:
     drawn = {k: s for k, s in enumerate(sources) if s.has_curve}
     steps: list[Spec] = []
     refused: dict[int, str] = {}
@@ -72,7 +72,7 @@ def curves(sources: Sequence[Source], choice: BoundChoice) -> Curves:
         if not source.results.decided_radii:
             # Nothing is certified beyond the largest radius, unless only some radii were decided.
             steps.append(_step(number, float(x[-1]), 0.0, None if low is None else 0.0))
-    return Curves(steps, _list_probes(drawn, choice, refused), refused)
+    return AccuracyCurves(steps, _list_probes(drawn, choice, refused), refused)
 
 
 def _step(run: int, radius: float, share: float, low: float | None) -> Spec:
@@ -112,7 +112,7 @@ def thin(x: FloatArray) -> FloatArray:
     return np.asarray(x[chosen], dtype=np.float64)
 
 
-def accuracy_chart(sources: Sequence[Source], drawn: Curves) -> Spec:
+def accuracy_chart(sources: Sequence[Source], drawn: AccuracyCurves) -> Spec:
     norms = list(dict.fromkeys(NORM_SYMBOLS[source.results.norm] for source in sources))
     largest = max((row["r"] for row in drawn.steps), default=1.0)
     radius = {

@@ -19,8 +19,8 @@ from smoothcert.report.chart_parts import Spec, run_dash
 from smoothcert.report.gallery import Gallery, gallery
 from smoothcert.report.headline import Headline, compare_with_pixel, write_headline
 from smoothcert.report.notices import Notice, count_unanimous, list_notices
-from smoothcert.report.pairs import Pair, compare_pairs
 from smoothcert.report.plane import Decide, Plane, planes
+from smoothcert.report.run_pairs import Pair, compare_pairs
 from smoothcert.report.shown_tables import (
     ClassesAt,
     ShownTable,
@@ -38,7 +38,7 @@ _MOST_GALLERIES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ReportRequest:
     """What to report. radii: as typed; None chooses them from the data. gallery: inputs shown of each run.
 
     data: where the inputs are, if not where the runs state. bound: of the high-probability curve. decide: evaluates the
@@ -68,7 +68,7 @@ class ShownRun:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """charts: Vega-Lite specifications by name. probes: figures for the slider, see `charts.Curves`.
+    """charts: Vega-Lite specifications by name. probes: figures for the slider, see `charts.AccuracyCurves`.
 
     certified: whether any run has radii; nothing_certified: no input is correct and has a radius. p_a, sigma: the
     quantiles of their histograms. class_at: which of the tables by class is shown first.
@@ -101,7 +101,7 @@ class Content:
     pairs_left_out: int
 
 
-def content(request: Request) -> Content:
+def content(request: ReportRequest) -> Content:
     """Read the runs and compute everything."""
     if request.gallery < 0:
         raise InputError(f"a gallery of {request.gallery} inputs is not possible; expected 0 or more")
@@ -163,7 +163,7 @@ def _caption(results: Sequence[Results]) -> str:
 
 def _title(sources: Sequence[Source]) -> str:
     names = [source.name for source in sources]
-    data = {source.data_name for source in sources if source.data_name}
+    data = {source.manifest.data.name for source in sources if source.manifest is not None}
     about = data.pop() if len(data) == 1 else ""
     return f"{about}: {', '.join(names)}" if about and len(names) <= 3 else about or ", ".join(names[:3])
 

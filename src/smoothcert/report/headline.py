@@ -13,7 +13,7 @@ from smoothcert.analysis.summary import Radii
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import Norm, Outcome, TallyKind
 from smoothcert.report.gallery import picture_shape
-from smoothcert.report.sources import Source
+from smoothcert.report.sources import LEVEL_SYMBOLS, NOISE_TITLES, Source
 from smoothcert.runs.results import Results
 
 _LENGTHS = {
@@ -95,10 +95,11 @@ def _why_none(results: Results) -> str:
 
 def _part(count: int, source: Source) -> str:
     """As in "80 of 150 test inputs of digits (53.3 %)"."""
-    number = len(source.results)
-    split = f"{source.split} " if source.split else ""
-    data = f" of {source.data_name}" if source.data_name else ""
-    inputs = f"{number:,} {split}input{'' if number == 1 else 's'}{data}"
+    number, manifest = len(source.results), source.manifest
+    noun = "input" if number == 1 else "inputs"
+    if manifest is not None:
+        noun = f"{manifest.spec.data.split} {noun} of {manifest.data.name}"
+    inputs = f"{number:,} {noun}"
     return f"{count:,} of {inputs} ({percent(count, number)})" if count else f"None of {inputs}"
 
 
@@ -130,8 +131,7 @@ def _write_unlabelled(source: Source) -> str:
     return (
         f"{_part(certified, source)} {have} an answer that provably stays the same within some distance; for half of "
         f"all inputs that distance is at least {median} ({NORM_SYMBOLS[results.norm]} length). Whether the answers are "
-        "correct is "
-        + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
+        "correct is " + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
     )
 
 
@@ -140,10 +140,11 @@ def _describe_method(sources: Sequence[Source]) -> str:
     stored = [source for source in sources if source.manifest is not None]
     if not stored:
         return "The figures are read from a log, which does not state how it was made."
-    noise = " or ".join(dict.fromkeys(source.noise_title for source in stored))
-    text = (
-        f"Each input was classified {_times(stored)}, each time with fresh {noise} noise of {_levels(stored)} added, "
-    )
+    specs = [source.manifest.spec for source in sources if source.manifest is not None]
+    noise = " or ".join(dict.fromkeys(NOISE_TITLES[spec.noise.kind] for spec in specs))
+    most = "up to " if any(source.results.most_samples is not None for source in stored) else ""
+    times = " or ".join(f"{n:,}" for n in sorted({spec.question.n for spec in specs}))
+    text = f"Each input was classified {most}{times} times, each time with fresh {noise} noise of {_levels(stored)}, "
     if all(TallyKind.SCORES in source.kinds for source in stored):
         text += (
             "and the scores of each answer were averaged. The final answer is the one with the largest mean; the "
@@ -154,7 +155,7 @@ def _describe_method(sources: Sequence[Source]) -> str:
             "and the answers were counted. The final answer is the one that wins this vote; the more one-sided the "
             "vote, the further the input can be moved before another answer could win."
         )
-    names = ", ".join(dict.fromkeys(source.certificate for source in stored if source.certificate))
+    names = ", ".join(dict.fromkeys(spec.certificate_text for spec in specs if spec.certificates))
     if names and names != "gaussian":
         text += f" The radii follow from the theorems called {names}."
     if any(source.has_memory for source in stored):
@@ -164,13 +165,6 @@ def _describe_method(sources: Sequence[Source]) -> str:
     return text if len(stored) == len(sources) else f"{text} How the logs among them were made is not known."
 
 
-def _times(stored: Sequence[Source]) -> str:
-    """As in "1,000 or 10,000 times", over all runs."""
-    numbers = sorted({source.n for source in stored if source.n is not None})
-    most = "up to " if any(source.results.most_samples is not None for source in stored) else ""
-    return f"{most}{' or '.join(f'{n:,}' for n in numbers)} times" if numbers else "many times"
-
-
 def _levels(sources: Sequence[Source]) -> str:
     """As in "level σ = 0.25", over all runs."""
     known = np.unique(np.concatenate([source.levels for source in sources]))
@@ -178,7 +172,7 @@ def _levels(sources: Sequence[Source]) -> str:
         return "a level that is not recorded"
     if any(np.unique(source.levels).size > 1 for source in sources):
         return f"a level σ that depends on the input ({known[0]:.3g} to {known[-1]:.3g})"
-    symbols = {source.level_symbol for source in sources}
+    symbols = {LEVEL_SYMBOLS[source.noise] for source in sources}
     *others, last = [f"{level:g}" for level in known]
     together = f"{', '.join(others)} or {last}" if others else last
     return f"level {symbols.pop() if len(symbols) == 1 else 'σ'}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{together}"
@@ -215,12 +209,8 @@ def _list_unknown_alphas(sources: Sequence[Source]) -> str:
     silent = [source.name for source in sources if source.results.alpha is None]
     if not silent:
         return ""
-    subject = "The source does" if len(silent) == len(sources) else f"{', '.join(silent)} {_do(silent)}"
-    return f"{subject} not state an error probability."
-
-
-def _do(names: Sequence[str]) -> str:
-    return "does" if len(names) == 1 else "do"
+    do = "does" if len(silent) == 1 else "do"
+    return f"{', '.join(silent)} {do} not state an error probability."
 
 
 def _list_suppositions(sources: Sequence[Source]) -> str:

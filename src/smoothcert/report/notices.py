@@ -121,16 +121,18 @@ def list_notices(sources: Sequence[Source], contradictions: Sequence[Notice]) ->
 
 
 def _list_about_run(source: Source) -> list[Notice]:
-    if source.manifest is None:
+    manifest = source.manifest
+    if manifest is None:
         return [_LOG]
+    heuristic = manifest.sigma is not None and manifest.sigma.envelope is None
     conditions = [
-        (_FLOAT_NOISE, source.grid is None),
-        (_SHARED_NOISE, not source.results.independent_noise),
-        (_HEURISTIC_SIGMA, source.has_heuristic_sigma and not source.has_memory),
-        (_REMEMBERED_SIGMA, source.has_heuristic_sigma and source.has_memory),
+        (_FLOAT_NOISE, manifest.grid is None),
+        (_SHARED_NOISE, manifest.spec.noise.shared),
+        (_HEURISTIC_SIGMA, heuristic and not source.has_memory),
+        (_REMEMBERED_SIGMA, heuristic and source.has_memory),
         (_SEVERAL_CERTIFICATES, source.has_several_certificates),
-        (_RECERTIFIED, source.is_recertified),
-        (_CHOSEN_SEED, source.has_chosen_seed),
+        (_RECERTIFIED, manifest.recertified_from is not None),
+        (_CHOSEN_SEED, manifest.spec.seed is not None),
     ]
     return [notice for notice, applies in conditions if applies]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import MissingExtraError, RunError
-from smoothcert.report.content import Content, Request, content
+from smoothcert.report.content import Content, ReportRequest, content
 from smoothcert.report.javascript import chart_library
 from smoothcert.report.plain_text import clip, script_json, showable
 from smoothcert.runs.files import write_atomically
@@ -23,7 +23,7 @@ _LONGEST_TEXT = 200_000
 """Limit for every text on the page, because a manifest from outside may have megabytes."""
 
 
-def write_report(request: Request, path: Path) -> int:
+def write_report(request: ReportRequest, path: Path) -> int:
     """Write the page and return its size in bytes. An older page is replaced; any other file is refused."""
     _check_replaceable(path)
     _environment()  # a missing package is reported before the work starts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import assert_never
 
 import msgspec
 import numpy as np
@@ -26,6 +25,8 @@ _LARGEST_UNASKED = 2**31
 """Largest file, in bytes, that is read because a manifest names it. `--data` has no limit."""
 
 _LONGEST_NAME = 200
+NOISE_TITLES = {Noise.GAUSSIAN: "Gaussian", Noise.UNIFORM: "uniform"}
+LEVEL_SYMBOLS = {Noise.GAUSSIAN: "σ", Noise.UNIFORM: "λ"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +77,6 @@ class Source:
         return self.results.sigma[np.isfinite(self.results.sigma)]
 
     @property
-    def data_name(self) -> str:
-        return "" if self.manifest is None else self.manifest.data.name
-
-    @property
-    def split(self) -> str:
-        return "" if self.manifest is None else self.manifest.spec.data.split
-
-    @property
-    def n(self) -> int | None:
-        return None if self.manifest is None else self.manifest.spec.question.n
-
-    @property
-    def certificate(self) -> str:
-        """All certificates of the run, as text."""
-        return "" if self.manifest is None else self.manifest.spec.certificate_text
-
-    @property
     def has_several_certificates(self) -> bool:
         """Whether the results of several certificates are shown separately."""
         return self.manifest is not None and len(carried_certificates(self.manifest)) > 1
@@ -102,41 +86,8 @@ class Source:
         return self.manifest is not None and self.manifest.digests.memory is not None
 
     @property
-    def has_heuristic_sigma(self) -> bool:
-        """Whether sigma depends on the input and no envelope is known."""
-        return self.manifest is not None and self.manifest.sigma is not None and self.manifest.sigma.envelope is None
-
-    @property
-    def has_chosen_seed(self) -> bool:
-        return self.manifest is not None and self.manifest.spec.seed is not None
-
-    @property
-    def is_recertified(self) -> bool:
-        return self.manifest is not None and self.manifest.recertified_from is not None
-
-    @property
     def noise(self) -> Noise:
         return Noise.GAUSSIAN if self.manifest is None else self.manifest.spec.noise.kind
-
-    @property
-    def noise_title(self) -> str:
-        match self.noise:
-            case Noise.GAUSSIAN:
-                return "Gaussian"
-            case Noise.UNIFORM:
-                return "uniform"
-            case _:
-                assert_never(self.noise)
-
-    @property
-    def level_symbol(self) -> str:
-        match self.noise:
-            case Noise.GAUSSIAN:
-                return "σ"
-            case Noise.UNIFORM:
-                return "λ"
-            case _:
-                assert_never(self.noise)
 
     @property
     def grid(self) -> int | None:
@@ -158,7 +109,7 @@ class Source:
             "data": manifest.data.name,
             "split": spec.data.split,
             "noise": f"{spec.noise.kind} {describe_noise(self.grid, first_layer=spec.noise.place == FIRST_LAYER)}",
-            self.level_symbol: sigma,
+            LEVEL_SYMBOLS[self.noise]: sigma,
             "samples to select the class (n0)": spec.question.n0 or None,
             "samples to prove it (n)": spec.question.n,
             "error probability (α)": spec.alpha,

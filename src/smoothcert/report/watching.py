@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import RunError, SmoothcertError
-from smoothcert.report.content import Request, content
+from smoothcert.report.content import ReportRequest, content
 from smoothcert.report.page import render_page, render_waiting
 from smoothcert.runs.load import split_certificate
 
@@ -52,7 +52,7 @@ def _state_of_file(file: Path) -> bytes:
 class Page:
     """The page for the current state of the runs, rendered on request and kept until the state changes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ReportRequest) -> None:
         self._request = request
         self._made: tuple[str, bytes] | None = None
         self._keep_until = 0.0
@@ -81,7 +81,7 @@ class Page:
             return render_waiting(str(error), follow=state)
 
 
-def serve(request: Request, *, port: int, announce: Callable[[str], None]) -> None:
+def serve(request: ReportRequest, *, port: int, announce: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM, in the main thread. announce: called with the address. port: 0 for any."""
     try:
         server = server_for(request, port=port)
@@ -118,7 +118,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def server_for(request: Request, *, port: int) -> ThreadingHTTPServer:
+def server_for(request: ReportRequest, *, port: int) -> ThreadingHTTPServer:
     page = Page(request)
 
     class Handler(BaseHTTPRequestHandler):

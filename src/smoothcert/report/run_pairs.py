@@ -56,7 +56,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class ShownPairs:
     """The comparisons of a page. charts: by name. contradictions: of all pairs. left_out: pairs not shown."""
 
     shown: tuple[Pair, ...]
@@ -65,7 +65,7 @@ class Pairs:
     left_out: int
 
 
-def compare_pairs(sources: Sequence[Source]) -> Pairs:
+def compare_pairs(sources: Sequence[Source]) -> ShownPairs:
     """Compare every two runs that can be compared, and show the first of them. A is the later run, B the earlier."""
     shown: list[Pair] = []
     charts: dict[str, Spec] = {}
@@ -91,7 +91,7 @@ def compare_pairs(sources: Sequence[Source]) -> Pairs:
         name = f"pair-{len(shown)}"
         charts[name] = comparison_chart(comparison, sources[a].inputs, run_a=a, run_b=b)
         shown.append(_show_pair(a, b, comparison, name, tuple(map(str, notes))))
-    return Pairs(tuple(shown), charts, tuple(contradictions), left_out)
+    return ShownPairs(tuple(shown), charts, tuple(contradictions), left_out)
 
 
 def _have_other_models(a: Source, b: Source) -> bool:
