@@ -490,7 +490,7 @@ class TestCommand:
         assert shown.planes[0].classes == HOSTILE[:2]
         assert page.count("<script") == 3
         assert "alert(1)</script> 5" not in page
-        assert re.search(r'aria-label="[^"]*on a ground of estimated answers: &lt;script&gt;alert\(1\)', page)
+        assert re.search(r'aria-label="[^"]*on a background of estimated answers: &lt;script&gt;alert\(1\)', page)
 
     def test_a_run_with_answers_alone_has_a_plane_when_asked(self, tmp_path: Path) -> None:
         finish_run(spec(scattered(tmp_path / "points.npz"), task="predict", n0=None), tmp_path / "run")
