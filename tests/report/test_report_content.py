@@ -32,12 +32,11 @@ from smoothcert.records import Noise
 from smoothcert.report import charts
 from smoothcert.report.chart_parts import COLOURS
 from smoothcert.report.content import ReportRequest, content
-from smoothcert.report.gallery import add_noise, as_pixels, choose, picture_shape
+from smoothcert.report.gallery import add_noise, as_pixels, choose, encode_png, picture_shape
 from smoothcert.report.notices import Weight, count_unanimous
 from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plain_text import script_json, showable
 from smoothcert.report.plane import planes
-from smoothcert.report.png import encode_png
 from smoothcert.report.sources import load_sources
 from smoothcert.runs.load import load_all
 from smoothcert.runs.store import RunStore

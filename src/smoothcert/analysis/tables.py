@@ -158,31 +158,28 @@ def render(table: Table, *, form: TableFormat, digits: int | None = None, width:
 
 
 def _render_text(table: Table, digits: int | None) -> str:
-    body = printed_cells(table, digits)
-    titles = [column.title for column in table.columns]
-    widths = [max(len(row[k]) for row in [titles, *body]) for k in range(len(titles))]
-    left = [column.kind is Kind.NAME for column in table.columns]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(cells, widths, left, strict=True))
-        return "  ".join(padded).rstrip()
-
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([line(titles), rule, *map(line, body), *table.notes])
+    rows = [[column.title for column in table.columns], *printed_cells(table, digits)]
+    titles, *body = _align(rows, left=[column.kind is Kind.NAME for column in table.columns])
+    rule = "  ".join("─" * max(map(len, cells)) for cells in zip(*rows, strict=True))
+    return "\n".join([titles, rule, *body, *table.notes])
 
 
 def _render_stacked(table: Table, digits: int | None) -> str:
     """One line for each column, one column for each row of the table."""
     body = printed_cells(table, digits)
-    lines = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    first, *rest = widths
+    rows = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
+    return "\n".join([*_align(rows, left=[True] + [False] * len(body)), *table.notes])
 
-    def line(cells: Sequence[str]) -> str:
-        title, *values = cells
-        return "  ".join([title.ljust(first), *(v.rjust(w) for v, w in zip(values, rest, strict=True))]).rstrip()
 
-    return "\n".join([*map(line, lines), *table.notes])
+def _align(rows: list[list[str]], *, left: Sequence[bool]) -> list[str]:
+    """The rows as lines with aligned columns. left: which columns are aligned to the left."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, left, strict=True)
+        padded = [cell.ljust(width) if is_left else cell.rjust(width) for cell, width, is_left in cells]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _render_markdown(table: Table, digits: int | None) -> str:

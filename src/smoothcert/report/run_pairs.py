@@ -6,17 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+import numpy as np
+
 from smoothcert.analysis.comparison import Comparison, compare, comparison_tables, summarise_comparison
-from smoothcert.analysis.notes import Note, NoteCode
+from smoothcert.analysis.notes import Note, NoteCode, count_inputs
 from smoothcert.analysis.tables import Table
 from smoothcert.errors import RunError
-from smoothcert.report.chart_parts import Spec
+from smoothcert.numerics.rounding import format_down_as_read
+from smoothcert.records import FloatArray
+from smoothcert.report.chart_parts import FAINT, Spec, make_spec, run_colour, shorten, shorten_down
 from smoothcert.report.notices import Notice, Weight
-from smoothcert.report.pair_chart import comparison_chart, is_in_cells
 from smoothcert.report.shown_tables import ShownTable, show_table
-from smoothcert.report.sources import Source
+from smoothcert.report.sources import Inputs, Source
 
 _MOST_PAIRS = 6
+_MOST_DOTS = 1500
+_CELLS = 50
 _TITLES = {
     "common": "inputs in both runs",
     "counted": "certified correctly by A or B",
@@ -42,7 +47,10 @@ _TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two runs, input by input. a, b: their numbers. chart: the name of its chart."""
+    """Two runs, input by input. a, b: their numbers. chart: the name of its chart.
+
+    in_cells: whether the chart counts inputs in cells instead of drawing them one by one.
+    """
 
     a: int
     b: int
@@ -89,7 +97,7 @@ def compare_pairs(sources: Sequence[Source]) -> ShownPairs:
             left_out += 1
             continue
         name = f"pair-{len(shown)}"
-        charts[name] = comparison_chart(comparison, sources[a].inputs, run_a=a, run_b=b)
+        charts[name] = _draw_pair(comparison, sources[a].inputs, run_a=a, run_b=b)
         shown.append(_show_pair(a, b, comparison, name, tuple(map(str, notes))))
     return ShownPairs(tuple(shown), charts, tuple(contradictions), left_out)
 
@@ -113,10 +121,83 @@ def _show_pair(a: int, b: int, comparison: Comparison, name: str, notes: tuple[s
         show_table(f"{name}-{k}", caption, _with_long_titles(table))
         for k, (caption, table) in enumerate(zip(captions, comparison_tables(summary), strict=True))
     )
-    in_cells = is_in_cells(comparison)
+    in_cells = len(comparison) > _MOST_DOTS
     return Pair(a, b, comparison.name_a, comparison.name_b, sentence, tables, notes, name, in_cells)
 
 
 def _with_long_titles(table: Table) -> Table:
     columns = tuple(replace(column, title=_TITLES.get(column.key, column.title)) for column in table.columns)
     return replace(table, columns=columns)
+
+
+def _draw_pair(comparison: Comparison, inputs: Inputs, *, run_a: int, run_b: int) -> Spec:
+    """Every counted input by its radius in B (across) and in A (up); above the diagonal A certifies more.
+
+    A dot has the colour of the run with the larger radius.
+    """
+    a, b = comparison.credited_a, comparison.credited_b
+    largest = max(float(a.max(initial=0.0)), float(b.max(initial=0.0))) or 1.0
+    scale = {"domain": [0, largest * 1.03], "nice": False}
+    x = {"field": "b", "type": "quantitative", "title": "radius in B", "scale": scale}
+    y = {"field": "a", "type": "quantitative", "title": "radius in A", "scale": scale}
+    diagonal = {
+        "data": {"values": [{"a": 0, "b": 0}, {"a": largest * 1.03, "b": largest * 1.03}]},
+        "mark": {"type": "line", "color": FAINT, "strokeDash": [4, 4], "strokeWidth": 1, "tooltip": None},
+        "encoding": {"x": x, "y": y},
+    }
+    if len(comparison) > _MOST_DOTS:
+        marks = _draw_cells(a, b, largest, x, y)
+    else:
+        marks = _draw_dots(comparison, inputs, x, y, [run_colour(run_a), FAINT, run_colour(run_b)])
+    return make_spec(height=360, layer=[diagonal, marks])
+
+
+def _draw_dots(comparison: Comparison, inputs: Inputs, x: Spec, y: Spec, colours: list[str]) -> Spec:
+    columns = (comparison.index, comparison.label, comparison.credited_a, comparison.credited_b)
+    rows = [
+        {
+            "a": shorten_down(a),
+            "b": shorten_down(b),
+            "kind": int(a > b) - int(a < b),
+            "text": f"input {index}, {inputs.class_name(label) if label >= 0 else 'no label'}: "
+            f"A {format_down_as_read(a, decimals=3)}, B {format_down_as_read(b, decimals=3)}",
+        }
+        for index, label, a, b in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    scale = {"domain": [1, 0, -1], "range": colours}
+    tooltip = {"expr": "{text: datum.text}"}
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "point", "filled": True, "size": 34, "opacity": 0.7, "tooltip": tooltip},
+        "encoding": {"x": x, "y": y, "color": {"field": "kind", "type": "nominal", "legend": None, "scale": scale}},
+    }
+
+
+def _draw_cells(a: FloatArray, b: FloatArray, largest: float, x: Spec, y: Spec) -> Spec:
+    """The number of inputs in each cell of a grid, because thousands of dots would cover each other."""
+    edges = np.linspace(0.0, largest, _CELLS + 1)
+    counts, _, _ = np.histogram2d(b, a, bins=[edges, edges])
+    rows = [
+        {
+            "b": shorten(float(edges[i])),
+            "b2": shorten(float(edges[i + 1])),
+            "a": shorten(float(edges[j])),
+            "a2": shorten(float(edges[j + 1])),
+            "inputs": int(counts[i, j]),
+            "text": f"{count_inputs(int(counts[i, j]))}\n"
+            f"A {edges[j]:.3f} to {edges[j + 1]:.3f}, B {edges[i]:.3f} to {edges[i + 1]:.3f}",
+        }
+        for i, j in np.argwhere(counts > 0).tolist()
+    ]
+    opacity = {"type": "quantitative", "legend": None, "scale": {"type": "log", "range": [0.25, 1]}}
+    return {
+        "data": {"values": rows},
+        "mark": {"type": "rect", "color": "var(--note)", "tooltip": {"expr": "{text: datum.text}"}},
+        "encoding": {
+            "x": x,
+            "x2": {"field": "b2"},
+            "y": y,
+            "y2": {"field": "a2"},
+            "opacity": {"field": "inputs", **opacity},
+        },
+    }

@@ -133,15 +133,13 @@ def _make_results(
 ) -> Results:
     """The verdicts of one certificate, None for the points' own, with the facts of the manifest."""
     spec = manifest.spec
-    results = Results.from_points(
-        points,
-        name=name,
+    results = dataclasses.replace(
+        Results.from_points(points, name=name, certificate=certificate),
         alpha=spec.alpha,
         num_classes=manifest.model.num_classes,
         has_radius=manifest.task != "predict",
         independent_noise=not spec.noise.shared,
         expected=manifest.data.inputs,
-        certificate=certificate,
         settings={"n": str(spec.question.n), "model": manifest.digests.model, "data": manifest.digests.data},
     )
     if not isinstance(spec.question, FixedN):

@@ -204,19 +204,12 @@ class Results:
         points: Sequence[CertifiedPoint],
         *,
         name: str,
-        alpha: float | None = None,
-        num_classes: int | None = None,
-        has_radius: bool | None = None,
-        independent_noise: bool = True,
-        expected: int | None = None,
         certificate: str | None = None,
-        settings: Mapping[str, str] | None = None,
     ) -> Self:
-        """Columns of certified points.
+        """Columns of certified points. certificate: whose verdicts, if the points have several; default, the first.
 
-        certificate: whose verdicts, if the points have several; default, the first. alpha: default, the largest α that
-        any point's bounds spent. num_classes: default, that of the tallies. has_radius: default, True unless the points
-        are predictions only.
+        `alpha` is the largest α that the bounds of a point spent, `num_classes` that of the tallies, and `has_radius`
+        is False if the points are predictions only.
         """
         if not points:
             raise RunError(f"{name} has no results yet")
@@ -224,13 +217,7 @@ class Results:
         norms = {verdict.norm for verdict in verdicts}
         if len(norms) > 1:
             raise RunError(f"{name} mixes radii in {' and '.join(sorted(norms))}: they cannot be compared in one run")
-        if has_radius is None:
-            outcomes = {verdict.outcome for verdict in verdicts}
-            has_radius = Outcome.CERTIFIED in outcomes or Outcome.PREDICTED not in outcomes
-        if alpha is None:
-            alpha = max((verdict.bounds.alpha for verdict in verdicts if verdict.bounds is not None), default=None)
-        if num_classes is None:
-            num_classes = next((tally.num_classes for point in points for tally in point.tallies), None)
+        outcomes = {verdict.outcome for verdict in verdicts}
         bounds = _list_bounds(verdicts)
         return cls(
             name=name,
@@ -239,20 +226,17 @@ class Results:
             prediction=_class_column(verdict.prediction for verdict in verdicts),
             outcome=np.array([_CODES[verdict.outcome] for verdict in verdicts], dtype=np.int8),
             radius=np.array([verdict.radius for verdict in verdicts], dtype=np.float64),
-            has_radius=has_radius,
+            has_radius=Outcome.CERTIFIED in outcomes or Outcome.PREDICTED not in outcomes,
             sigma=np.array([point.sigma for point in points], dtype=np.float64),
             seconds=np.array([point.seconds for point in points], dtype=np.float64),
             p_a=bounds.pop(Quantity.TOP_LOWER, np.full(len(points), math.nan)),
-            alpha=alpha,
-            num_classes=num_classes,
+            alpha=max((verdict.bounds.alpha for verdict in verdicts if verdict.bounds is not None), default=None),
+            num_classes=next((tally.num_classes for point in points for tally in point.tallies), None),
             norm=norms.pop(),
-            independent_noise=independent_noise,
-            expected=expected,
             certificate=np.array([verdict.certificate for verdict in verdicts]),
             reason=_object_column([verdict.reason for verdict in verdicts]),
             extra={quantity.value.replace("-", "_"): column for quantity, column in bounds.items()}
             | _list_positions(points),
-            settings=settings or {},
         )
 
 
