@@ -84,9 +84,8 @@ def _places(document: Any, at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
 def test_any_value_of_a_manifest_ends_in_a_page_or_in_a_sentence(run: Path) -> None:
     manifest = (run / "manifest.json").read_text()
     shown = 0
-    for number, place in enumerate(_places(json.loads(manifest))):
-        # Every place gets three values, and every value comes at many places.
-        for value in (ODD + ODD)[number % len(ODD) :][:3]:
+    for place in _places(json.loads(manifest)):
+        for value in ODD:
             (run / "manifest.json").write_text(manifest)
             shown += bool(page_or_refusal(rewritten(run, *place, value=value)))
     assert shown > 40

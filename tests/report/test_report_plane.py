@@ -39,7 +39,7 @@ from smoothcert.report.sources import Source, load_sources
 from smoothcert.runs.decision_regions import MapSettings, answer, prepare_survey
 from smoothcert.runs.load import load_results
 from smoothcert.runs.resumption import Moved
-from smoothcert.spec import RunSpec
+from smoothcert.spec import LocalEngineSpec, RunSpec
 
 SIGMA = 0.5
 SQUARE = Rectangle((-3.0, -2.0), (3.0, 2.0))
@@ -140,7 +140,7 @@ class TestAnswers:
     def test_the_same_run_gives_the_same_map_and_another_seed_another(self, halves: Path, tmp_path: Path) -> None:
         near = Rectangle((-0.2, -0.1), (0.2, 0.1))
         first = asked(halves, near)
-        assert (asked(halves, near, workers=2).answers == first.answers).all()
+        assert (asked(halves, near, engine=LocalEngineSpec(workers=2)).answers == first.answers).all()
         finish_run(spec(scattered(tmp_path / "points.npz"), seed=6), tmp_path / "run")
         assert (asked(tmp_path / "run", near).answers != first.answers).any()
 
@@ -388,8 +388,8 @@ class TestCommand:
         assert done.exit_code == 0, done.output
         assert "300 samples each" in done.stderr
         text = html.unescape(re.sub(r"\s+", " ", out.read_text()))
-        assert re.search(r"asked at 24 × \d+ points with 300 noisy copies each", text)
-        assert "no certificate" in text
+        assert re.search(r"evaluated at 24 × \d+ points with 300 noisy copies each", text)
+        assert "they are not certified" in text
         again = tmp_path / "again.html"
         invoke(app, "report", halves, "-o", again, *options)
         assert again.read_bytes() == out.read_bytes()

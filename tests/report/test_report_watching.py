@@ -120,8 +120,8 @@ def test_many_clients_are_served_while_others_are_silent(server: ThreadingHTTPSe
 
 
 def test_the_port_of_the_web_needs_no_number() -> None:
-    assert watching._own_names(80) == {"127.0.0.1", "localhost", "127.0.0.1:80", "localhost:80"}
-    assert watching._own_names(8080) == {"127.0.0.1:8080", "localhost:8080"}
+    assert watching._host_names(80) == {"127.0.0.1", "localhost", "127.0.0.1:80", "localhost:80"}
+    assert watching._host_names(8080) == {"127.0.0.1:8080", "localhost:8080"}
 
 
 def test_whatever_happens_to_the_run_there_is_a_page(

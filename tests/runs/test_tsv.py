@@ -119,7 +119,7 @@ GOOD = "0\t3\t3\t0.5\t1\t1.0\n"
         (b"x" * 70000, "not a text log"),
         (b"hello\n", "line 1: the header is 'hello'; expected tab-separated"),
         (b"idx\tlabel\tpredict\ttime\n", "line 1.*at least one of radius and correct"),
-        (b"idx\tlabel\tpredict\tradius\tradius\n", "line 1.*name of its own"),
+        (b"idx\tlabel\tpredict\tradius\tradius\n", "line 1.*distinct name for every column"),
         ((CERTIFY + GOOD + "1\t3\t3\t0.5\t1\n").encode(), "line 3: 5 fields .*expected 6: idx label"),
         ((CERTIFY + GOOD + "\n" + GOOD).encode(), "line 3: 1 fields"),
         ((CERTIFY + GOOD + GOOD).encode(), "line 3: idx 0 was already on line 2"),
