@@ -23,7 +23,7 @@ from chromium_browser import Visit, visiting
 from report_runs import HOSTILE, hostile_run, made_run
 from report_server import served
 from smoothcert.data import load_dataset
-from smoothcert.report.content import ReportRequest, content
+from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.page import write_report
 from smoothcert.report.watching import server_for
 from smoothcert.runs.load import load_all
@@ -106,7 +106,7 @@ def test_the_switch_shows_what_holds_with_high_probability(visit: Visit) -> None
 
 
 def test_hovering_reads_the_curves(visit: Visit, runs: tuple[Path, Path]) -> None:
-    probes = {row["text"]: row for row in content(ReportRequest(runs=runs, gallery=0)).probes}
+    probes = {row["text"]: row for row in build_content(ReportRequest(runs=runs, gallery=0)).probes}
     visit.page.locator("[data-chart=accuracy]").scroll_into_view_if_needed()
     box = visit.page.locator("[data-chart=accuracy] svg").bounding_box()
     assert box is not None
@@ -143,7 +143,7 @@ def test_marks_say_what_they_are(visit: Visit, chart: str, pattern: str) -> None
 
 
 def test_the_slider_reads_the_curves_by_keyboard(visit: Visit, runs: tuple[Path, Path]) -> None:
-    probes = content(ReportRequest(runs=runs, gallery=0)).probes
+    probes = build_content(ReportRequest(runs=runs, gallery=0)).probes
     slider = visit.page.locator("#probe")
     slider.focus()
     slider.press("Home")
@@ -244,7 +244,7 @@ def test_tables_are_copied(visit: Visit, runs: tuple[Path, Path], form: str) -> 
     visit.page.get_by_role("button", name=f"Copy table as {form}").first.click()
     visit.eventually("document.getElementById('said').textContent !== ''")
     copied = visit.page.evaluate("navigator.clipboard.readText()")
-    expected = content(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5", gallery=0)).approximate.copies[form]
+    expected = build_content(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5", gallery=0)).approximate.copies[form]
     assert copied.replace("\r\n", "\n") == expected
     assert visit.page.locator("#said").inner_text() == f"Table copied as {form}."
 

@@ -22,9 +22,9 @@ from report_runs import made_run
 from smoothcert.data import load_dataset
 from smoothcert.errors import CorruptRunError, RunError, SmoothcertError
 from smoothcert.report import gallery, javascript, sources
-from smoothcert.report.content import ReportRequest, content
+from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.page import render_page, write_report
-from smoothcert.report.plain_text import showable
+from smoothcert.report.plain_text import escape_invisible
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,14 @@ def rewritten(run: Path, *at: str, value: Any) -> Path:
 
 
 def why_no_pictures(run: Path, **request: Any) -> str:
-    (shown,) = content(ReportRequest(runs=(run,), gallery=2, **request)).galleries
+    (shown,) = build_content(ReportRequest(runs=(run,), gallery=2, **request)).galleries
     return str(shown.why_no_pictures)
 
 
 def page_or_refusal(run: Path) -> bytes:
     """The page; nothing where the run is refused in a sentence. Anything else is a failure."""
     try:
-        return render_page(content(ReportRequest(runs=(run,), gallery=2)))
+        return render_page(build_content(ReportRequest(runs=(run,), gallery=2)))
     except SmoothcertError:
         return b""
 
@@ -136,7 +136,7 @@ def test_nothing_of_a_file_that_a_manifest_names_is_quoted(run: Path, tmp_path: 
     private = tmp_path / "salaries.csv"
     private.write_text("name,secret-word\nAnna,12\n")
     page = render_page(
-        content(ReportRequest(runs=(rewritten(run, "spec", "data", "place", value=str(private)),), gallery=2))
+        build_content(ReportRequest(runs=(rewritten(run, "spec", "data", "place", value=str(private)),), gallery=2))
     )
     assert b"could not be loaded" in page
     assert b"secret-word" not in page
@@ -195,7 +195,7 @@ def test_large_pictures_are_read_one_at_a_time(run: Path, monkeypatch: pytest.Mo
 
 def test_a_name_is_no_formula_for_a_spreadsheet(run: Path, tmp_path: Path) -> None:
     named = run.rename(tmp_path / '=HYPERLINK("http:evil")')
-    shown = content(
+    shown = build_content(
         ReportRequest(runs=(named, made_run(tmp_path / "@b", load_dataset("digits"), source="digits", inputs=12)))
     )
     tables = [shown.approximate, shown.bounded, shown.class_radii, shown.costs, shown.classes[0].table]
@@ -220,7 +220,7 @@ def test_a_name_is_no_formula_for_a_spreadsheet(run: Path, tmp_path: Path) -> No
     ],
 )
 def test_what_takes_no_room_is_shown(text: str, expected: str) -> None:
-    assert showable(text) == expected
+    assert escape_invisible(text) == expected
 
 
 def test_only_pages_are_overwritten(run: Path, tmp_path: Path) -> None:
@@ -281,6 +281,6 @@ def test_very_long_texts_are_cut(tmp_path: Path) -> None:
     np.savez(file, x=(digits.inputs(slice(0, 40)) * 255).astype(np.uint8), y=digits.labels[:40], class_names=names)
     run = made_run(tmp_path / "run", load_dataset(str(file)), source=str(file), inputs=40, grid=256)
     rewritten(run, "data", "name", value="d" * 5_000_000)
-    page = render_page(content(ReportRequest(runs=(run,))))
+    page = render_page(build_content(ReportRequest(runs=(run,))))
     assert len(page) < 5_000_000
     assert "more characters" in page.decode()

@@ -31,10 +31,10 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RunError
 from smoothcert.memory import open_existing
 from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
-from smoothcert.report.content import ReportRequest, content
-from smoothcert.report.outlines import outline
+from smoothcert.report.content import ReportRequest, build_content
+from smoothcert.report.outlines import trace_outline
 from smoothcert.report.page import render_page, write_report
-from smoothcert.report.plane import Ground, Plane, in_pixels, planes
+from smoothcert.report.plane import Ground, Plane, draw_planes, round_ball
 from smoothcert.report.sources import Source, load_sources
 from smoothcert.runs.decision_regions import MapSettings, answer, prepare_survey
 from smoothcert.runs.load import load_results
@@ -163,7 +163,7 @@ class TestAnswers:
         found = asked(tmp_path / "run")
         truth = (found.points[..., 0] > 0).astype(np.int64)
         assert (found.answers == truth)[np.abs(found.points[..., 0]) > 0.5].all()
-        for drawing in planes(load_sources([tmp_path / "run"]), deciding(points=16, n=200)):
+        for drawing in draw_planes(load_sources([tmp_path / "run"]), deciding(points=16, n=200)):
             assert drawing.ground is not None
             assert drawing.ground.contradicting == 0
             assert (drawing.ground.inside > 0) == (changes.get("task") != "predict")
@@ -200,7 +200,7 @@ class TestWhoIsAsked:
         finish_run(spec(data, memory=str(memory)), tmp_path / "run")
         (source,) = load_sources([tmp_path / "run"])
         before = _claims(memory)
-        (drawing,) = planes([source], deciding(points=24, n=200))
+        (drawing,) = draw_planes([source], deciding(points=24, n=200))
         assert _claims(memory) == before
         assert drawing.ground is not None
         # Just the points in the balls are answered by it: it keeps the regions of this run and no others.
@@ -268,28 +268,28 @@ def inside(path: str, x: float, y: float) -> bool:
 class TestOutlines:
     @given(arrays(np.bool_, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=7)))
     def test_the_middle_of_every_cell_is_on_its_side(self, cells: np.ndarray) -> None:
-        path = outline(cells)
+        path = trace_outline(cells)
         for (row, column), value in np.ndenumerate(cells):
             assert inside(path, 2 * column + 1, 2 * row + 1) == value
 
     def test_one_cell_is_a_diamond_and_the_rim_goes_on(self) -> None:
         alone = np.zeros((3, 3), dtype=np.bool_)
         alone[1, 1] = True
-        assert outline(alone) == "M3 2l1 1 -1 1 -1 -1z"
-        everything = outline(np.ones((2, 2), dtype=np.bool_))
+        assert trace_outline(alone) == "M3 2l1 1 -1 1 -1 -1z"
+        everything = trace_outline(np.ones((2, 2), dtype=np.bool_))
         for corner in [(0, 0), (0, 4), (4, 0), (4, 4)]:
             assert inside(everything, *corner)
 
     def test_a_slanting_border_is_short(self) -> None:
         rows, columns = np.indices((256, 256))
-        assert len(outline(rows > columns)) < 200
+        assert len(trace_outline(rows > columns)) < 200
         noise = np.random.default_rng(0).random((64, 64)) < 0.5
-        assert len(outline(noise)) + len(outline(~noise)) < 100_000
+        assert len(trace_outline(noise)) + len(trace_outline(~noise)) < 100_000
 
 
 @pytest.fixture(scope="module")
 def drawing(halves: Path) -> Plane:
-    (found,) = planes(load_sources([halves]), deciding(points=32, n=300))
+    (found,) = draw_planes(load_sources([halves]), deciding(points=32, n=300))
     return found
 
 
@@ -317,7 +317,7 @@ class TestDrawing:
     @given(st.floats(0, 500), st.floats(0, 500), st.floats(0, 300))
     def test_no_ball_reaches_further_than_it_was_proved(self, x: float, y: float, radius: float) -> None:
         """Also where its centre is moved to a tenth of a pixel."""
-        shown_x, shown_y, shown_radius = in_pixels(x, y, radius)
+        shown_x, shown_y, shown_radius = round_ball(x, y, radius)
         assert shown_radius == 0 or shown_radius + math.hypot(shown_x - x, shown_y - y) <= radius + 1e-9
         assert shown_radius >= radius - 0.12
 
@@ -339,14 +339,14 @@ class TestDrawing:
             answers = np.where(found.answers >= 0, 1 - found.answers, found.answers)
             return DecisionMap(found.rectangle, found.points, answers, found.n, found.alpha)
 
-        shown = content(ReportRequest(runs=(halves,), decide=lying, gallery=0))
+        shown = build_content(ReportRequest(runs=(halves,), decide=lying, gallery=0))
         ground = self.ground(shown.planes[0])
         assert 0 < ground.contradicting <= ground.inside
         page = html.unescape(render_page(shown).decode())
         assert f"{ground.contradicting:,} got another answer than the disc says" in page
 
     def test_without_being_asked_for_there_are_none_and_the_page_says_how(self, halves: Path) -> None:
-        shown = content(ReportRequest(runs=(halves,), gallery=0))
+        shown = build_content(ReportRequest(runs=(halves,), gallery=0))
         assert [one.ground for one in shown.planes] == [None]
         page = render_page(shown).decode()
         assert "--regions" in page
@@ -358,7 +358,7 @@ class TestDrawing:
             answers = np.full((rows, columns), 7, dtype=np.int64)
             return DecisionMap(rectangle, rectangle.centres(rows, columns), answers, 100, 0.001)
 
-        (drawing,) = planes(load_sources([halves]), third)
+        (drawing,) = draw_planes(load_sources([halves]), third)
         assert drawing.classes == ("0", "1", "7")
         assert [colour for colour, _ in self.ground(drawing).paths] == [2]
 
@@ -369,7 +369,7 @@ class TestDrawing:
             np.savez(file, x=x, y=np.arange(30) % 2)
             dataset = load_dataset(str(file))
             run = made_run(tmp_path / f"run{k}", dataset, source=str(file), inputs=30, grid=None, sigma=0.001)
-            (drawing,) = planes(load_sources([run]))
+            (drawing,) = draw_planes(load_sources([run]))
             assert 0.25 * drawing.width < drawing.height < 1.1 * drawing.width
 
     def test_the_extra_page_is_small(self, halves: Path, tmp_path: Path) -> None:
@@ -485,7 +485,7 @@ class TestCommand:
     def test_hostile_names_stay_text(self, tmp_path: Path) -> None:
         data = scattered(tmp_path / "points.npz", names=HOSTILE[:2])
         finish_run(spec(data), tmp_path / "run")
-        shown = content(ReportRequest(runs=(tmp_path / "run",), decide=deciding(points=12, n=50), gallery=0))
+        shown = build_content(ReportRequest(runs=(tmp_path / "run",), decide=deciding(points=12, n=50), gallery=0))
         page = render_page(shown).decode()
         assert shown.planes[0].classes == HOSTILE[:2]
         assert page.count("<script") == 3
@@ -494,7 +494,7 @@ class TestCommand:
 
     def test_a_run_with_answers_alone_has_a_plane_when_asked(self, tmp_path: Path) -> None:
         finish_run(spec(scattered(tmp_path / "points.npz"), task="predict", n0=None), tmp_path / "run")
-        assert content(ReportRequest(runs=(tmp_path / "run",), gallery=0)).planes == ()
-        shown = content(ReportRequest(runs=(tmp_path / "run",), gallery=0, decide=deciding(points=12, n=50)))
+        assert build_content(ReportRequest(runs=(tmp_path / "run",), gallery=0)).planes == ()
+        shown = build_content(ReportRequest(runs=(tmp_path / "run",), gallery=0, decide=deciding(points=12, n=50)))
         assert len(shown.planes[0].dots) == len(load_results(tmp_path / "run"))
         assert "Each disc" not in render_page(shown).decode()

@@ -17,7 +17,7 @@ from smoothcert.data import load_dataset
 from smoothcert.records.decision_map import UNDECIDED, DecisionMap, Rectangle
 from smoothcert.report.content import ReportRequest
 from smoothcert.report.page import write_report
-from smoothcert.report.plane import Plane, planes
+from smoothcert.report.plane import Plane, draw_planes
 from smoothcert.report.sources import Source, load_sources
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_regions_have_the_colours_of_their_classes(browser: Browser, run: Path, tmp_path: Path, scheme: Any) -> None:
     write_report(ReportRequest(runs=(run,), decide=in_thirds, gallery=0), tmp_path / "page.html")
-    (drawing,) = planes(load_sources([run]), in_thirds)
+    (drawing,) = draw_planes(load_sources([run]), in_thirds)
     with visiting(browser, (tmp_path / "page.html").as_uri(), color_scheme=scheme) as visit:
         assert visit.complaints == []
         picture = Image.open(io.BytesIO(visit.page.locator("svg.plane").screenshot())).convert("RGB")

@@ -20,7 +20,7 @@ from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
 from smoothcert.records import CertifiedPoint, Noise, Outcome, Reason, ReasonCode, Stage
 from smoothcert.report.chart_parts import shorten_down
-from smoothcert.report.content import Content, ReportRequest, content
+from smoothcert.report.content import Content, ReportRequest, build_content
 from smoothcert.report.headline import percent
 from smoothcert.report.page import render_page
 from smoothcert.runs.store import RunStore
@@ -56,7 +56,7 @@ class Figures(html.parser.HTMLParser):
 
 
 def shown_of(*runs: Path, **request: Any) -> Content:
-    return content(ReportRequest(runs=runs, **request))
+    return build_content(ReportRequest(runs=runs, **request))
 
 
 def cells_of(shown: Any) -> list[dict[str, Any]]:

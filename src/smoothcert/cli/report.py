@@ -12,7 +12,7 @@ from smoothcert.cli.table import AlphaOption, RhoOption, RunsArgument
 from smoothcert.errors import InputError
 
 if TYPE_CHECKING:
-    from smoothcert.report.plane import Decide
+    from smoothcert.report.plane import AnswerRegions
 
 _POINTS, _SAMPLES = 64, 1000
 
@@ -112,7 +112,7 @@ def _refuse(**given: str | int | None) -> None:
 
 def _asking(
     points: int | None, samples: int | None, *, data: str | None, model: str | None, memory: str | None
-) -> Decide:
+) -> AnswerRegions:
     from smoothcert.cli.regions import asking
     from smoothcert.runs.decision_regions import MapSettings
     from smoothcert.runs.resumption import Moved

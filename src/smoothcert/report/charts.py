@@ -55,7 +55,7 @@ class AccuracyCurves:
         return any(row["r"] > 0 and row["y"] > 0 for row in self.steps)
 
 
-def curves(sources: Sequence[Source], choice: BoundChoice) -> AccuracyCurves:
+def compute_curves(sources: Sequence[Source], choice: BoundChoice) -> AccuracyCurves:
     drawn = {k: s for k, s in enumerate(sources) if s.has_curve}
     steps: list[Spec] = []
     refused: dict[int, str] = {}
@@ -112,7 +112,7 @@ def thin(x: FloatArray) -> FloatArray:
     return np.asarray(x[chosen], dtype=np.float64)
 
 
-def accuracy_chart(sources: Sequence[Source], drawn: AccuracyCurves) -> Spec:
+def draw_accuracy_chart(sources: Sequence[Source], drawn: AccuracyCurves) -> Spec:
     norms = list(dict.fromkeys(NORM_SYMBOLS[source.results.norm] for source in sources))
     largest = max((row["r"] for row in drawn.steps), default=1.0)
     radius = {
@@ -172,7 +172,7 @@ def accuracy_chart(sources: Sequence[Source], drawn: AccuracyCurves) -> Spec:
     )
 
 
-def p_a_chart(sources: Sequence[Source]) -> Spec | None:
+def draw_p_a_chart(sources: Sequence[Source]) -> Spec | None:
     """The share of inputs by the lower bound on the winner's probability."""
     with_p_a = {k: s for k, s in enumerate(sources) if np.isfinite(s.results.p_a).any()}
     if not with_p_a:
@@ -205,7 +205,7 @@ def normal_bins(shares: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
     return edges, places
 
 
-def sigma_chart(sources: Sequence[Source]) -> Spec | None:
+def draw_sigma_chart(sources: Sequence[Source]) -> Spec | None:
     """The noise levels of the runs whose level depends on the input."""
     levels = {k: s.levels for k, s in enumerate(sources)}
     varying = {k: values for k, values in levels.items() if np.unique(values).size > 1}
@@ -319,7 +319,7 @@ def class_radii(sources: Sequence[Source]) -> list[Spread]:
     return spreads
 
 
-def class_chart(sources: Sequence[Source], radii: Sequence[Spread]) -> Spec | None:
+def draw_class_chart(sources: Sequence[Source], radii: Sequence[Spread]) -> Spec | None:
     """Radii by class: line from 10 to 90 %, box from 25 to 75 %, tick at the median."""
     shown = hardest_classes(radii)
     typical = float(np.median([one.inputs for one in radii])) if radii else 0.0

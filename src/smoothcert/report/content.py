@@ -16,10 +16,10 @@ from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.report import charts
 from smoothcert.report.chart_parts import Spec, run_dash
-from smoothcert.report.gallery import Gallery, gallery
+from smoothcert.report.gallery import Gallery, build_gallery
 from smoothcert.report.headline import Headline, compare_with_pixel, write_headline
 from smoothcert.report.notices import Notice, count_unanimous, list_notices
-from smoothcert.report.plane import Decide, Plane, planes
+from smoothcert.report.plane import AnswerRegions, Plane, draw_planes
 from smoothcert.report.run_pairs import Pair, compare_pairs
 from smoothcert.report.shown_tables import (
     ClassesAt,
@@ -51,7 +51,7 @@ class ReportRequest:
     data: str | None = None
     title: str | None = None
     bound: BoundChoice = field(default_factory=BoundChoice)
-    decide: Decide | None = None
+    decide: AnswerRegions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Content:
     pairs_left_out: int
 
 
-def content(request: ReportRequest) -> Content:
+def build_content(request: ReportRequest) -> Content:
     """Read the runs and compute everything."""
     if request.gallery < 0:
         raise InputError(f"a gallery of {request.gallery} inputs is not possible; expected 0 or more")
@@ -109,16 +109,16 @@ def content(request: ReportRequest) -> Content:
     results = [source.results for source in sources]
     radii = default_radii(results) if request.radii is None else parse_radii(request.radii)
     summaries = [summarise(run, radii=radii) for run in results]
-    curves = charts.curves(sources, request.bound)
+    curves = charts.compute_curves(sources, request.bound)
     pairs = compare_pairs(sources)
     headline = write_headline(sources, radii)
     classes = class_tables(sources, radii)
     class_radii = charts.class_radii(sources)
     drawn = {
-        "accuracy": charts.accuracy_chart(sources, curves) if curves.certifies else None,
-        "p_a": charts.p_a_chart(sources),
-        "sigma": charts.sigma_chart(sources),
-        "classes": charts.class_chart(sources, class_radii),
+        "accuracy": charts.draw_accuracy_chart(sources, curves) if curves.certifies else None,
+        "p_a": charts.draw_p_a_chart(sources),
+        "sigma": charts.draw_sigma_chart(sources),
+        "classes": charts.draw_class_chart(sources, class_radii),
         **pairs.charts,
     }
     shown = sources[:_MOST_GALLERIES] if request.gallery else []
@@ -146,10 +146,10 @@ def content(request: ReportRequest) -> Content:
         class_at=next((k for k, one in enumerate(classes) if one.text == headline.radius), 0),
         class_radii=class_radii_table(sources, class_radii),
         costs=cost_table(sources),
-        galleries=tuple(gallery(k, source, most=request.gallery) for k, source in enumerate(shown)),
+        galleries=tuple(build_gallery(k, source, most=request.gallery) for k, source in enumerate(shown)),
         galleries_left_out=len(sources) - len(shown) if request.gallery else 0,
         one_pixel=compare_with_pixel(sources),
-        planes=planes(sources, request.decide),
+        planes=draw_planes(sources, request.decide),
         pairs=pairs.shown,
         pairs_left_out=pairs.left_out,
     )

@@ -88,7 +88,7 @@ class Gallery:
     thinned: int
 
 
-def gallery(number: int, source: Source, *, most: int) -> Gallery:
+def build_gallery(number: int, source: Source, *, most: int) -> Gallery:
     results = source.results
     chosen = choose(results, most=most)
     positions = [position for _, position in chosen]

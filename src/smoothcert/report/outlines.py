@@ -13,7 +13,7 @@ _Step = tuple[int, int]
 _LEFT_TURN: dict[_Step, _Step] = {(1, 0): (0, 1), (0, 1): (-1, 0), (-1, 0): (0, -1), (0, -1): (1, 0)}
 
 
-def outline(cells: NDArray[np.bool_]) -> str:
+def trace_outline(cells: NDArray[np.bool_]) -> str:
     """The path around the set cells, in half cells; x grows with the column, y with the row, from (0, 0).
 
     The path joins the midpoints of the sides of cells. So a diagonal border is a straight line, the centre of every

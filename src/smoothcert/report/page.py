@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import MissingExtraError, RunError
-from smoothcert.report.content import Content, ReportRequest, content
+from smoothcert.report.content import Content, ReportRequest, build_content
 from smoothcert.report.javascript import chart_library
-from smoothcert.report.plain_text import clip, script_json, showable
+from smoothcert.report.plain_text import clip, encode_for_script, escape_invisible
 from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def write_report(request: ReportRequest, path: Path) -> int:
     """Write the page and return its size in bytes. An older page is replaced; any other file is refused."""
     _check_replaceable(path)
     _environment()  # a missing package is reported before the work starts
-    page = render_page(content(request))
+    page = render_page(build_content(request))
     write_atomically(path, page, overwrite=True)
     return len(page)
 
@@ -73,7 +73,7 @@ def _render(template: str, data: dict[str, Any], *, libraries: tuple[str, ...] =
     script, style = _read("page.js"), _read("page.css")
     page = _environment().get_template(template)
     text = page.render(
-        data=_markup(script_json(data)),
+        data=_markup(encode_for_script(data)),
         script=_markup(script),
         style=_markup(style),
         policy=_policy(scripts=(*libraries, script), style=style, served=data["follow"] is not None),
@@ -128,7 +128,7 @@ def _environment() -> Environment:
 
     def clean(value: Any) -> Any:
         if isinstance(value, str) and not isinstance(value, Markup):
-            return showable(clip(value, most=_LONGEST_TEXT))
+            return escape_invisible(clip(value, most=_LONGEST_TEXT))
         return value
 
     environment = Environment(

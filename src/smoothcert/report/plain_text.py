@@ -20,7 +20,7 @@ _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def showable(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""The text with such characters written as \u202e: names stay legible and cannot reorder the text around them."""
     return _UNSHOWABLE.sub(_escape, text)
 
@@ -35,25 +35,25 @@ def clip(text: str, *, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
-def showable_values(value: Any) -> Any:
-    """`showable` for every text in nested lists and mappings; keys are trusted."""
+def escape_values(value: Any) -> Any:
+    """`escape_invisible` for every text in nested lists and mappings; keys are trusted."""
     if isinstance(value, str):
-        return showable(value)
+        return escape_invisible(value)
     if isinstance(value, Mapping):
-        return {key: showable_values(inner) for key, inner in value.items()}
+        return {key: escape_values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [showable_values(inner) for inner in value]
+        return [escape_values(inner) for inner in value]
     return value
 
 
-def script_json(value: Any) -> str:
+def encode_for_script(value: Any) -> str:
     """JSON for a <script> element: pure ASCII, without markup or NaN."""
-    text = json.dumps(showable_values(value), allow_nan=False, separators=(",", ":"))
+    text = json.dumps(escape_values(value), allow_nan=False, separators=(",", ":"))
     for character, escape in _MARKUP.items():
         text = text.replace(character, escape)
     return text
 
 
-def no_formula(text: str) -> str:
+def escape_formula(text: str) -> str:
     """The text with an apostrophe in front if a spreadsheet would read it as a formula."""
     return f"'{text}" if text.startswith(_FORMULAS) else text

@@ -18,7 +18,7 @@ from smoothcert.errors import InputError, SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read, round_step
 from smoothcert.records import FloatArray, Norm, Outcome
 from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
-from smoothcert.report.outlines import outline
+from smoothcert.report.outlines import trace_outline
 from smoothcert.report.sources import Source
 from smoothcert.runs.results import Results
 
@@ -30,7 +30,7 @@ _SHAPES = {Norm.L2: "disc", Norm.L1: "diamond"}
 _FLATTEST = 0.3
 """Least height of the frame relative to its width. It is never higher than wide."""
 
-Decide = Callable[[Source, Rectangle], DecisionMap | str]
+AnswerRegions = Callable[[Source, Rectangle], DecisionMap | str]
 """Returns the answers of the smoothed classifier of a run, or the reason why there are none."""
 
 
@@ -138,7 +138,7 @@ class _Scale:
         return self.height - _BOTTOM - self.factor * (np.asarray(value) - self.frame.low[1])
 
 
-def planes(sources: Sequence[Source], decide: Decide | None = None) -> tuple[Plane, ...]:
+def draw_planes(sources: Sequence[Source], decide: AnswerRegions | None = None) -> tuple[Plane, ...]:
     """The drawings of all results whose inputs are available points of the plane.
 
     Results of one run by several certificates have the same scale. Results without radii are drawn only with their
@@ -214,7 +214,7 @@ def _pixel(value: FloatArray | float) -> float:
     return round(float(value), 1)
 
 
-def in_pixels(x: float, y: float, radius: float) -> tuple[float, float, float]:
+def round_ball(x: float, y: float, radius: float) -> tuple[float, float, float]:
     """Centre and radius of a ball in short numbers.
 
     The radius is rounded down, and reduced by the ℓ₁ distance by which rounding moves the centre (at least the ℓ₂
@@ -259,7 +259,7 @@ def _balls(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Ball, 
     x, y = scale.x(shown.places[:, 0]), scale.y(shown.places[:, 1])
     return tuple(
         Ball(
-            *in_pixels(float(x[k]), float(y[k]), scale.factor * float(results.radius[k])),
+            *round_ball(float(x[k]), float(y[k]), scale.factor * float(results.radius[k])),
             classes.index(int(results.prediction[k])),
         )
         for k in np.flatnonzero(results.is_outcome(Outcome.CERTIFIED))
@@ -291,8 +291,8 @@ def _ground(shown: _Shown, decisions: DecisionMap, classes: Sequence[int], scale
     counted = [(name(label), int((answers == label).sum())) for label in decisions.classes]
     inside, contradicting = _agreement(shown, decisions)
     return Ground(
-        paths=tuple((classes.index(label), outline(answers == label)) for label in decisions.classes),
-        not_asked=outline(answers == NOT_ASKED),
+        paths=tuple((classes.index(label), trace_outline(answers == label)) for label in decisions.classes),
+        not_asked=trace_outline(answers == NOT_ASKED),
         step_x=round(scale.factor * decisions.rectangle.width / columns / 2, 5),
         step_y=round(scale.factor * decisions.rectangle.height / rows / 2, 5),
         rows=rows,

@@ -12,7 +12,7 @@ from smoothcert.analysis.summary import summarise
 from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, printed_cells, render
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.report import charts
-from smoothcert.report.plain_text import no_formula
+from smoothcert.report.plain_text import escape_formula
 from smoothcert.report.sources import Inputs, Source, shared_inputs
 
 _COPIES = {"LaTeX": TableFormat.LATEX, "Markdown": TableFormat.MARKDOWN, "CSV": TableFormat.CSV}
@@ -58,8 +58,8 @@ def show_table(name: str, caption: str, table: Table) -> ShownTable:
 
 def _without_formulas(table: Table) -> Table:
     """The table for a spreadsheet, which must not execute names from outside."""
-    columns = tuple(replace(column, key=no_formula(column.key)) for column in table.columns)
-    rows = tuple(tuple(no_formula(cell) if isinstance(cell, str) else cell for cell in row) for row in table.rows)
+    columns = tuple(replace(column, key=escape_formula(column.key)) for column in table.columns)
+    rows = tuple(tuple(escape_formula(cell) if isinstance(cell, str) else cell for cell in row) for row in table.rows)
     return Table(columns, rows, table.notes)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import RunError, SmoothcertError
-from smoothcert.report.content import ReportRequest, content
+from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.page import render_page, render_waiting
 from smoothcert.runs.load import split_certificate
 
@@ -76,7 +76,7 @@ class Page:
 
     def _render(self, state: str) -> bytes:
         try:
-            return render_page(content(self._request), follow=state)
+            return render_page(build_content(self._request), follow=state)
         except (SmoothcertError, OSError) as error:
             return render_waiting(str(error), follow=state)
 
