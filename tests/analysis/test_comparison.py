@@ -1,4 +1,4 @@
-"""Two runs input by input: small cases by hand, properties, and published logs counted again."""
+"""Comparison of two runs: small cases by hand, properties, and published logs recounted independently."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_counts_and_means_by_hand() -> None:
     assert (found.both, found.only_a, found.only_b, found.conflicting) == (3, 1, 1, 1)
     assert (found.a_larger, found.b_larger, found.equal) == (1, 1, 1)
     assert found.share_larger == pytest.approx(1 / 3)
-    # B's certificate of input 5 is for a wrong class and earns it nothing.
+    # B certifies a wrong class for input 5, which counts as radius 0.
     assert found.mean_radius_a == pytest.approx((0.6 + 0.2 + 0.5 + 0.3 + 0 + 0.1) / 6)
     assert found.mean_radius_b == pytest.approx((0.4 + 0.4 + 0.5 + 0 + 0.8 + 0) / 6)
     assert found.mean_radius_both_a == pytest.approx(1.3 / 3)
@@ -198,7 +198,7 @@ def test_nothing_certified_is_a_result_without_ratios() -> None:
     assert "unchanged  0" in text_histogram(comparison)
 
 
-# Positive normal numbers, so that a ratio is exact to the last place or so.
+# Positive normal numbers, so that a ratio is exact up to rounding.
 _POSITIVE = st.one_of(st.floats(1e-6, 1e3), st.sampled_from([0.25, 0.5, 1.0]))
 
 
@@ -268,7 +268,7 @@ def test_order_of_rows_is_irrelevant(pair: tuple[Results, Results], seed: int) -
 
 @given(a=runs(), b=runs())
 def test_every_output_exists_for_every_pair(a: Results, b: Results) -> None:
-    """Radii down to the smallest float: quotients that overflow or vanish must not reach the printed page."""
+    """Radii down to the smallest float: quotients that overflow or underflow must not be printed."""
     comparison = compare(a, replace(b, label=np.full(len(b), NO_CLASS)), wrong_too=True)
     found = summarise_comparison(comparison)
     assert all(math.isfinite(value) for value in found.to_json().values() if isinstance(value, float))
@@ -285,7 +285,7 @@ def ratios(*values: float) -> Comparison:
 
 
 def test_bins_hold_their_left_edge_and_ties_are_apart() -> None:
-    # 100·(1.05 − 1) is 5.000000000000004 and 100·(1.1 − 1) is 10.000000000000009: both belong on their edges.
+    # 100·(1.05 − 1) is 5.000000000000004 and 100·(1.1 − 1) is 10.000000000000009: both must be on their edges.
     values = (0.5, 0.95, 0.97, 1.0, 1.0, math.nextafter(1, 2), 1.02, 1.05, 1.0999, 1.1, 3.0)
     bars = histogram(ratios(*values), bin_edges(ratios(*values), bins="-5,5,10"))
     assert bars.edges.tolist() == [-5, 0, 5, 10]
@@ -350,7 +350,7 @@ def test_figure_in_every_format_twice_the_same(tmp_path: Path, suffix: str) -> N
 def test_figure_says_what_it_shows(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "figure.svg"
-    # Ratios 1.5, 0.5 and 1: one beyond each edge. svg holds every text as a comment.
+    # Ratios 1.5, 0.5 and 1: one beyond each edge. svg contains every text as a comment.
     draw_comparison(compare(A, B), file, bins="-40,0,10,20")
     text = file.read_text()
     ElementTree.fromstring(text)
@@ -384,7 +384,7 @@ def test_what_cannot_be_drawn_is_a_sentence(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_published_logs_counted_again(shared_reference: Path, folder: str) -> None:
-    """The same numbers from the same files by plain Python, sharing no code with the library."""
+    """The same numbers from the same files in plain Python, without code of the library."""
     paths = [shared_reference / "levine2021" / "certify" / folder / name for name in ("dipole_N_100000", "N_100000")]
     by_run: list[dict[str, tuple[bool, float]]] = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""Figures: that they are written, whole, the same every time, and true to the numbers."""
+"""Figures are written completely and deterministically, and show the numbers."""
 
 from __future__ import annotations
 

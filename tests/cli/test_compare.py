@@ -1,4 +1,4 @@
-"""`compare` as a user calls it."""
+"""The command `compare`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_csv_is_one_row_or_one_row_an_input(logs: tuple[Path, Path]) -> None:
         "5",
         "1.4999999999999998",
     )
-    # Sentences would break the file, and must be said all the same.
+    # Sentences would break the file, so they are printed to standard error.
     assert "only in B" in result.stderr
     rows = list(csv.DictReader(io.StringIO(call(*logs, "--format", "csv", "--inputs", "--digits", "3").stdout)))
     assert [row["radius_a"] for row in rows] == ["0.600", "0.200", "0.500", "0.239", "0.000"]
@@ -161,7 +161,7 @@ def test_mistakes_are_sentences(logs: tuple[Path, Path], tmp_path: Path) -> None
 
 
 def test_norms_must_agree(logs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No log says its norm, so one run is given another after it was read."""
+    """A log does not state its norm, so the norm of one run is changed after reading."""
     a, b = load.load_all(logs)
     monkeypatch.setattr(load, "load_pair", lambda *paths: (a, replace(b, norm=Norm.L1)))
     with pytest.raises(RunError, match="first has radii in l2 and second in l1") as refused:
@@ -179,7 +179,7 @@ def test_exit_codes_of_the_program(logs: tuple[Path, Path], tmp_path: Path) -> N
 
 
 def test_runs_of_our_own(tmp_path: Path) -> None:
-    """Run directories say sigma and alpha, so nothing is left unchecked; one is recertified at another alpha."""
+    """Run directories state sigma and alpha, so both are compared; one run is recertified at another alpha."""
     run, again = tmp_path / "run", tmp_path / "again"
     model = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits")
     sampling = ("--sigma", 0.25, "--n0", 20, "--n", 300, "--max", 6, "--seed", 1, "--batch", 64)

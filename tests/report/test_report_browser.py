@@ -1,4 +1,4 @@
-"""The page in a real browser: it loads alone and in silence, and everything on it does what it says."""
+"""The page in a real browser: it loads without requests or console messages, and its controls work."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_no_word_of_a_table_or_its_title_is_cut_off(browser: Browser, page_of_tw
             assert box is not None
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= width
-        # A table that is wider than the screen is scrolled, and the names of its rows stay in sight.
+        # A table that is wider than the screen scrolls, and the names of its rows stay visible.
         table = visit.page.locator(".scroll").first
         table.evaluate("place => { place.scrollLeft = 1e6; }")
         name, around = table.locator("tbody th").first.bounding_box(), table.bounding_box()
@@ -363,7 +363,7 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_policy_lets_nothing_in_and_nothing_out(browser: Browser, page_of_two: str) -> None:
-    """Whatever might slip through the templates one day."""
+    """What a bug in the templates might let through."""
     markup = (
         "<img src='http://127.0.0.1:9/a' onerror='window.ran = 1'><svg onload='window.ran = 2'></svg>"
         "<iframe src='http://127.0.0.1:9/b' srcdoc='<script>parent.ran = 3</script>'></iframe>"
@@ -386,7 +386,7 @@ def test_the_policy_lets_nothing_in_and_nothing_out(browser: Browser, page_of_tw
         visit.page.wait_for_timeout(500)
         assert visit.page.evaluate("window.ran") is None
         assert visit.page.url == page_of_two
-        # Playwright hears of what was asked for; what the policy refused is on the console too.
+        # Playwright reports requests; what the policy refused is also on the console.
         refused = "\n".join(visit.complaints)
         sent = [url for url in asked_of_the_network(visit) if url not in refused]
         assert sent == []
@@ -404,7 +404,7 @@ def test_ten_thousand_inputs_stay_fluid(browser: Browser, tmp_path: Path) -> Non
     path = tmp_path / "report.html"
     assert write_report(ReportRequest(runs=tuple(both)), path) < 5_000_000
     with visiting(browser, path.as_uri()) as visit:
-        # What has to be laid out and drawn does not grow with the inputs (timed by benchmarks/report_page.py).
+        # The number of drawn elements does not grow with the inputs (benchmarks/report_page.py measures the time).
         assert visit.page.evaluate("document.querySelectorAll('svg *').length") < 6_000
         assert visit.page.evaluate("document.querySelectorAll('*').length") < 9_000
         button = visit.page.locator(".legend button").first
@@ -478,7 +478,7 @@ def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, s
         member = packed.extractfile("package/axe.min.js")
         assert member is not None
         axe = member.read().decode()
-    # The page's own policy lets no script in; this one must come in to look around.
+    # The policy of the page forbids other scripts, so it is bypassed for axe-core.
     with visiting(browser, address, bypass_csp=True, color_scheme=scheme) as visit:
         visit.page.add_script_tag(content=axe)
         visit.page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")

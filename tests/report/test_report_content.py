@@ -1,4 +1,4 @@
-"""What the page says: the figures of `table`, warnings, classes, galleries and planes; without a browser."""
+"""The content of the page, without a browser: the figures of `table`, notices, classes, galleries and planes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class Reader(html.parser.HTMLParser):
-    """The cells of every table by its id, and all tags there are."""
+    """The cells of every table by its id, and all tags."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -466,7 +466,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     run = hostile_run(tmp_path)
     page = written(tmp_path, run, "--title", "</title><script>alert(8)</script>")
     found = Reader(page)
-    # The data, the charts' library and the page's own script; nothing else.
+    # Only the data, the chart library and the script of the page.
     assert found.tags.count("script") == 3
     assert found.tags.count("style") == 1
     pictures = len(re.findall(r'<img src="data:image/png;base64,', page))

@@ -1,4 +1,4 @@
-"""Runs from a stranger: the page shows them or refuses them in a sentence, and gives nothing of the reader's away."""
+"""Runs from a stranger are shown or refused with an error message, and never reveal files of the reader."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def why_no_pictures(run: Path, **request: Any) -> str:
 
 
 def page_or_refusal(run: Path) -> bytes:
-    """The page; nothing where the run is refused in a sentence. Anything else is a failure."""
+    """The page; empty if the run is refused with one of our errors. Any other exception fails the test."""
     try:
         return render_page(build_content(ReportRequest(runs=(run,), gallery=2)))
     except SmoothcertError:
@@ -141,7 +141,7 @@ def test_nothing_of_a_file_that_a_manifest_names_is_quoted(run: Path, tmp_path: 
     assert b"could not be loaded" in page
     assert b"secret-word" not in page
     assert b"Anna" not in page
-    # Whoever names the file himself is told what is wrong with it.
+    # A reader who names the file with --data gets the error message.
     assert "Anna" in why_no_pictures(run, data=str(private))
 
 

@@ -1,4 +1,4 @@
-"""Decision regions in the plane: what is asked, of whom, and what is drawn of the answers."""
+"""Decision regions in the plane: which points are evaluated, by which classifier, and what is drawn."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class TestAnswers:
         found = asked(halves)
         assert found.answers.shape == (16, 24)
         x = found.points[..., 0]
-        # Twelve columns on either side. Even the one next to the border, at an eighth, has the right class if any.
+        # Twelve columns on either side. Even the column next to the border, at 1/8, has the right class or none.
         truth = (x > 0).astype(np.int64)
         assert ((found.answers == truth) | (found.answers == UNDECIDED)).all()
-        # P(right side) = Phi(0.375/0.5) = 0.77: 400 votes say so, except with probability 1e-20.
+        # P(right side) = Phi(0.375/0.5) = 0.77: 400 votes decide it, except with probability 1e-20.
         assert (found.answers == truth)[np.abs(x) > 0.3].all()
         assert found.remembered == 0
 
@@ -175,7 +175,7 @@ class TestAnswers:
         finish_run(spec(data, sigma=0.1, input_range=None), tmp_path / "run")
         found = asked(tmp_path / "run", Rectangle((0.5, 0.5), (0.52, 0.51)), points=64, n=100)
         assert np.rint(found.points * 255) / 255 == pytest.approx(found.points, abs=1e-7)
-        # A handful of inputs under two thousand cells: neighbours share what was asked once.
+        # A few inputs for two thousand cells: neighbouring cells share an evaluation.
         assert len(np.unique(found.points.reshape(-1, 2), axis=0)) <= 6 * 4
         assert found.answers.size > 2000
         assert (found.answers == 1).all()
@@ -203,7 +203,7 @@ class TestWhoIsAsked:
         (drawing,) = draw_planes([source], deciding(points=24, n=200))
         assert _claims(memory) == before
         assert drawing.ground is not None
-        # Just the points in the balls are answered by it: it keeps the regions of this run and no others.
+        # The memory answers exactly the points in the balls: it has only the regions of this run.
         assert drawing.ground.remembered == drawing.ground.inside > 0
         assert drawing.ground.contradicting == 0
 
@@ -248,7 +248,7 @@ def _claims(memory: Path) -> list[Any]:
 
 
 def inside(path: str, x: float, y: float) -> bool:
-    """Whether the path goes around the point: by the sum of the angles it turns around it."""
+    """Whether the path encloses the point: by its winding number."""
     turns = 0.0
     for text in path.split("z")[:-1]:
         first, *steps = (tuple(map(int, pair)) for pair in re.findall(r"(-?\d+) (-?\d+)", text))
@@ -299,7 +299,7 @@ class TestDrawing:
         return drawing.ground
 
     def test_colours_are_those_of_the_discs(self, drawing: Plane) -> None:
-        """A disc lies on the region of its own colour, in pixels: its middle, and all grid points inside it."""
+        """In pixels, the centre of a disc and all grid points inside it are on the region of its colour."""
         ground, checked = self.ground(drawing), 0
         paths = dict(ground.paths)
         for ball in drawing.balls:
@@ -316,7 +316,7 @@ class TestDrawing:
 
     @given(st.floats(0, 500), st.floats(0, 500), st.floats(0, 300))
     def test_no_ball_reaches_further_than_it_was_proved(self, x: float, y: float, radius: float) -> None:
-        """Also where its centre is moved to a tenth of a pixel."""
+        """Also if its centre is rounded to a tenth of a pixel."""
         shown_x, shown_y, shown_radius = round_ball(x, y, radius)
         assert shown_radius == 0 or shown_radius + math.hypot(shown_x - x, shown_y - y) <= radius + 1e-9
         assert shown_radius >= radius - 0.12
@@ -325,7 +325,7 @@ class TestDrawing:
         ground = self.ground(drawing)
         assert 2 * ground.columns * ground.step_x == pytest.approx(drawing.right - drawing.left, abs=0.1)
         assert 2 * ground.rows * ground.step_y == pytest.approx(drawing.bottom - drawing.top, abs=0.1)
-        # The border x = 0, found again in pixels by the ticks, lies between the two colours.
+        # The border x = 0, computed in pixels from the ticks, is between the two colours.
         at = {float(tick.text): tick.at for tick in drawing.x_ticks}[0.0]
         y = ground.rows + 0.0
         paths = {drawing.classes[colour]: path for colour, path in ground.paths}

@@ -1,4 +1,4 @@
-"""Decision regions in a real browser: the colours that are seen are those of the answers, in light and in dark."""
+"""Decision regions in a real browser: the visible colours are those of the answers, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from smoothcert.report.sources import Source, load_sources
 pytestmark = pytest.mark.slow
 
 LIGHT_AND_DARK = {"light": ((0, 114, 178), (192, 74, 0)), "dark": ((92, 179, 236), (255, 146, 86))}
-"""The colours of the first two classes …"""
+"""The colours of the first two classes."""
 PAGE = {"light": (255, 255, 255), "dark": (18, 22, 28)}
-"""… and of the page under them."""
+"""The colour of the page below them."""
 
 
 def in_thirds(_: Source, rectangle: Rectangle) -> DecisionMap:
@@ -38,7 +38,7 @@ def in_thirds(_: Source, rectangle: Rectangle) -> DecisionMap:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small discs in the middle of the plane, and a few inputs that spread it out, under hostile names."""
+    """Small discs in the middle of the plane and a few distant inputs, with hostile names."""
     folder = tmp_path_factory.mktemp("plane")
     x = np.random.default_rng(0).uniform(0.4, 0.6, size=(30, 2)).astype(np.float32)
     x[:2] = [[0, 0], [1, 1]]
@@ -68,7 +68,7 @@ def test_regions_have_the_colours_of_their_classes(browser: Browser, run: Path, 
 
 
 def _seen(picture: Image.Image, drawing: Plane, share: float) -> np.ndarray:
-    """Some pixels low in the frame, between the lines of the grid and where no input lies, this far from the left."""
+    """Pixels low in the frame, between grid lines and inputs, at this distance from the left."""
     scale = picture.width / drawing.width
     x = drawing.left + share * (drawing.right - drawing.left)
     lines = [tick.at for tick in drawing.x_ticks]

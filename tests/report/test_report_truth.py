@@ -1,4 +1,4 @@
-"""The page says what is proved and no more: every kind of run, every figure, every rounding."""
+"""The page states what is proved and no more: every kind of run, figure and rounding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from verified_runs import KINDS, make_run
 
 
 class Figures(html.parser.HTMLParser):
-    """Every number on a page with the full one behind it, and by gallery every bar with its radius."""
+    """Every number on a page with its full value, and by gallery every bar with its radius."""
 
     def __init__(self, page: bytes) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ def test_every_kind_of_run_has_the_figures_of_table_and_no_others(kind: str, tmp
 
 
 def _check_roundings(shown: Content) -> None:
-    """What is printed differs from the number behind it by less than a unit of the last decimal; bars do not exceed."""
+    """A printed number differs from its full value by less than a unit of the last decimal; bars are never too long."""
     page = Figures(render_page(shown))
     assert page.printed
     for text, value in page.printed:
@@ -124,7 +124,7 @@ def _won_every_vote(point: CertifiedPoint) -> bool:
 @pytest.mark.parametrize(("kind", "sharing"), [("votes", "gaussian-two-class"), ("dipole", "dipole-multi-class")])
 def test_who_won_every_vote_is_known_however_alpha_is_shared(kind: str, sharing: str, tmp_path: Path) -> None:
     first, shared = make_run(kind, tmp_path), tmp_path / "shared"
-    # Where α goes to ten bounds, each of them is as low as one fewer vote would make it.
+    # With α shared by ten bounds, each bound is as low as one vote less would make it.
     invoke(app, "recertify", first, "--certificate", sharing, "--out", shared)
     counts = [dict(fact[::2] for fact in shown_of(run).runs[0].facts)["won every vote"] for run in (first, shared)]
     assert counts[0] == counts[1] > 0

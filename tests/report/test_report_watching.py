@@ -1,4 +1,4 @@
-"""`report --watch`: served here alone, ended by Ctrl-C; and where the page is written by other verbs."""
+"""`report --watch`: served on this machine only and stopped by Ctrl-C; pages written by other verbs."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_the_state_changes_with_the_run_and_not_by_reading(run: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("in_the_background", [False, True])
 def test_ctrl_c_ends_it_quietly(run: Path, number: signal.Signals, in_the_background: bool) -> None:
-    """A shell script's background jobs begin with SIGINT ignored."""
+    """Background jobs of a shell script start with SIGINT ignored."""
     watch = [str(word) for word in command("report", run, "--watch")]
     program = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *watch] if in_the_background else watch
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Opening run directories and logs, and writing them out again."""
+"""Load run directories and logs, and export them."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_exports_do_not_overwrite(tmp_path: Path, write: object) -> None:
 
 @pytest.mark.parametrize("radius", ["1e308", "5e-324"])
 def test_radii_that_no_noise_allows_are_refused(tmp_path: Path, radius: str) -> None:
-    """Tables and figures would overflow, or divide by nothing."""
+    """Tables and figures would overflow or divide by zero."""
     log = tmp_path / "log.tsv"
     log.write_text(LOG.replace("0.5", radius))
     with pytest.raises(RunError, match=r"log\.tsv has radii up to .*, which no noise level allows"):

@@ -1,4 +1,4 @@
-"""Logs as people have them."""
+"""Read and write logs in the published dialects."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
             read_log(path)
 
 
-# Fragments a log is made of, so that random text gets past the header and into every parser.
+# Fragments of logs, so that random text passes the header and reaches every parser.
 _fragments = st.sampled_from([*CERTIFY.split("\t"), "sigma", "p_A_bar", "\t", "\n", "0", "-1", "1 day, 0:00:01", "nan"])
 _noise = st.lists(st.one_of(_fragments, st.text(max_size=5)), max_size=30).map("".join)
 
