@@ -48,15 +48,15 @@ def running_browser() -> Iterator[Browser]:
 
 
 def _install() -> None:
-    """Install Chromium with apt-get, as root. The package lists are updated first, because they may be missing or old."""
+    """Install Chromium with apt-get, as root. The package lists may be missing or old, so they are updated first."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise NoBrowserError("Chromium is not installed (Debian: apt-get install chromium)")
     with FileLock(Path(tempfile.gettempdir()) / "smoothcert-tests-apt.lock"):
         for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
             if not _PROGRAM.exists():
-                told = _apt_get(*arguments)
+                output = _apt_get(*arguments)
     if not _PROGRAM.exists():
-        raise NoBrowserError(f"Chromium is not installed, and apt-get could not install it: {told[-500:]}")
+        raise NoBrowserError(f"Chromium is not installed, and apt-get could not install it: {output[-500:]}")
 
 
 def _apt_get(*arguments: str) -> str:
