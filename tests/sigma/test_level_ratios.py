@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smoothcert.analysis.thresholds import (
+from smoothcert.errors import InputError
+from smoothcert.sigma.level_ratios import (
     largest_ratio,
     practical_largest_ratio,
     practical_smallest_ratio,
     simple_smallest_ratio,
     smallest_ratio,
 )
-from smoothcert.errors import InputError
 
 P_A = [0.9, 0.99, 0.999, 0.99993]
 probabilities = st.one_of(
