@@ -18,7 +18,7 @@ from sample_points import POINT, undecided
 from smoothcert.errors import RunError
 from smoothcert.records import Outcome, Reason, ReasonCode
 from smoothcert.runs.exports import write_csv, write_json
-from smoothcert.runs.load import distinguishing_names, load_all, load_results
+from smoothcert.runs.load import distinguish_names, load_all, load_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import (
@@ -109,7 +109,7 @@ def test_runs_and_logs_together_are_named_apart(tmp_path: Path) -> None:
     ],
 )
 def test_shortest_distinguishing_tails(paths: list[str], names: list[str]) -> None:
-    assert distinguishing_names([Path(path) for path in paths]) == names
+    assert distinguish_names([Path(path) for path in paths]) == names
 
 
 _paths = st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join).map(Path), max_size=6)
@@ -117,7 +117,7 @@ _paths = st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/
 
 @given(paths=_paths)
 def test_names_are_distinct_tails(paths: list[Path]) -> None:
-    names = distinguishing_names(paths)
+    names = distinguish_names(paths)
     assert len(set(names)) == len(paths)
     assert all(str(path.absolute()).endswith(name.split(" (")[0]) for path, name in zip(paths, names, strict=True))
 

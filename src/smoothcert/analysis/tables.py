@@ -158,7 +158,7 @@ def render(table: Table, *, form: TableFormat, digits: int | None = None, width:
 
 
 def _render_text(table: Table, digits: int | None) -> str:
-    rows = [[column.title for column in table.columns], *printed_cells(table, digits)]
+    rows = [[column.title for column in table.columns], *format_cells(table, digits)]
     titles, *body = _align(rows, left=[column.kind is Kind.NAME for column in table.columns])
     rule = "  ".join("─" * max(map(len, cells)) for cells in zip(*rows, strict=True))
     return "\n".join([titles, rule, *body, *table.notes])
@@ -166,7 +166,7 @@ def _render_text(table: Table, digits: int | None) -> str:
 
 def _render_stacked(table: Table, digits: int | None) -> str:
     """One line for each column, one column for each row of the table."""
-    body = printed_cells(table, digits)
+    body = format_cells(table, digits)
     rows = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
     return "\n".join([*_align(rows, left=[True] + [False] * len(body)), *table.notes])
 
@@ -183,7 +183,7 @@ def _align(rows: list[list[str]], *, left: Sequence[bool]) -> list[str]:
 
 
 def _render_markdown(table: Table, digits: int | None) -> str:
-    rows = _emphasise(table, printed_cells(table, digits), lambda cell: f"**{cell}**", _escape_markdown)
+    rows = _emphasise(table, format_cells(table, digits), lambda cell: f"**{cell}**", _escape_markdown)
     titles = [_escape_markdown(column.title) for column in table.columns]
     rule = [":---" if column.kind is Kind.NAME else "---:" for column in table.columns]
     lines = [f"| {' | '.join(cells)} |" for cells in [titles, rule, *rows]]
@@ -191,7 +191,7 @@ def _render_markdown(table: Table, digits: int | None) -> str:
 
 
 def _render_latex(table: Table, digits: int | None) -> str:
-    rows = _emphasise(table, printed_cells(table, digits), lambda cell: rf"\textbf{{{cell}}}", _escape_latex)
+    rows = _emphasise(table, format_cells(table, digits), lambda cell: rf"\textbf{{{cell}}}", _escape_latex)
     titles = [_escape_latex(column.title) for column in table.columns]
     alignment = "".join("l" if column.kind is Kind.NAME else "r" for column in table.columns)
     lines = [
@@ -212,7 +212,7 @@ def _render_csv(table: Table, digits: int | None) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows(table.rows if digits is None else printed_cells(table, digits, absent=""))
+    writer.writerows(table.rows if digits is None else format_cells(table, digits, absent=""))
     return text.getvalue().removesuffix("\n")
 
 
@@ -228,19 +228,19 @@ _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
 }
 
 
-def printed_cells(table: Table, digits: int | None = None, *, absent: str = _ABSENT) -> list[list[str]]:
+def format_cells(table: Table, digits: int | None = None, *, absent: str = _ABSENT) -> list[list[str]]:
     """The cells as printed, each rounded in the direction of its column. digits: decimals (default 3)."""
     decimals = DEFAULT_DIGITS if digits is None else digits
     return [
         [
-            absent if cell is None else _print_cell(cell, column.kind, decimals)
+            absent if cell is None else _format_cell(cell, column.kind, decimals)
             for cell, column in zip(row, table.columns, strict=True)
         ]
         for row in table.rows
     ]
 
 
-def _print_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
+def _format_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
     if isinstance(cell, str) or kind in (Kind.NAME, Kind.COUNT):
         return str(cell)
     if kind is Kind.SETTING:

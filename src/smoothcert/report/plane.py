@@ -114,7 +114,7 @@ class Plane:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Selection:
     """The results that are drawn. places: (m, 2), their inputs."""
 
     number: int
@@ -144,22 +144,24 @@ def draw_planes(sources: Sequence[Source], decide: AnswerRegions | None = None) 
     Results of one run by several certificates have the same scale. Results without radii are drawn only with their
     decision regions.
     """
-    found = [shown for number, source in enumerate(sources) if (shown := _shown(number, source)) is not None]
+    selections = [
+        selection for number, source in enumerate(sources) if (selection := _select_points(number, source)) is not None
+    ]
     frames: dict[Path, Rectangle] = {}
-    for shown in found:
-        frames[shown.source.place] = _extent(shown, frames.get(shown.source.place))
+    for selection in selections:
+        frames[selection.source.place] = _extent(selection, frames.get(selection.source.place))
     drawn = []
     reasons = {number: _reason_not_drawn(source) for number, source in enumerate(sources)}
-    for shown in found:
-        frame = frames[shown.source.place]
-        has_radius = shown.results.has_radius
-        answers = None if decide is None else decide(shown.source, frame)
+    for selection in selections:
+        frame = frames[selection.source.place]
+        has_radius = selection.results.has_radius
+        answers = None if decide is None else decide(selection.source, frame)
         if has_radius or isinstance(answers, DecisionMap):
-            drawn.append(_plane(shown, frame, answers))
-        reasons[shown.number] = answers if isinstance(answers, str) else ""
+            drawn.append(_plane(selection, frame, answers))
+        reasons[selection.number] = answers if isinstance(answers, str) else ""
     if decide is not None and not any(one.ground for one in drawn):
-        listed = "; ".join(dict.fromkeys(f"{source.name}: {reasons[k]}" for k, source in enumerate(sources)))
-        raise InputError(f"there are no decision regions to draw. {listed}")
+        why = "; ".join(dict.fromkeys(f"{source.name}: {reasons[k]}" for k, source in enumerate(sources)))
+        raise InputError(f"there are no decision regions to draw. {why}")
     return tuple(drawn)
 
 
@@ -170,27 +172,27 @@ def _reason_not_drawn(source: Source) -> str:
     return f"its inputs are not points of the plane: their shape is {shape}"
 
 
-def _shown(number: int, source: Source) -> _Shown | None:
+def _select_points(number: int, source: Source) -> _Selection | None:
     dataset = source.inputs.dataset
     if dataset is None or dataset.input_shape != (2,):
         return None
-    results = source.results.subset(_choose_points(source.results))
+    results = source.results.subset(_choose_positions(source.results))
     try:
         places = dataset.inputs(results.index.tolist()).astype(np.float64)
     except (SmoothcertError, OSError):
         return None
-    return _Shown(number, source, results, places)
+    return _Selection(number, source, results, places)
 
 
-def _plane(shown: _Shown, frame: Rectangle, answers: DecisionMap | str | None) -> Plane:
-    source, results = shown.source, shown.results
+def _plane(selection: _Selection, frame: Rectangle, answers: DecisionMap | str | None) -> Plane:
+    source, results = selection.source, selection.results
     factor = (_WIDTH - _LEFT - _REST) / frame.width
     height = factor * frame.height + _BOTTOM + _REST
     scale = _Scale(frame, factor, height)
     decisions = answers if isinstance(answers, DecisionMap) else None
     classes = _classes(results, decisions)
     return Plane(
-        run=shown.number,
+        run=selection.number,
         width=_WIDTH,
         height=round(height, 1),
         left=_LEFT,
@@ -198,13 +200,13 @@ def _plane(shown: _Shown, frame: Rectangle, answers: DecisionMap | str | None) -
         right=_WIDTH - _REST,
         bottom=round(height - _BOTTOM, 1),
         shape=_SHAPES[results.norm],
-        balls=_balls(shown, classes, scale),
-        dots=_dots(shown, classes, scale),
+        balls=_balls(selection, classes, scale),
+        dots=_dots(selection, classes, scale),
         x_ticks=tuple(Tick(_pixel(scale.x(t)), f"{t:g}") for t in _ticks(frame.low[0], frame.high[0])),
         y_ticks=tuple(Tick(_pixel(scale.y(t)), f"{t:g}") for t in _ticks(frame.low[1], frame.high[1])),
         classes=tuple(source.inputs.class_name(label) for label in classes),
         left_out=len(source.results) - len(results),
-        ground=None if decisions is None else _ground(shown, decisions, classes, scale),
+        ground=None if decisions is None else _ground(selection, decisions, classes, scale),
         no_ground=answers if isinstance(answers, str) else "",
         can_ask=source.manifest is not None,
     )
@@ -225,7 +227,7 @@ def round_ball(x: float, y: float, radius: float) -> tuple[float, float, float]:
     return short_x, short_y, max(0.0, math.floor(100 * (radius - shift)) / 100)
 
 
-def _choose_points(results: Results) -> NDArray[np.int64]:
+def _choose_positions(results: Results) -> NDArray[np.int64]:
     """All inputs, or a fixed random subset if there are very many."""
     if len(results) <= _MOST_POINTS:
         return np.arange(len(results))
@@ -239,11 +241,11 @@ def _classes(results: Results, decisions: DecisionMap | None) -> list[int]:
     return sorted({int(label) for label in np.unique(both)} | set(asked))
 
 
-def _extent(shown: _Shown, other: Rectangle | None) -> Rectangle:
+def _extent(selection: _Selection, other: Rectangle | None) -> Rectangle:
     """A rectangle around the inputs and another rectangle, with room for most balls; a few huge ones may be cut off."""
-    least, most = shown.places.min(axis=0), shown.places.max(axis=0)
-    room = float(np.quantile(shown.results.radius, 0.9))
-    extra = max(room, 0.03 * float((most - least).max()), 1e-6 * float(np.abs(shown.places).max()), 1e-9)
+    least, most = selection.places.min(axis=0), selection.places.max(axis=0)
+    room = float(np.quantile(selection.results.radius, 0.9))
+    extra = max(room, 0.03 * float((most - least).max()), 1e-6 * float(np.abs(selection.places).max()), 1e-9)
     low, high = least - extra, most + extra
     if other is not None:
         low, high = np.minimum(low, other.low), np.maximum(high, other.high)
@@ -254,9 +256,9 @@ def _extent(shown: _Shown, other: Rectangle | None) -> Rectangle:
     return Rectangle((float(low[0]), float(low[1])), (float(high[0]), float(high[1])))
 
 
-def _balls(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Ball, ...]:
-    results = shown.results
-    x, y = scale.x(shown.places[:, 0]), scale.y(shown.places[:, 1])
+def _balls(selection: _Selection, classes: Sequence[int], scale: _Scale) -> tuple[Ball, ...]:
+    results = selection.results
+    x, y = scale.x(selection.places[:, 0]), scale.y(selection.places[:, 1])
     return tuple(
         Ball(
             *round_ball(float(x[k]), float(y[k]), scale.factor * float(results.radius[k])),
@@ -266,9 +268,9 @@ def _balls(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Ball, 
     )
 
 
-def _dots(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Dot, ...]:
-    name, results = shown.source.inputs.class_name, shown.results
-    x, y = scale.x(shown.places[:, 0]), scale.y(shown.places[:, 1])
+def _dots(selection: _Selection, classes: Sequence[int], scale: _Scale) -> tuple[Dot, ...]:
+    name, results = selection.source.inputs.class_name, selection.results
+    x, y = scale.x(selection.places[:, 0]), scale.y(selection.places[:, 1])
     dots = []
     for k in range(len(results)):
         labelled, decided = bool(results.labelled[k]), bool(results.decided[k])
@@ -283,13 +285,13 @@ def _dots(shown: _Shown, classes: Sequence[int], scale: _Scale) -> tuple[Dot, ..
     return tuple(dots)
 
 
-def _ground(shown: _Shown, decisions: DecisionMap, classes: Sequence[int], scale: _Scale) -> Ground:
+def _ground(selection: _Selection, decisions: DecisionMap, classes: Sequence[int], scale: _Scale) -> Ground:
     answers, asked = decisions.answers, decisions.asked
     rows, columns = answers.shape
     undecided = int((answers == UNDECIDED).sum())
-    name = shown.source.inputs.class_name
+    name = selection.source.inputs.class_name
     counted = [(name(label), int((answers == label).sum())) for label in decisions.classes]
-    inside, contradicting = _agreement(shown, decisions)
+    inside, contradicting = _agreement(selection, decisions)
     return Ground(
         paths=tuple((classes.index(label), trace_outline(answers == label)) for label in decisions.classes),
         not_asked=trace_outline(answers == NOT_ASKED),
@@ -307,14 +309,14 @@ def _ground(shown: _Shown, decisions: DecisionMap, classes: Sequence[int], scale
     )
 
 
-def _agreement(shown: _Shown, decisions: DecisionMap) -> tuple[int, int]:
+def _agreement(selection: _Selection, decisions: DecisionMap) -> tuple[int, int]:
     """The number of evaluated points in a certified ball, and how many of them have another answer than the ball."""
-    results = shown.results
+    results = selection.results
     asked = decisions.answers != NOT_ASKED
     points, answers = decisions.points[asked], decisions.answers[asked]
     inside, contradicting = np.zeros(len(points), dtype=np.bool_), np.zeros(len(points), dtype=np.bool_)
     for k in np.flatnonzero(results.is_outcome(Outcome.CERTIFIED)):
-        distance = _distances(points - shown.places[k], results.norm)
+        distance = _distances(points - selection.places[k], results.norm)
         within = distance < results.radius[k]
         inside |= within
         contradicting |= within & (answers != UNDECIDED) & (answers != results.prediction[k])

@@ -9,7 +9,7 @@ import numpy as np
 
 from smoothcert.analysis.options import BoundChoice, TableFormat
 from smoothcert.analysis.summary import summarise
-from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, printed_cells, render
+from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, format_cells, render
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.report import charts
 from smoothcert.report.plain_text import escape_formula
@@ -47,7 +47,7 @@ def show_table(name: str, caption: str, table: Table) -> ShownTable:
         tuple(
             (text, cell, table.is_best(k, column)) for column, (cell, text) in enumerate(zip(cells, texts, strict=True))
         )
-        for k, (cells, texts) in enumerate(zip(table.rows, printed_cells(table), strict=True))
+        for k, (cells, texts) in enumerate(zip(table.rows, format_cells(table), strict=True))
     )
     copies = {
         title: render(_without_formulas(table) if form is TableFormat.CSV else table, form=form)

@@ -24,7 +24,7 @@ def load_results(path: Path, *, name: str | None = None) -> Results:
 
     RUN@CERTIFICATE selects one of the certificates of a run; RUN alone selects the first, or the best of several.
     """
-    name = name or distinguishing_names([path])[0]
+    name = name or distinguish_names([path])[0]
     return _load_place(*split_certificate(path), name=name)[0]
 
 
@@ -40,7 +40,7 @@ def load_each(paths: Sequence[Path]) -> list[tuple[Path, Results]]:
     """As `load_all`, each with the run directory or log it was read from."""
     loaded: list[tuple[Path, Results]] = []
     times: Counter[str] = Counter()
-    for path, name in zip(paths, distinguishing_names(paths), strict=True):
+    for path, name in zip(paths, distinguish_names(paths), strict=True):
         place, certificate = split_certificate(path)
         for results in _load_place(place, certificate, name=name):
             _check_radii(results)
@@ -60,7 +60,7 @@ def _check_radii(results: Results) -> None:
 
 def load_pair(first: Path, second: Path) -> tuple[Results, Results]:
     """Two runs to compare, with distinct names; of each the first certificate, or the one named."""
-    one, other = distinguishing_names([first, second])
+    one, other = distinguish_names([first, second])
     return load_results(first, name=one), load_results(second, name=other)
 
 
@@ -74,7 +74,7 @@ def split_certificate(path: Path) -> tuple[Path, str | None]:
     raise RunError(f"{path} does not exist; expected a run directory or a log file")
 
 
-def distinguishing_names(paths: Sequence[Path]) -> list[str]:
+def distinguish_names(paths: Sequence[Path]) -> list[str]:
     """For each path its shortest tail that no other path has; a repeated path is numbered."""
     parts = [Path(os.path.abspath(path)).parts for path in paths]
     names: list[str] = []

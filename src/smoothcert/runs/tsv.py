@@ -87,13 +87,13 @@ class _Log:
         wrong = np.flatnonzero(~holds)
         if wrong.size:
             first = int(wrong[0])
-            self.fail(first, f"{column} is {_shown(self.columns[column][first])}; expected {expected}")
+            self.fail(first, f"{column} is {_quote(self.columns[column][first])}; expected {expected}")
 
     def _match_all(self, column: str, pattern: re.Pattern[str], expected: str) -> None:
         matches = map(pattern.fullmatch, self.columns[column])
         first = next((position for position, match in enumerate(matches) if match is None), None)
         if first is not None:
-            self.fail(first, f"{column} is {_shown(self.columns[column][first])}; expected {expected}")
+            self.fail(first, f"{column} is {_quote(self.columns[column][first])}; expected {expected}")
 
 
 def read_log(path: Path, *, name: str | None = None) -> Results:
@@ -183,9 +183,9 @@ def _parse_header(path: Path, text: str) -> tuple[str, ...]:
     header = tuple(text.split("\t"))
     missing = [column for column in _REQUIRED if column not in header]
     if missing or not {"radius", "correct"} & set(header):
-        _raise_problem(path, 1, f"the header is {_shown(text)}; expected {_EXPECTED_HEADER}")
+        _raise_problem(path, 1, f"the header is {_quote(text)}; expected {_EXPECTED_HEADER}")
     if len(set(header)) != len(header) or "" in header:
-        _raise_problem(path, 1, f"the header is {_shown(text)}; expected a distinct name for every column")
+        _raise_problem(path, 1, f"the header is {_quote(text)}; expected a distinct name for every column")
     return header
 
 
@@ -196,7 +196,7 @@ def _split_columns(path: Path) -> _Log:
     for number, fields in enumerate(rows, start=2):
         if len(fields) != len(header):
             unfinished = number == len(lines) and not ends_in_newline
-            found = f"{len(fields)} fields in {_shown(lines[number - 1])}"
+            found = f"{len(fields)} fields in {_quote(lines[number - 1])}"
             _raise_problem(path, number, f"{found}; expected {len(header)}: {' '.join(header)}", unfinished=unfinished)
     if not rows:
         raise RunError(f"{path} has a header but no results yet")
@@ -253,5 +253,5 @@ def _raise_problem(path: Path, number: int, problem: str, *, unfinished: bool = 
     raise RunError(f"{path}, line {number}: {problem}{hint}")
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
