@@ -13,7 +13,7 @@ from smoothcert.runs.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
 
 _OWN = (
-    "index", "label", "prediction", "outcome", "reason", "radius", "correct", "sigma", "p_a", "seconds", "certificate"
+    "index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate", "reason"
 )  # fmt: skip
 
 
@@ -54,13 +54,13 @@ def point_rows(results: Results) -> list[dict[str, Any]]:
             "label": _class_or_none(int(results.label[k])),
             "prediction": _class_or_none(int(results.prediction[k])),
             "outcome": OUTCOMES[results.outcome[k]].value,
-            "reason": None if results.reason[k] is None else results.reason[k].to_json(),
             "radius": float(results.radius[k]) if results.has_radius else None,
             "correct": int(correct[k]) if labelled[k] else None,
             "sigma": _finite_or_none(float(results.sigma[k])),
             "p_a": _finite_or_none(float(results.p_a[k])),
             "seconds": _finite_or_none(float(results.seconds[k])),
             "certificate": str(results.certificate[k]) or None,
+            "reason": None if results.reason[k] is None else results.reason[k].to_json(),
             # A column of a log may have one of these names.
             **{
                 f"{key} of the log" if key in _OWN else key: _finite_or_none(float(column[k]))
