@@ -27,7 +27,7 @@ from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.page import write_report
 from smoothcert.report.watching import server_for
 from smoothcert.runs.load import load_all
-from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.runs.store import RunStore
 
 pytestmark = pytest.mark.slow
 
