@@ -76,9 +76,9 @@ def archive(content: bytes) -> None:
 
 
 def weights(content: bytes) -> None:
-    from smoothcert.models.checkpoints import load_any
+    from smoothcert.models.checkpoints import load_checkpoint
 
-    load_any(written(content, ".safetensors"))
+    load_checkpoint(written(content, ".safetensors"))
 
 
 def rule(content: bytes) -> None:

@@ -20,7 +20,7 @@ from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
-from smoothcert.models.scores import scoring
+from smoothcert.models.scores import require_scores
 from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
@@ -255,7 +255,7 @@ class SmoothedClassifier:
         portfolio.check_suits(found)
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if portfolio.tally is TallyKind.SCORES:
-            scoring(self.classifier)  # a model without scores is refused before anything is sampled
+            require_scores(self.classifier)  # a model without scores is refused before anything is sampled
         _check_varying(found, self.input_range)
         if found.remembered:
             _check_one_region(portfolio, found)

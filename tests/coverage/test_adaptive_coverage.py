@@ -14,15 +14,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from smoothcert.questions.answers import Inquiry, answer_votes
+from smoothcert.questions.certification import Votes, smoothing_of
+from smoothcert.questions.questions import Decide, Precision, Question, looks
+from smoothcert.questions.rounds import draw_until_answered
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, selection_of
 from smoothcert.certificates import get_certificate
-from smoothcert.questions.answers import Inquiry, answer_votes
-from smoothcert.questions.certification import Votes, smoothing_of
 from smoothcert.questions.deciding import least_probabilities
-from smoothcert.questions.questions import Decide, Precision, Question, looks
-from smoothcert.questions.rounds import draw_until_answered
 from smoothcert.records import AnyTally, CertifiedPoint, FloatArray, IntArray, Proof, Quantity, Stage, StreamId, Tally
 from smoothcert.records.envelopes import ConstantSigma, SemiElastic
 from smoothcert.sampling.drawing import Drawing, Draws

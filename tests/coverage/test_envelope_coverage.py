@@ -12,11 +12,11 @@ import functools
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from smoothcert.questions.certification import certify_votes, smoothing_of
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Line, draw_votes, false_plain_radii, false_radii
 from smoothcert.certificates import envelope_radius, gaussian_radius, get_portfolio
-from smoothcert.questions.certification import certify_votes, smoothing_of
 from smoothcert.records import Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import special
+from smoothcert.questions.certification import smoothing_of
 
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import ScoreLine, beyond, draw_scores, false_plain_radii, false_radii
-from smoothcert.questions.certification import smoothing_of
 from smoothcert.records import FloatArray, Noise, Proof, Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 from smoothcert.statistics import (

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from scipy import special
+from smoothcert.questions.certification import Votes, certify_votes, predict_votes, recertify_points
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Drawn, Line, beyond, draw_votes, false_plain_radii, false_radii, votes_of
 from smoothcert.certificates import gaussian_radius, get_portfolio
 from smoothcert.numerics.grid import law_error
-from smoothcert.questions.certification import Votes, certify_votes, predict_votes, recertify_points
 from smoothcert.records import (
     CertifiedPoint,
     FloatArray,

@@ -80,12 +80,12 @@ def train_sigma(
     from smoothcert.sigma.files import save_rule
 
     import_torch("training")
-    from smoothcert.models.checkpoints import load_any
+    from smoothcert.models.checkpoints import load_checkpoint
     from smoothcert.training.sigma_network import SigmaObjective, SigmaTrainingConfig, train_sigma_network
 
     check_new_rule(out)
     dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
-    loaded = load_any(model, arch=arch, input_shape=tuple(dataset.input_shape))
+    loaded = load_checkpoint(model, arch=arch, input_shape=tuple(dataset.input_shape))
     config = SigmaTrainingConfig(
         floor=sigma_min, lipschitz=lipschitz, seed=secrets.randbits(63) if seed is None else seed,
         objective=SigmaObjective(objective), hidden=_widths(hidden), first_sigma=sigma, most=most, epochs=epochs,

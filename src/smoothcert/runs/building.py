@@ -14,7 +14,7 @@ from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback, load_dataset
 from smoothcert.errors import DataError, InputError
 from smoothcert.models import load_classifier
-from smoothcert.models.backends import FASTEST, named_backend
+from smoothcert.models.backends import FASTEST, get_backend_name
 from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
@@ -103,7 +103,7 @@ def settle_backend(spec: RunSpec, dataset: Dataset) -> RunSpec:
     if spec.model.backend != FASTEST:
         return spec
     classifier = load_classifier(spec.model.place, **_model_arguments(spec, dataset))
-    model = msgspec.structs.replace(spec.model, backend=named_backend(classifier.backend))
+    model = msgspec.structs.replace(spec.model, backend=get_backend_name(classifier))
     return msgspec.structs.replace(spec, model=model)
 
 

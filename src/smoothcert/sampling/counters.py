@@ -13,7 +13,7 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.models.base import BaseClassifier
-from smoothcert.models.scores import scoring
+from smoothcert.models.scores import require_scores
 from smoothcert.records import (
     AnyTally,
     FloatArray,
@@ -164,7 +164,7 @@ class _Bench:
 
     def votes_and_scores(self, rows: int) -> tuple[IntArray, FloatArray]:
         """`votes`, and the scores behind them."""
-        votes, scores = scoring(self._classifier).votes_and_scores(self._noisy[:rows])
+        votes, scores = require_scores(self._classifier).votes_and_scores(self._noisy[:rows])
         return checked_votes(votes, rows=rows, columns=self.columns), scores
 
 

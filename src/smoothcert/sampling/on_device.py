@@ -11,7 +11,7 @@ import torch
 from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64, off_mps
-from smoothcert.models.scores import scoring
+from smoothcert.models.scores import require_scores
 from smoothcert.noise import GridLaw, grid_law, to_grid
 from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.noise.grid_with_torch import from_grid, grid_draws
@@ -126,7 +126,7 @@ class _Bench:
 
     def votes_and_scores(self, noisy: list[torch.Tensor]) -> tuple[IntArray, FloatArray]:
         """Votes and scores for rows of flat inputs, in host memory."""
-        classifier = scoring(self._classifier)
+        classifier = require_scores(self._classifier)
         batch = torch.cat(noisy).reshape(-1, *self._shape)
         if isinstance(classifier, ScoringDeviceClassifier):
             votes, scores = classifier.votes_and_scores_tensor(batch)

@@ -1,4 +1,4 @@
-"""A user's own code, named as `package.module:attribute`."""
+"""Code of the user, named as `package.module:attribute`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from typing import Any
 from smoothcert.errors import ModelError, SmoothcertError
 
 
-def is_own_code(spec: str) -> bool:
-    """Whether this is a name of code rather than a file."""
+def is_code_name(spec: str) -> bool:
+    """Whether `spec` names code rather than a file."""
     return ":" in spec and not Path(spec).exists()
 
 
-def imported(spec: str) -> object:
-    """The object `package.module:attribute` names; a class, or a function without required arguments, is
-    called.
-    """
+def import_object(spec: str) -> object:
+    """Import `package.module:attribute`. A class, or a function without required arguments, is called."""
     module_name, _, attribute = spec.partition(":")
-    with _working_directory_first():
+    with _import_from_working_directory():
         try:
             found: Any = importlib.import_module(module_name)
             for name in attribute.split("."):
@@ -42,7 +40,7 @@ def imported(spec: str) -> object:
 
 
 def source_text(function: object) -> str:
-    """The source of a function, or of the class of an object, as far as it can be read; else nothing."""
+    """Source of a function, or of the class of an object. Empty if it is not available."""
     for thing in (function, type(function)):
         try:
             return inspect.getsource(thing)  # type: ignore[arg-type]
@@ -62,8 +60,8 @@ def _is_factory(found: Any) -> bool:
 
 
 @contextmanager
-def _working_directory_first() -> Iterator[None]:
-    """Python run as an installed command does not look in the current folder; `-m` and scripts do."""
+def _import_from_working_directory() -> Iterator[None]:
+    """Search the current folder first: an installed command does not, unlike `python -m` and scripts."""
     here = str(Path.cwd())
     sys.path.insert(0, here)
     try:
