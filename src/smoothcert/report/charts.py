@@ -20,7 +20,7 @@ from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.errors import InputError, RunError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest, round_step
 from smoothcert.records import FloatArray, Norm
-from smoothcert.report.chart_parts import NOT_HIDDEN, TEXT, Spec, encode_runs, make_spec, shorten, shorten_down
+from smoothcert.report.chart_parts import Spec, make_chart, shorten, shorten_down
 from smoothcert.report.sources import Source, shared_inputs
 
 _MOST_STEPS = 500
@@ -114,61 +114,14 @@ def thin(x: FloatArray) -> FloatArray:
 
 def draw_accuracy_chart(sources: Sequence[Source], drawn: AccuracyCurves) -> Spec:
     norms = list(dict.fromkeys(NORM_SYMBOLS[source.results.norm] for source in sources))
-    largest = max((row["r"] for row in drawn.steps), default=1.0)
-    radius = {
-        "field": "r",
-        "type": "quantitative",
-        "title": f"radius: size of the change ({' or '.join(norms)})",
-        "scale": {"domain": [0, largest * 1.02], "nice": False, "zero": True},
-    }
-    # The same format as in the table and beside the slider.
-    axis = {"format": ".1f", "tickCount": 10}
-    share = {"type": "quantitative", "title": "certified accuracy", "scale": {"domain": [0, 1]}, "axis": axis}
-    mark = {"interpolate": "step-before", "clip": True, "tooltip": None}
-    return make_spec(
-        params=[{"name": "bound", "value": False}, {"name": "pinned", "value": -1}, {"name": "pointed", "value": -1}],
+    return make_chart(
+        "accuracy",
         height=320,
-        # Shared by both layers, so that switching a run off is fast.
-        data={"values": drawn.steps},
-        transform=[NOT_HIDDEN],
-        layer=[
-            {
-                "transform": [{"filter": "datum.low !== null"}],
-                "mark": {"type": "area", "opacity": 0.18, **mark},
-                # The first layer that uses the radius owns the zoom.
-                "params": [
-                    {
-                        "name": "zoom",
-                        "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"},
-                        "bind": "scales",
-                    }
-                ],
-                "encoding": {
-                    "x": radius,
-                    "y": {**share, "field": "low"},
-                    "y2": {"field": "y"},
-                    **encode_runs(len(sources)),
-                },
-            },
-            {
-                "transform": [
-                    {"calculate": "bound ? datum.low : datum.y", "as": "shown"},
-                    {"filter": "datum.shown !== null"},
-                ],
-                "mark": {"type": "line", "strokeWidth": 2, **mark},
-                "encoding": {
-                    "x": radius,
-                    "y": {**share, "field": "shown"},
-                    **encode_runs(len(sources), dashes=True),
-                },
-            },
-            {
-                "data": {"values": [{"r": row["r"], "row": k} for k, row in enumerate(drawn.probes)]},
-                "transform": [{"filter": "datum.row === pinned || datum.row === pointed"}],
-                "mark": {"type": "rule", "strokeWidth": 1, "strokeDash": [3, 3], "clip": True, "tooltip": None},
-                "encoding": {"x": radius, "color": {"value": TEXT}},
-            },
-        ],
+        runs=len(sources),
+        rows=drawn.steps,
+        probes=[{"r": row["r"], "row": k} for k, row in enumerate(drawn.probes)],
+        title=f"radius: size of the change ({' or '.join(norms)})",
+        largest=1.02 * max((row["r"] for row in drawn.steps), default=1.0),
     )
 
 
@@ -188,7 +141,7 @@ def draw_p_a_chart(sources: Sequence[Source]) -> Spec | None:
     rows = []
     for number, source in with_p_a.items():
         rows += _list_stairs(number, edges, metrics.p_a_distribution(source.results, edges=edges), places)
-    return _histogram(rows, len(sources), title=title, domain=[float(places[0]), float(places[-1])], axis=axis)
+    return _draw_histogram(rows, len(sources), title=title, places=places, axis=axis)
 
 
 def normal_bins(shares: Sequence[FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -217,7 +170,7 @@ def draw_sigma_chart(sources: Sequence[Source]) -> Spec | None:
     for number, values in varying.items():
         counts, _ = np.histogram(values, bins=edges)
         rows += _list_stairs(number, edges, counts / values.size, edges)
-    return _histogram(rows, len(sources), title="noise level σ(x)", domain=[float(edges[0]), float(edges[-1])])
+    return _draw_histogram(rows, len(sources), title="noise level σ(x)", places=edges)
 
 
 def _list_stairs(run: int, edges: FloatArray, shares: FloatArray, places: FloatArray) -> list[Spec]:
@@ -236,38 +189,17 @@ def _list_stairs(run: int, edges: FloatArray, shares: FloatArray, places: FloatA
     return [*rows, {**rows[-1], "x": rows[-1]["x2"]}]
 
 
-def _histogram(rows: list[Spec], runs: int, *, title: str, domain: list[float], axis: Spec | None = None) -> Spec:
-    scale = {"domain": domain, "nice": False, "zero": False}
-    x = {"field": "x", "type": "quantitative", "title": title, "scale": scale, "axis": axis or {}}
-    # A fixed domain keeps the chart from jumping when a run is switched off.
-    tallest = {"domain": [0, max(row["share"] for row in rows) * 1.05]}
-    y = {
-        "field": "share",
-        "type": "quantitative",
-        "title": "share of inputs",
-        "axis": {"format": "%"},
-        "scale": tallest,
-    }
-    mark = {"interpolate": "step-after", "tooltip": None}
-    return make_spec(
-        data={"values": rows},
-        transform=[NOT_HIDDEN],
+def _draw_histogram(rows: list[Spec], runs: int, *, title: str, places: FloatArray, axis: Spec | None = None) -> Spec:
+    return make_chart(
+        "histogram",
         height=200,
-        layer=[
-            {
-                "mark": {"type": "area", "opacity": 0.15, **mark},
-                "encoding": {"x": x, "y": {**y, "stack": None}, **encode_runs(runs)},
-            },
-            {
-                "mark": {"type": "line", "strokeWidth": 2, **mark},
-                "encoding": {"x": x, "y": y, **encode_runs(runs, dashes=True)},
-            },
-            {
-                "transform": [{"filter": "datum.x < datum.x2"}],
-                "mark": {"type": "rect", "opacity": 0, "tooltip": {"expr": "{bin: datum}"}},
-                "encoding": {"x": x, "x2": {"field": "x2"}},
-            },
-        ],
+        runs=runs,
+        rows=rows,
+        title=title,
+        domain=[float(places[0]), float(places[-1])],
+        axis=axis or {},
+        # A fixed limit keeps the chart from jumping when a run is switched off.
+        tallest=1.05 * max(row["share"] for row in rows),
     )
 
 
@@ -338,35 +270,20 @@ def draw_class_chart(sources: Sequence[Source], radii: Sequence[Spread]) -> Spec
         for one in radii
         if one.label is not None and one.label in shown
     ]
-    y = {
-        "field": "order",
-        "type": "ordinal",
-        "title": None,
-        "axis": {"labelExpr": "classes[datum.value]", "grid": False},
-        "scale": {"domain": list(range(len(shown)))},
-    }
-    runs = {"domain": list(range(len(sources)))}
-    rows_by_run = {"yOffset": {"field": "run", "type": "nominal", "scale": runs}} if len(sources) > 1 else {}
-    colour = encode_runs(len(sources))["color"]
-    bar = 14 if len(sources) == 1 else 9
-
-    def x(quantile: int) -> Spec:
-        scale = {"domain": [0, largest * 1.03], "nice": False}
-        return {"type": "quantitative", "title": "certified radius", "scale": scale, "field": f"q{quantile}"}
-
-    def layer(mark: Spec, **encoding: Spec) -> Spec:
-        return {"mark": {**mark, "tooltip": {"expr": "{box: datum}"}}, "encoding": {"y": y, **rows_by_run, **encoding}}
-
-    return make_spec(
-        params=[{"name": "classes", "value": names}],
-        data={"values": rows},
-        transform=[NOT_HIDDEN],
+    several = len(sources) > 1
+    offset = {"field": "run", "type": "nominal", "scale": {"domain": list(range(len(sources)))}}
+    bar = 9 if several else 14
+    return make_chart(
+        "classes",
         height=len(shown) * max(24, 12 * len(sources) + 6) + 10,
-        layer=[
-            layer({"type": "rule", "strokeWidth": 1.5}, x=x(0), x2={"field": "q4"}, color=colour),
-            layer({"type": "bar", "height": bar, "opacity": 0.75}, x=x(1), x2={"field": "q3"}, color=colour),
-            layer({"type": "tick", "thickness": 2, "size": bar + 2, "color": TEXT}, x=x(2)),
-        ],
+        runs=len(sources),
+        rows=rows,
+        names=names,
+        orders=list(range(len(shown))),
+        offset=offset if several else None,
+        largest=1.03 * largest,
+        bar=bar,
+        tick=bar + 2,
     )
 
 

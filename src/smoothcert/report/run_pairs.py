@@ -14,7 +14,7 @@ from smoothcert.analysis.tables import Table
 from smoothcert.errors import RunError
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import FloatArray
-from smoothcert.report.chart_parts import FAINT, Spec, make_spec, run_colour, shorten, shorten_down
+from smoothcert.report.chart_parts import Spec, fill_part, make_chart, run_colour, shorten, shorten_down
 from smoothcert.report.notices import Notice, Weight
 from smoothcert.report.shown_tables import ShownTable, show_table
 from smoothcert.report.sources import Inputs, Source
@@ -137,24 +137,17 @@ def _draw_pair(comparison: Comparison, inputs: Inputs, *, run_a: int, run_b: int
     """
     a, b = comparison.credited_a, comparison.credited_b
     largest = max(float(a.max(initial=0.0)), float(b.max(initial=0.0))) or 1.0
-    scale = {"domain": [0, largest * 1.03], "nice": False}
-    x = {"field": "b", "type": "quantitative", "title": "radius in B", "scale": scale}
-    y = {"field": "a", "type": "quantitative", "title": "radius in A", "scale": scale}
-    diagonal = {
-        "data": {"values": [{"a": 0, "b": 0}, {"a": largest * 1.03, "b": largest * 1.03}]},
-        "mark": {"type": "line", "color": FAINT, "strokeDash": [4, 4], "strokeWidth": 1, "tooltip": None},
-        "encoding": {"x": x, "y": y},
-    }
     if len(comparison) > _MOST_DOTS:
-        marks = _draw_cells(a, b, largest, x, y)
+        marks = fill_part("cells", rows=_list_cells(a, b, largest), largest=1.03 * largest)
     else:
-        marks = _draw_dots(comparison, inputs, x, y, [run_colour(run_a), FAINT, run_colour(run_b)])
-    return make_spec(height=360, layer=[diagonal, marks])
+        kinds = [run_colour(run_a), "var(--faint)", run_colour(run_b)]
+        marks = fill_part("dots", rows=_list_dots(comparison, inputs), kinds=kinds, largest=1.03 * largest)
+    return make_chart("pair", height=360, marks=marks, largest=1.03 * largest)
 
 
-def _draw_dots(comparison: Comparison, inputs: Inputs, x: Spec, y: Spec, colours: list[str]) -> Spec:
+def _list_dots(comparison: Comparison, inputs: Inputs) -> list[Spec]:
     columns = (comparison.index, comparison.label, comparison.credited_a, comparison.credited_b)
-    rows = [
+    return [
         {
             "a": shorten_down(a),
             "b": shorten_down(b),
@@ -164,20 +157,13 @@ def _draw_dots(comparison: Comparison, inputs: Inputs, x: Spec, y: Spec, colours
         }
         for index, label, a, b in zip(*(column.tolist() for column in columns), strict=True)
     ]
-    scale = {"domain": [1, 0, -1], "range": colours}
-    tooltip = {"expr": "{text: datum.text}"}
-    return {
-        "data": {"values": rows},
-        "mark": {"type": "point", "filled": True, "size": 34, "opacity": 0.7, "tooltip": tooltip},
-        "encoding": {"x": x, "y": y, "color": {"field": "kind", "type": "nominal", "legend": None, "scale": scale}},
-    }
 
 
-def _draw_cells(a: FloatArray, b: FloatArray, largest: float, x: Spec, y: Spec) -> Spec:
+def _list_cells(a: FloatArray, b: FloatArray, largest: float) -> list[Spec]:
     """The number of inputs in each cell of a grid, because thousands of dots would cover each other."""
     edges = np.linspace(0.0, largest, _CELLS + 1)
     counts, _, _ = np.histogram2d(b, a, bins=[edges, edges])
-    rows = [
+    return [
         {
             "b": shorten(float(edges[i])),
             "b2": shorten(float(edges[i + 1])),
@@ -189,15 +175,3 @@ def _draw_cells(a: FloatArray, b: FloatArray, largest: float, x: Spec, y: Spec) 
         }
         for i, j in np.argwhere(counts > 0).tolist()
     ]
-    opacity = {"type": "quantitative", "legend": None, "scale": {"type": "log", "range": [0.25, 1]}}
-    return {
-        "data": {"values": rows},
-        "mark": {"type": "rect", "color": "var(--note)", "tooltip": {"expr": "{text: datum.text}"}},
-        "encoding": {
-            "x": x,
-            "x2": {"field": "b2"},
-            "y": y,
-            "y2": {"field": "a2"},
-            "opacity": {"field": "inputs", **opacity},
-        },
-    }
