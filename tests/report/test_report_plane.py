@@ -17,13 +17,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import finished
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import ndtr
 from scipy.stats import binom, ncx2
-from smoothcert.runs.jobs import Job
 
 from cli_runner import command, environment, invoke, smoothcert
 from report_runs import HOSTILE, made_run

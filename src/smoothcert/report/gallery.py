@@ -9,7 +9,6 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,14 +253,7 @@ def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[n
 def add_noise(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
     """Add one draw of the noise of the run, made by numpy to show the level. It is not one of the draws of the run."""
     draw = np.random.default_rng([_DRAW, index])
-    match noise:
-        case Noise.GAUSSIAN:
-            unit = draw.standard_normal(values.shape)
-        case Noise.UNIFORM:
-            unit = draw.uniform(-1.0, 1.0, values.shape)
-        case _:
-            assert_never(noise)
-    shift = min(sigma, _LARGEST_SIGMA) * unit
+    shift = min(sigma, _LARGEST_SIGMA) * noise.facts.illustrate(draw, values.shape)
     if grid is not None:
         shift = np.rint(shift * (grid - 1)) / (grid - 1)
     return np.asarray(values + shift, dtype=np.float32)

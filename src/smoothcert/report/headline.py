@@ -13,7 +13,7 @@ from smoothcert.analysis.summary import Radii
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import Norm, Outcome, TallyKind
 from smoothcert.report.gallery import picture_shape
-from smoothcert.report.sources import LEVEL_SYMBOLS, NOISE_TITLES, Source
+from smoothcert.report.sources import Source
 from smoothcert.runs.results import Results
 
 _LENGTHS = {
@@ -141,7 +141,7 @@ def _describe_method(sources: Sequence[Source]) -> str:
     if not stored:
         return "The figures are read from a log, which does not state how it was made."
     specs = [source.manifest.spec for source in sources if source.manifest is not None]
-    noise = " or ".join(dict.fromkeys(NOISE_TITLES[spec.noise.kind] for spec in specs))
+    noise = " or ".join(dict.fromkeys(spec.noise.kind.facts.title for spec in specs))
     most = "up to " if any(source.results.most_samples is not None for source in stored) else ""
     times = " or ".join(f"{n:,}" for n in sorted({spec.question.n for spec in specs}))
     text = f"Each input was classified {most}{times} times, each time with fresh {noise} noise of {_levels(stored)}, "
@@ -172,7 +172,7 @@ def _levels(sources: Sequence[Source]) -> str:
         return "a level that is not recorded"
     if any(np.unique(source.levels).size > 1 for source in sources):
         return f"a level σ that depends on the input ({known[0]:.3g} to {known[-1]:.3g})"
-    symbols = {LEVEL_SYMBOLS[source.noise] for source in sources}
+    symbols = {source.noise.facts.level_symbol for source in sources}
     *others, last = [f"{level:g}" for level in known]
     together = f"{', '.join(others)} or {last}" if others else last
     return f"level {symbols.pop() if len(symbols) == 1 else 'σ'}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{together}"

@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from smoothcert.data import load_dataset
-from smoothcert.data.base import Dataset
-from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.data import Dataset, load_dataset
+from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
 from smoothcert.records.sentences import describe_noise
@@ -25,8 +24,6 @@ _LARGEST_UNASKED = 2**31
 """Largest file, in bytes, that is read because a manifest names it. `--data` has no limit."""
 
 _LONGEST_NAME = 200
-NOISE_TITLES = {Noise.GAUSSIAN: "Gaussian", Noise.UNIFORM: "uniform"}
-LEVEL_SYMBOLS = {Noise.GAUSSIAN: "σ", Noise.UNIFORM: "λ"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ class Source:
             "data": manifest.data.name,
             "split": spec.data.split,
             "noise": f"{spec.noise.kind} {describe_noise(self.grid, first_layer=spec.noise.place == FIRST_LAYER)}",
-            LEVEL_SYMBOLS[self.noise]: sigma,
+            self.noise.facts.level_symbol: sigma,
             "samples to select the class (n0)": spec.question.n0 or None,
             "samples to prove it (n)": spec.question.n,
             "error probability (α)": spec.alpha,

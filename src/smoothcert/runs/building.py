@@ -22,7 +22,7 @@ from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
 from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule, load_sigma, make_search
 from smoothcert.sigma.levels import list_likely_levels
-from smoothcert.smoothed import SmoothedClassifier, usual_certificate
+from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
     DETECT,
     FIRST_LAYER,
@@ -41,7 +41,7 @@ _INPUTS_TOGETHER = 256
 def portfolio_of(spec: RunSpec) -> Portfolio:
     """The certificates of the spec, or the usual one."""
     constant = isinstance(spec.sigma, ConstantLevel) or spec.memory is not None
-    names = spec.certificates or (usual_certificate(spec.noise.kind, constant=constant),)
+    names = spec.certificates or (spec.noise.kind.usual_certificate(constant_sigma=constant),)
     return get_portfolio(names, best_of=spec.best_of)
 
 
