@@ -24,7 +24,7 @@ from smoothcert.analysis.comparison import (
     inputs_table,
     summarise_comparison,
 )
-from smoothcert.analysis.comparison_plot import bin_edges, draw_comparison, histogram, text_histogram
+from smoothcert.analysis.comparison_plot import choose_edges, draw_comparison, format_histogram, make_histogram
 from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.tables import render
@@ -195,7 +195,7 @@ def test_nothing_certified_is_a_result_without_ratios() -> None:
     assert found.ratio_mean is None
     assert found.share_larger is None
     assert inputs_table(comparison).rows == ()
-    assert "unchanged  0" in text_histogram(comparison)
+    assert "unchanged  0" in format_histogram(comparison)
 
 
 # Positive normal numbers, so that a ratio is exact up to rounding.
@@ -242,7 +242,7 @@ def test_parts_make_the_whole(pair: tuple[Results, Results], wrong_too: bool) ->
     assert found.counted == found.both + found.only_a + found.only_b + found.conflicting
     assert found.both == found.a_larger + found.b_larger + found.equal
     for bins in (None, "-5,5,6", "1,2", "-2,-1"):
-        bars = histogram(comparison, bin_edges(comparison, bins=bins))
+        bars = make_histogram(comparison, choose_edges(comparison, bins=bins))
         smaller = int(bars.counts[bars.edges[:-1] < 0].sum()) + bars.below
         larger = int(bars.counts[bars.edges[:-1] >= 0].sum()) + bars.above
         assert (larger, smaller, bars.unchanged) == (found.a_larger, found.b_larger, found.equal)
@@ -275,7 +275,7 @@ def test_every_output_exists_for_every_pair(a: Results, b: Results) -> None:
     for form in TableFormat:
         for table in (*comparison_tables(found), flat_table(found), inputs_table(comparison)):
             assert render(table, form=form) != "None"
-    assert all(len(line) <= 80 for line in text_histogram(comparison).split("\n"))
+    assert all(len(line) <= 80 for line in format_histogram(comparison).split("\n"))
 
 
 def ratios(*values: float) -> Comparison:
@@ -287,37 +287,37 @@ def ratios(*values: float) -> Comparison:
 def test_bins_hold_their_left_edge_and_ties_are_apart() -> None:
     # 100·(1.05 − 1) is 5.000000000000004 and 100·(1.1 − 1) is 10.000000000000009: both must be on their edges.
     values = (0.5, 0.95, 0.97, 1.0, 1.0, math.nextafter(1, 2), 1.02, 1.05, 1.0999, 1.1, 3.0)
-    bars = histogram(ratios(*values), bin_edges(ratios(*values), bins="-5,5,10"))
+    bars = make_histogram(ratios(*values), choose_edges(ratios(*values), bins="-5,5,10"))
     assert bars.edges.tolist() == [-5, 0, 5, 10]
     assert (bars.below, bars.counts.tolist(), bars.above, bars.unchanged) == (1, [2, 2, 2], 2, 2)
-    almost = histogram(ratios(math.nextafter(1, 0)), np.array([-5.0, 0.0, 5.0]))
+    almost = make_histogram(ratios(math.nextafter(1, 0)), np.array([-5.0, 0.0, 5.0]))
     assert (almost.counts.tolist(), almost.unchanged) == ([1, 0], 0)
 
 
 def test_chosen_edges_span_the_data_but_for_outliers() -> None:
-    assert bin_edges(ratios(0.97, 1.0, 1.12), most=16).tolist() == list(range(-3, 14))
-    assert bin_edges(ratios(0.97, 1.0, 1.12), bins="5").tolist() == [-5, 0, 5, 10, 15]
-    assert bin_edges(ratios(1.0, 1.0)).tolist() == [-1, 0, 1]
+    assert choose_edges(ratios(0.97, 1.0, 1.12), most=16).tolist() == list(range(-3, 14))
+    assert choose_edges(ratios(0.97, 1.0, 1.12), bins="5").tolist() == [-5, 0, 5, 10, 15]
+    assert choose_edges(ratios(1.0, 1.0)).tolist() == [-1, 0, 1]
     crowd = ratios(*np.linspace(0.95, 1.05, 1000), 50.0)
-    assert bin_edges(crowd)[-1] < 10
-    assert histogram(crowd, bin_edges(crowd)).above < 12
+    assert choose_edges(crowd)[-1] < 10
+    assert make_histogram(crowd, choose_edges(crowd)).above < 12
 
 
 @pytest.mark.parametrize("bins", ["", "x", "0", "-1", "nan", "5,5", "3,1", "0,inf"])
 def test_bins_that_make_no_sense(bins: str) -> None:
     with pytest.raises(InputError, match="expected a width in percent"):
-        bin_edges(ratios(1.5), bins=bins)
+        choose_edges(ratios(1.5), bins=bins)
 
 
 def test_too_many_bins() -> None:
     with pytest.raises(InputError, match="at most 200"):
-        bin_edges(ratios(0.5, 1.5), bins="0.01")
+        choose_edges(ratios(0.5, 1.5), bins="0.01")
     with pytest.raises(InputError, match="at most 200"):
-        bin_edges(ratios(0.5, 1.5), bins=",".join(map(str, range(300))))
+        choose_edges(ratios(0.5, 1.5), bins=",".join(map(str, range(300))))
 
 
 def test_text_histogram_by_hand() -> None:
-    text = text_histogram(compare(A, B), bins="-60,-20,60")
+    text = format_histogram(compare(A, B), bins="-60,-20,60")
     assert text.split("\n")[1:] == [
         "-60 to -20  1  " + "█" * 48,
         "-20 to   0  0",
@@ -326,11 +326,11 @@ def test_text_histogram_by_hand() -> None:
         "    only A  1  " + "█" * 48,
         "    only B  1  " + "█" * 48,
     ]
-    beyond = text_histogram(ratios(0.1, 0.1, 1.0, 2.0), bins="-1,1").split("\n")[1:]
+    beyond = format_histogram(ratios(0.1, 0.1, 1.0, 2.0), bins="-1,1").split("\n")[1:]
     assert [line[:9].strip() for line in beyond] == ["< -1", "-1 to  0", "unchanged", "0 to +1", "≥ +1"]
     assert beyond[0].endswith("2  " + "█" * 48)
     assert beyond[-1].endswith("1  " + "█" * 24)
-    assert text_histogram(ratios(0.5), bins="-60,0").split("\n")[-1].split() == ["unchanged", "0"]
+    assert format_histogram(ratios(0.5), bins="-60,0").split("\n")[-1].split() == ["unchanged", "0"]
 
 
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}

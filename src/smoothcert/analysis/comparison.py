@@ -9,7 +9,7 @@ are common.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -271,17 +271,17 @@ def flat_table(summary: ComparisonSummary) -> Table:
 
 def inputs_table(comparison: Comparison) -> Table:
     """One row for every input that counts. The ratio exists where both runs certify the same class."""
-    columns: list[tuple[Column, Callable[[Comparison], np.typing.NDArray[Any]]]] = [
-        (Column("index", "index", Kind.COUNT), lambda c: c.index),
-        (Column("label", "label", Kind.COUNT), lambda c: c.label),
-        (Column("class_a", "class A", Kind.COUNT), lambda c: c.class_a),
-        (Column("class_b", "class B", Kind.COUNT), lambda c: c.class_b),
-        (Column("radius_a", "radius A", Kind.LOWER), lambda c: c.radius_a),
-        (Column("radius_b", "radius B", Kind.LOWER), lambda c: c.radius_b),
-        (Column("ratio", "A/B", Kind.FRACTION), lambda c: c.ratio),
-    ]
-    cells = [[_cell(value) for value in values(comparison).tolist()] for _, values in columns]
-    return Table(columns=tuple(column for column, _ in columns), rows=tuple(zip(*cells, strict=True)))
+    columns = (
+        Column("index", "index", Kind.COUNT),
+        Column("label", "label", Kind.COUNT),
+        Column("class_a", "class A", Kind.COUNT),
+        Column("class_b", "class B", Kind.COUNT),
+        Column("radius_a", "radius A", Kind.LOWER),
+        Column("radius_b", "radius B", Kind.LOWER),
+        Column("ratio", "A/B", Kind.FRACTION),
+    )
+    cells = [[_cell(value) for value in getattr(comparison, column.key).tolist()] for column in columns]
+    return Table(columns=columns, rows=tuple(zip(*cells, strict=True)))
 
 
 def _common_labels(on_a: Results, on_b: Results) -> IntArray:

@@ -58,8 +58,8 @@ class Histogram:
         }
 
 
-def histogram(comparison: Comparison, edges: FloatArray) -> Histogram:
-    """Count the inputs between the edges, which `bin_edges` computes."""
+def make_histogram(comparison: Comparison, edges: FloatArray) -> Histogram:
+    """Count the inputs between the edges, which `choose_edges` computes."""
     increase = comparison.increase_percent
     rounded = np.round(increase, _PERCENT_DECIMALS)
     zero = int(np.searchsorted(edges, 0.0))
@@ -76,7 +76,7 @@ def histogram(comparison: Comparison, edges: FloatArray) -> Histogram:
     )
 
 
-def bin_edges(comparison: Comparison, *, bins: str | None = None, most: int = BINS_IN_TERMINAL) -> FloatArray:
+def choose_edges(comparison: Comparison, *, bins: str | None = None, most: int = BINS_IN_TERMINAL) -> FloatArray:
     """Edges in percent, including 0.
 
     bins: as typed: edges such as "-5,0,5,10", or the width of a bin such as "0.5"; None chooses a round width for about
@@ -98,9 +98,9 @@ def bin_edges(comparison: Comparison, *, bins: str | None = None, most: int = BI
     return np.array([float(f"{k * width:.12g}") for k in range(first, last + 1)])
 
 
-def text_histogram(comparison: Comparison, *, bins: str | None = None) -> str:
+def format_histogram(comparison: Comparison, *, bins: str | None = None) -> str:
     """The histogram in rows of at most 80 characters, then the inputs without a ratio. No final newline."""
-    counts = histogram(comparison, bin_edges(comparison, bins=bins))
+    counts = make_histogram(comparison, choose_edges(comparison, bins=bins))
     rows = _list_rows(counts)
     for label, missing in (("only A", comparison.only_a), ("only B", comparison.only_b)):
         if missing.any():
@@ -120,7 +120,7 @@ def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = No
         raise RunError(
             f"{comparison.name_a} and {comparison.name_b} certify no input as the same class: there is no ratio to draw"
         )
-    counts = histogram(comparison, bin_edges(comparison, bins=bins, most=BINS_IN_FIGURE))
+    counts = make_histogram(comparison, choose_edges(comparison, bins=bins, most=BINS_IN_FIGURE))
     heading = f"{comparison.name_a} relative to {comparison.name_b}" if title is None else title
     if title is None and len(heading) > 64:
         heading = f"{comparison.name_a}\nrelative to {comparison.name_b}"

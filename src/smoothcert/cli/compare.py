@@ -102,10 +102,10 @@ def _print_json(comparison: Comparison, *, bins: str | None, inputs: bool) -> st
     import json
 
     from smoothcert.analysis.comparison import inputs_table, summarise_comparison
-    from smoothcert.analysis.comparison_plot import bin_edges, histogram
+    from smoothcert.analysis.comparison_plot import choose_edges, make_histogram
 
     document = summarise_comparison(comparison).to_json() | {
-        "histogram": histogram(comparison, bin_edges(comparison, bins=bins)).to_json(),
+        "histogram": make_histogram(comparison, choose_edges(comparison, bins=bins)).to_json(),
         "notes": list(map(str, comparison.notes)),
     }
     if inputs:
@@ -117,14 +117,14 @@ def _print_text(comparison: Comparison, *, digits: int | None, bins: str | None,
     import textwrap
 
     from smoothcert.analysis.comparison import comparison_tables, inputs_table, summarise_comparison
-    from smoothcert.analysis.comparison_plot import text_histogram
+    from smoothcert.analysis.comparison_plot import format_histogram
     from smoothcert.analysis.tables import render
     from smoothcert.cli.printing import terminal_width
 
     width = terminal_width()
     tables = [*comparison_tables(summarise_comparison(comparison)), *([inputs_table(comparison)] if inputs else [])]
     *parts, last = [render(table, form=TableFormat.TEXT, digits=digits, width=width) for table in tables]
-    histogram = text_histogram(comparison, bins=bins)
+    histogram = format_histogram(comparison, bins=bins)
     # A long listing comes after the histogram and before the notes, which stay visible on the screen.
     parts += [histogram, last] if inputs else [last, histogram]
     if comparison.notes:
