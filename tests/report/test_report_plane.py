@@ -430,10 +430,10 @@ class TestCommand:
         finish_run(spec(file, input_range=None), tmp_path / "run")
         assert invoke(app, "recertify", tmp_path / "run", "--n", 500, "-o", fewer).exit_code == 0
         log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
-        for where, told in ((log, "a log does not say which model"), (fewer, "take the run it comes from")):
+        for where, message in ((log, "a log does not contain the model"), (fewer, "use the run it was made from")):
             done = smoothcert("report", where, "--data", file, "-o", tmp_path / "page.html", "--regions")
             assert done.returncode == InputError.exit_code
-            assert told in done.stderr
+            assert message in done.stderr
             assert not (tmp_path / "page.html").exists()
 
     def test_a_model_that_moved_is_found_and_another_refused(self, halves: Path, tmp_path: Path) -> None:
