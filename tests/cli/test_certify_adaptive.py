@@ -62,7 +62,7 @@ def test_other_radii_are_not_shown_as_if_they_were_known(run: Path) -> None:
     assert "r=0.15 not decided: the figure is that of the next radius that was" in shown
     refused = smoothcert("table", run, "--classes", "--radii", "0.3")
     assert refused.returncode == 5
-    assert "says nothing of radius 0.3" in refused.stderr
+    assert "did not decide radius 0.3" in refused.stderr
 
 
 def test_exports_say_how_many_samples_an_input_took(run: Path, tmp_path: Path) -> None:
