@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from smoothcert.runs.jobs import Job, prepare
 
 from smoothcert.analysis.metrics import certified_accuracy, common_inputs
-from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.load import load_results
 from smoothcert.runs.execution import run_study
+from smoothcert.runs.load import load_results
 from smoothcert.runs.results import Results
 
 

@@ -106,7 +106,10 @@ def test_renyi_is_never_above_the_tight_one() -> None:
     [
         (["envelope", "--sigma", 0.25, "--p-a", 0.9, "--rate", 0.1], "--dim is required"),
         (["envelope", "--sigma", 0.25, "--p-a", 0.9], "depends on the dimension"),
-        (["envelope", *KNOWN, "--rate", 0.1, "--lipschitz", 0.1, "--floor", 0.1], "--rate cannot be combined with --lipschitz"),
+        (
+            ["envelope", *KNOWN, "--rate", 0.1, "--lipschitz", 0.1, "--floor", 0.1],
+            "--rate cannot be combined with --lipschitz",
+        ),
         (["envelope", *KNOWN, "--rate", 0.1, "--floor", 0.1], "--rate cannot be combined with --lipschitz"),
         (["envelope", *KNOWN, "--lipschitz", 0.1], "--lipschitz and --floor must be given together"),
         (["envelope", *KNOWN, "--floor", 0.1], "--lipschitz and --floor must be given together"),
@@ -114,7 +117,10 @@ def test_renyi_is_never_above_the_tight_one() -> None:
         (["envelope", *KNOWN, "--rate", math.nan], "must be a finite number that is not negative"),
         (["envelope", *KNOWN, "--lipschitz", math.inf, "--floor", 0.1], "must be a finite number"),
         (["envelope", *KNOWN, "--lipschitz", 0.1, "--floor", 0], "floor 0.0 must be a positive"),
-        (["envelope", "--dim", 0, "--sigma", 0.25, "--p-a", 0.9, "--rate", 0.1], "--dim is 0; the dimension of an input must be at least 1"),
+        (
+            ["envelope", "--dim", 0, "--sigma", 0.25, "--p-a", 0.9, "--rate", 0.1],
+            "--dim is 0; the dimension of an input must be at least 1",
+        ),
         (["envelope", "--dim", 3, "--sigma", 0.25, "--p-a", 1.5, "--rate", 0.1], "strictly between 0 and 1"),
         (["envelope", "--dim", 3, "--sigma", 0.25, "--rate", 0.1], "the envelope radius needs --p-a"),
         (["gaussian", *KNOWN, "--rate", 0.1], "holds for a constant sigma only; for one that varies use envelope"),
