@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from smoothcert.attacks.attack_noise import unit_noise
 from smoothcert.attacks.geometry import per_row
-from smoothcert.attacks.noises import unit_noise
 from smoothcert.records import Noise
 from smoothcert.training.objective import Batch
 
