@@ -11,8 +11,8 @@ from smoothcert.analysis.plots import draw
 from smoothcert.analysis.reporting import TableRequest, results_table
 from smoothcert.data import load_dataset
 from smoothcert.errors import ManifestMismatchError, RunError
+from smoothcert.files import write_atomically
 from smoothcert.runs.execution import execute_run, prepare_run
-from smoothcert.runs.files import write_atomically
 from smoothcert.runs.load import load_all
 from smoothcert.sampling.sampler import Progress
 from smoothcert.spec import ConstantLevel, DataSpec, FixedN, ModelSpec, NoiseSpec, RunSpec

@@ -155,7 +155,7 @@ def test_a_tally_that_unpacks_to_gigabytes(run: Path, little_memory: Callable[[]
                 "UPDATE tallies SET kind = ?, counts = ?, sums = ? WHERE idx = 0 AND stage = 'ESTIMATION'",
                 (kind, counts, bomb),
             )
-        with pytest.raises(CorruptRunError, match="cut short, or more than"):
+        with pytest.raises(CorruptRunError, match="truncated, or more than"):
             _tallies(run)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InputError, MissingExtraError
-from smoothcert.runs.files import write_atomically
+from smoothcert.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

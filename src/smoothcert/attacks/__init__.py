@@ -1,8 +1,8 @@
 """Adversarial attacks on classifiers, as pure functions of tensors.
 
-A `Target` is what is attacked; `pgd` and `ddn` are the attacks. They know nothing of certificates or runs, do not change
-the mode of a module or the gradients of its parameters, and take all randomness from a generator on the device of the
-inputs. The modules `attack_*` apply them to a run.
+A `Target` is what is attacked; `pgd` and `ddn` are the attacks. They know nothing of certificates or runs, leave the
+mode of a module and the gradients of its parameters unchanged, and take all randomness from a generator on the device
+of the inputs. The modules `attack_*` apply them to a run.
 """
 
 from smoothcert.attacks.attack_noise import FixedNoise, FreshNoise, NoiseSource, unit_noise

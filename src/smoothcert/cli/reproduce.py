@@ -120,8 +120,8 @@ def _run(
 
 
 def _write_page(reproduction: Reproduction, typed: list[str]) -> None:
+    from smoothcert.files import write_atomically
     from smoothcert.reproduction.reporting import measured_rows, result_page
-    from smoothcert.runs.files import write_atomically
 
     if reproduction.directory.is_dir():
         page = result_page(reproduction, measured_rows(reproduction), typed=typed)

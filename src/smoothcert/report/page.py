@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import MissingExtraError, RunError
+from smoothcert.files import write_atomically
 from smoothcert.report.content import Content, Request, content
 from smoothcert.report.javascript import chart_library
 from smoothcert.report.plain_text import clipped, script_json, showable
-from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment

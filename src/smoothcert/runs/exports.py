@@ -8,7 +8,7 @@ import json
 import math
 from pathlib import Path
 
-from smoothcert.runs.files import write_atomically
+from smoothcert.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
 
 Value = str | int | float | None

@@ -17,8 +17,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
+from smoothcert.files import write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
-from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
 from smoothcert.runs.stored_points import (
