@@ -104,7 +104,10 @@ def test_a_chunk_holds_the_batches_and_nothing_else() -> None:
         for place, number in enumerate(piece.request_numbers):
             assert (chunk.inputs[chunk.requests[place].row] == INPUTS[requests[number].row]).all()
         found += [
-            [(requests[piece.request_numbers[each.request]], each.first_row, each.last_row, each.counter) for each in slices]
+            [
+                (requests[piece.request_numbers[each.request]], each.first_row, each.last_row, each.counter)
+                for each in slices
+            ]
             for slices in chunk.batches()
         ]
     assert found == whole

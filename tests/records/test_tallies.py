@@ -329,7 +329,7 @@ def test_own_group() -> None:
     tally = gradients(0, 10, group=(1, 0, 2, 2))
     assert (tally.own_group(0), tally.own_group(1)) == (1, 0)
     for together in (2, 3):
-        with pytest.raises(InputError, match=f"class {together} cannot be told"):
+        with pytest.raises(InputError, match=f"class {together} is not available"):
             tally.own_group(together)
 
 
