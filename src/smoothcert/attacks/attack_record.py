@@ -117,9 +117,7 @@ class AttackRecord:
         for result in results:
             line, seal = _seal_line(seal, result.to_json())
             lines.append(line)
-        self._file.write(b"".join(lines))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        _write_to_disk(self._file, b"".join(lines))
         self._seal = seal
         self.results += results
 
@@ -145,12 +143,16 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
             file.seek(0 if stored is None else stored.length)
             if stored is None:
                 line, seal = _seal_line("", {"format": _FORMAT, **header})
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+                _write_to_disk(file, line)
                 yield AttackRecord(path, file, [], seal=seal)
             else:
                 yield AttackRecord(path, file, stored.results, seal=stored.seal)
+
+
+def _write_to_disk(file: IO[bytes], content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _has_begun(path: Path) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy import special
 
@@ -14,7 +12,10 @@ from smoothcert.attacks.attack_record import AttackResult, Fate
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings
 from smoothcert.errors import BrokenCertificateError
 from smoothcert.numerics.rounding import format_down, format_up
-from smoothcert.records import CertifiedPoint, Norm, Outcome
+from smoothcert.records import Norm, Outcome
+
+if TYPE_CHECKING:
+    from smoothcert.attacks.attack_run import Attack
 
 _MOST_NAMED = 20
 
@@ -58,17 +59,15 @@ class AttackRow:
         return {**dataclasses.asdict(self), "gap": self.gap}
 
 
-def attack_rows(
-    points: Sequence[CertifiedPoint], results: Sequence[AttackResult], radii: Sequence[str], *, has_radii: bool
-) -> list[AttackRow]:
-    """One row per radius. has_radii: whether the run certified radii, or only predicted."""
-    return [_summarise_radius(radius, points, results, has_radii) for radius in radii]
+def attack_rows(attack: Attack) -> list[AttackRow]:
+    """One row per radius, from what is recorded."""
+    return [_summarise_radius(attack, radius) for radius in attack.settings.radii]
 
 
-def _summarise_radius(
-    radius: str, points: Sequence[CertifiedPoint], all_results: Sequence[AttackResult], has_radii: bool
-) -> AttackRow:
-    results = [result for result in all_results if result.radius == radius]
+def _summarise_radius(attack: Attack, radius: str) -> AttackRow:
+    points = attack.points
+    results = [result for result in attack.record.results if result.radius == radius]
+    has_radii = attack.manifest.task == "certify"
     labelled = sum(point.label is not None for point in points)
     changed = {result.index for result in results if result.fate is Fate.CHANGED}
     correct = [point for point in points if point.correct]
@@ -95,8 +94,9 @@ def _summarise_radius(
     )
 
 
-def list_remarks(results: Sequence[AttackResult], settings: AttackSettings) -> list[str]:
+def list_remarks(attack: Attack) -> list[str]:
     """Sentences about what the rows do not show: unsettled certificates, and attacks that tested nothing."""
+    results, settings = attack.record.results, attack.settings
     remarks = []
     if unsettled := [result for result in results if result.is_unsettled]:
         behind = {result.index for result in unsettled if not result.leads}
@@ -119,16 +119,13 @@ def list_remarks(results: Sequence[AttackResult], settings: AttackSettings) -> l
     return remarks
 
 
-def fail_if_broken(
-    results: Sequence[AttackResult], *, norm: Norm, run_alpha: float, check_alpha: float, evidence: Path
-) -> None:
-    """Raise a BrokenCertificateError if an attack broke a certificate. It lists the inputs and the role of chance.
-
-    run_alpha: error probability of each certificate. check_alpha: of all checks together.
-    """
+def fail_if_broken(attack: Attack) -> None:
+    """Raise a BrokenCertificateError if an attack broke a certificate. It lists the inputs and the role of chance."""
+    results = attack.record.results
     broken = [result for result in results if result.breaks_certificate]
     if not broken:
         return
+    run_alpha = attack.manifest.spec.alpha
     inputs = {result.index for result in broken}
     tested = {result.index for result in results if result.is_inside}
     # P(at least k of m certificates are false), if each is false with probability α, independently of the others.
@@ -137,13 +134,14 @@ def fail_if_broken(
     raise BrokenCertificateError(
         f"CERTIFICATES BROKEN: inside their certified radius the answer to {len(inputs)} of {len(tested)} inputs "
         "changes:\n"
-        + "\n".join(_describe_break(result, norm) for result in broken[:_MOST_NAMED])
+        + "\n".join(_describe_break(result, attack.search.norm) for result in broken[:_MOST_NAMED])
         + more
         + f"\nChance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
         f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with probability "
-        f"at most {by_chance:.2g}. The probability that any of the checks is wrong is at most {check_alpha:g}.\n"
-        f"The points are in {evidence}. If chance does not explain this, the run was changed or smoothcert has a bug: "
-        "do not use these certificates, and please report the bug with that file"
+        f"at most {by_chance:.2g}. The probability that any of the checks is wrong is at most "
+        f"{attack.settings.alpha:g}.\n"
+        f"The points are in {attack.record.path}. If chance does not explain this, the run was changed or smoothcert "
+        "has a bug: do not use these certificates, and please report the bug with that file"
     )
 
 

@@ -142,6 +142,7 @@ def attack(
 
 
 def _run(attack: Attack) -> None:
+    from smoothcert.attacks.attack_report import fail_if_broken
     from smoothcert.attacks.attack_run import run_attack
     from smoothcert.cli.progress import samples_progress, stop_on_interrupt
 
@@ -159,7 +160,7 @@ def _run(attack: Attack) -> None:
             )
             if any(result.breaks_certificate for result in attack.record.results):
                 say(stopped)
-                _fail_if_broken(attack)  # a broken certificate is reported rather than the interruption
+                fail_if_broken(attack)  # a broken certificate is reported rather than the interruption
             raise InterruptedRunError(stopped) from error
 
 
@@ -167,33 +168,20 @@ def _report(attack: Attack, *, as_json: bool) -> None:
     """Print the rows, then raise an error if a certificate is broken."""
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.tables import render
-    from smoothcert.attacks.attack_report import attack_rows, list_remarks
+    from smoothcert.attacks.attack_report import attack_rows, fail_if_broken, list_remarks
     from smoothcert.cli.printing import terminal_width
 
     results = attack.record.results
-    certifying = attack.manifest.task == "certify"
-    rows = attack_rows(attack.points, results, attack.settings.radii, has_radii=certifying)
+    rows = attack_rows(attack)
     if as_json:
         broken = [result.to_json() for result in results if result.breaks_certificate]
         unsettled = [result.to_json() for result in results if result.is_unsettled]
         typer.echo(json.dumps({"rows": [row.to_json() for row in rows], "broken": broken, "unsettled": unsettled}))
     else:
         typer.echo(render(_build_table(rows, attack), form=TableFormat.TEXT, width=terminal_width()))
-    for remark in list_remarks(results, attack.settings):
+    for remark in list_remarks(attack):
         say(remark)
-    _fail_if_broken(attack)
-
-
-def _fail_if_broken(attack: Attack) -> None:
-    from smoothcert.attacks.attack_report import fail_if_broken
-
-    fail_if_broken(
-        attack.record.results,
-        norm=attack.search.norm,
-        run_alpha=attack.manifest.spec.alpha,
-        check_alpha=attack.settings.alpha,
-        evidence=attack.record.path,
-    )
+    fail_if_broken(attack)
 
 
 def _build_table(rows: list[AttackRow], attack: Attack) -> Table:
