@@ -370,9 +370,9 @@ def test_a_proved_break_is_told_at_once_and_outlives_an_interruption(tmp_path: P
     assert len(heard) == 1
     assert heard[0].startswith("CERTIFICATE BROKEN: the answer to input 0 changes")
     assert len(_lines(out)) == 8
-    # Gone on with and stopped at once by Ctrl-C, the command still says so.
+    # Resumed and stopped at once by Ctrl-C, the command still reports it.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("smoothcert.attacks.attack_run._found", _interrupted)
+        patch.setattr("smoothcert.attacks.attack_run._search_groups", _interrupted)
         with pytest.raises(BrokenCertificateError, match="the answer to 8 of 8 inputs") as failure:
             invoke(app, "attack", run, *QUICK, "--out", out)
     assert failure.value.exit_code == 7
@@ -394,7 +394,7 @@ def _attacked(run: Path, out: Path, *, stop_after: int | None = None) -> list[ob
 
     with prepare_attack(run, settings, out=out, workers=1) as attack:
         run_attack(attack, stop=stop, on_results=on_results)
-        return list(attack.record.found)
+        return list(attack.record.results)
 
 
 def test_an_attack_that_was_stopped_or_killed_goes_on_to_the_same_results(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ray_models import kills_its_actor, logistic_with_pid, refuses_batches
 from sample_models import digits_by_brightness
 from smoothcert.cluster import ray_crew
 from smoothcert.cluster.ray_engine import RayEngine
-from smoothcert.cluster.ray_model import ModelIdentity, shipped
+from smoothcert.cluster.ray_model import ModelIdentity, pack_model
 from smoothcert.cluster.ray_worker import Failure
 from smoothcert.data import load_dataset
 from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
@@ -280,14 +280,14 @@ def test_nodes_with_other_software_are_refused() -> None:
 
 def test_errors_travel_whole() -> None:
     for error in (MissingExtraError("torch", "torch", "this"), ValueError("words"), OSError(2, "gone", "file")):
-        found = Failure.of(error).raised()
+        found = Failure.of(error).to_exception()
         assert type(found) is type(error)
         assert str(found) == str(error)
 
     class ForeignError(Exception):
         pass
 
-    found = Failure.of(ForeignError("strange")).raised()
+    found = Failure.of(ForeignError("strange")).to_exception()
     assert isinstance(found, ModelError)
     assert "ForeignError: strange" in str(found)
 
@@ -308,13 +308,13 @@ def test_files_travel_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "linear.onnx"
     onnx.save(model, path, save_as_external_data=True, location="linear.weights", size_threshold=0)
     here = as_classifier(path, input_shape=(64,))
-    package = shipped(path, {"input_shape": (64,)})
+    package = pack_model(path, {"input_shape": (64,)})
     assert list(package.files or ()) == ["linear.onnx", "linear.weights"]
     for file in tmp_path.iterdir():
         file.unlink()
-    there = package.unpacked(ModelIdentity.of(here))
+    there = package.unpack(ModelIdentity.of(here))
     assert there.digest == here.digest
     batch = np.random.default_rng(0).random((9, 64), dtype=np.float32)
     assert (there.classify(batch) == here.classify(batch)).all()
     with pytest.raises(ModelError, match="no file"):
-        shipped(path, {})
+        pack_model(path, {})

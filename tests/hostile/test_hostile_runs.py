@@ -141,7 +141,7 @@ def test_a_radius_is_never_shown_for_what_is_not_certified(run: Path) -> None:
     """Fails where radius and outcome are read side by side and never compared."""
     with sqlite3.connect(run / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET outcome = 'ABSTAINED', prediction = NULL WHERE idx = 0")
-    with pytest.raises(RunError, match="makes no sense"):
+    with pytest.raises(RunError, match="has an invalid row"):
         radii(run)
 
 
@@ -155,7 +155,7 @@ def test_a_tally_that_unpacks_to_gigabytes(run: Path, little_memory: Callable[[]
                 "UPDATE tallies SET kind = ?, counts = ?, sums = ? WHERE idx = 0 AND stage = 'ESTIMATION'",
                 (kind, counts, bomb),
             )
-        with pytest.raises(CorruptRunError, match="cut short, or more than"):
+        with pytest.raises(CorruptRunError, match="truncated, or more than"):
             _tallies(run)
 
 
@@ -163,7 +163,7 @@ def test_a_tally_of_more_classes_than_there_is_memory(run: Path, little_memory: 
     """Fails where a list of them is made: MemoryError, and advice about --batch."""
     with sqlite3.connect(run / "results.sqlite") as connection:
         connection.execute("UPDATE tallies SET num_classes = ?", (2**62,))
-    with pytest.raises(CorruptRunError, match="there cannot be"):
+    with pytest.raises(CorruptRunError, match="classes are not supported"):
         _tallies(run)
 
 
@@ -176,7 +176,7 @@ def test_a_view_without_end(run: Path) -> None:
             "SELECT idx, 0 AS label, 0.25 AS sigma, 0.0 AS seconds FROM c"
         )
     began = time.perf_counter()
-    with pytest.raises(CorruptRunError, match="of another kind than ours"):
+    with pytest.raises(CorruptRunError, match="not one of our tables"):
         load_results(run)
     with RunStore.open(run) as store, pytest.raises(CorruptRunError):
         store.indices()

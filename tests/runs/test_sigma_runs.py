@@ -210,7 +210,7 @@ class TestRecertify:
     @pytest.mark.parametrize("nonsense", [{"kind": "semi-elastic"}, {"kind": "elastic", "rate": 1}, {"kind": 3}])
     def test_an_envelope_that_makes_no_sense(self, whole: Path, tmp_path: Path, nonsense: object) -> None:
         with_envelope(whole, tmp_path / "run", nonsense)
-        with pytest.raises((InputError, CorruptRunError), match="is not the description of an envelope"):
+        with pytest.raises((InputError, CorruptRunError), match="does not describe an envelope"):
             recertify_run(tmp_path / "run")
 
     @pytest.mark.parametrize(

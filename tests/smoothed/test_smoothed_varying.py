@@ -215,7 +215,7 @@ class TestWhatIsRefused:
         bent = MonotoneEnvelope(
             "bent", lambda s, a: s * (1 - 0.1 * np.sin(40 * a) ** 2), lambda s, a: s * (1 + 0.1 * np.sin(40 * a) ** 2)
         )
-        with pytest.raises(InputError, match="its lower end must fall and its upper end must grow"):
+        with pytest.raises(InputError, match="its lower bound must decrease and its upper bound must increase"):
             smooth(CallableRule(by_mean, envelope=bent)).certify(INPUTS, n0=20, n=1000)
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`smoothcert predict`: the smoothed classifier's answers for a dataset, without radii."""
+"""`smoothcert predict`: the answers of the smoothed classifier for a dataset, without radii."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def predict(
     gpus_per_actor: o.GpusPerActor = None,
     as_json: o.Json = False,
 ) -> None:
-    """Predict the classes of a dataset, or abstain; each voted answer is wrong with probability at most alpha.
+    """Predict the classes of a dataset, or abstain. Each voted answer is wrong with probability at most alpha.
 
-    With --memory an input inside a promised region is answered with the class of that region, without a vote.
+    With --memory, an input inside a promised region gets the class of that region, without a vote.
     """
     from smoothcert.cli import spec_options as build
     from smoothcert.cli.running import run_spec
