@@ -327,9 +327,20 @@ def decode_manifest(document: object, *, source: object) -> RunManifest:
     try:
         manifest = decode_part(document, RunManifest)
         manifest.spec.noise.levels  # noqa: B018  (raises while the grid is not known)
+        _check_states_sigma(manifest)
     except ValueError as error:
         raise CorruptRunError(f"{source} is not a valid manifest: {error}") from error
     return manifest
+
+
+def _check_states_sigma(manifest: RunManifest) -> None:
+    """Without the facts about its rule a run would be read as one with a constant level."""
+    varies = not isinstance(manifest.spec.sigma, ConstantLevel)
+    if varies != (manifest.sigma is not None) or varies != (manifest.digests.sigma is not None):
+        expected = "required" if varies else "not allowed"
+        raise ValueError(
+            f"`$.sigma` and `$.digests.sigma` are {expected} where `$.spec.sigma` is {manifest.spec.sigma}"
+        )
 
 
 def list_differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
@@ -338,7 +349,10 @@ def list_differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
     Compared are the specs without places and engines, the sampling version, the seed, the digests of model, data, sigma
     and memory, and what was measured. Versions of libraries, the code digest and descriptions are information.
     """
-    return list_differing_values(_comparable(stored), _comparable(wanted), holder="run")
+    differing = list_differing_values(_comparable(stored), _comparable(wanted), holder="run")
+    if stored.digests.sigma != wanted.digests.sigma:
+        differing += list_differing_values(_sigma_facts(stored), _sigma_facts(wanted), holder="run")
+    return differing
 
 
 def list_differing_values(stored: Mapping[str, Any], wanted: Mapping[str, Any], *, holder: str) -> list[str]:
@@ -372,6 +386,10 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         "measured": to_json(manifest.measured),
         "inputs": manifest.data.inputs,
     }
+
+
+def _sigma_facts(manifest: RunManifest) -> dict[str, Any]:
+    return {"sigma": None if manifest.sigma is None else to_json(manifest.sigma)}
 
 
 def _without_place(sigma: SigmaSpec) -> SigmaSpec:

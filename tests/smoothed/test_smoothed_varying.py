@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from engine_runs import timeless
+from run_specs import without_times
 from sample_models import Linear, logistic_digits
 from sample_rules import random_network
 from smoothcert.certificates import CERTIFICATES, envelope_radius, gaussian_radius
@@ -122,7 +122,8 @@ class TestSampling:
             module.weight.copy_(torch.tensor(np.stack([-WEIGHTS, WEIGHTS])))
             module.bias.copy_(torch.tensor([-MODEL.bias, MODEL.bias]))
         one, three = (
-            timeless(smooth(knn(), model=module, workers=workers).certify(INPUTS, n0=20, n=500)) for workers in (1, 3)
+            without_times(smooth(knn(), model=module, workers=workers).certify(INPUTS, n0=20, n=500))
+            for workers in (1, 3)
         )
         assert one == three
 
@@ -138,8 +139,8 @@ class TestSampling:
             assert constant.radius >= point.radius
 
     def test_a_constant_rule_is_the_number(self) -> None:
-        plain = timeless(smooth(0.3).certify(INPUTS, n0=20, n=300))
-        assert timeless(smooth(ConstantRule(0.3)).certify(INPUTS, n0=20, n=300)) == plain
+        plain = without_times(smooth(0.3).certify(INPUTS, n0=20, n=300))
+        assert without_times(smooth(ConstantRule(0.3)).certify(INPUTS, n0=20, n=300)) == plain
         assert all(point.verdict.certificate == "gaussian" for point in plain)
 
     def test_a_level_no_noise_can_carry_names_the_input(self) -> None:

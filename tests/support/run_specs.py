@@ -11,7 +11,8 @@ from smoothcert.cli import spec_options as build
 from smoothcert.records import CertifiedPoint, Promise
 from smoothcert.runs.loop import execute_run
 from smoothcert.runs.preparation import prepare_run
-from smoothcert.spec import FixedN, RunSpec
+from smoothcert.runs.resumption import Moved, spec_of_run
+from smoothcert.spec import FixedN, LocalEngineSpec, RunSpec, Task
 
 
 def make_spec(
@@ -94,6 +95,12 @@ def make_spec(
             gpus_per_actor=gpus_per_actor,
         ),
     )
+
+
+def resumed_spec(run: Path, *, task: Task = "certify", workers: int | None = None, **moved: str | None) -> RunSpec:
+    """The spec of an existing run, as --resume takes it, with what was moved."""
+    engine = None if workers is None else LocalEngineSpec(workers=workers)
+    return spec_of_run(run, task=task, moved=Moved(engine=engine, **moved))
 
 
 def without_times(points: list[CertifiedPoint]) -> list[CertifiedPoint]:

@@ -147,9 +147,9 @@ def _make_inquiry(
 
 def _smoothing_of(manifest: RunManifest, path: Path) -> Smoothing:
     """What the manifest says about the smoothed classifier."""
-    envelope: Envelope | None = ConstantSigma()
+    envelope: Envelope = ConstantSigma()
     if manifest.sigma is not None:
-        envelope = None if manifest.sigma.envelope is None else _read_envelope(manifest.sigma.envelope, path)
+        envelope = _read_envelope(manifest.sigma.envelope, path)
     return describe_smoothing(
         envelope,
         dimension=math.prod(manifest.data.input_shape),
@@ -159,7 +159,9 @@ def _smoothing_of(manifest: RunManifest, path: Path) -> Smoothing:
     )
 
 
-def _read_envelope(document: dict[str, Any], path: Path) -> Envelope:
+def _read_envelope(document: dict[str, Any] | None, path: Path) -> Envelope:
+    if document is None:
+        raise CorruptRunError(f"{path} does not state the envelope of its sigma, without which it was not certified")
     if document.get("kind") == "user":
         raise RunError(
             f"{path} was certified with a user-defined envelope, {document.get('name')!r}: a function, which a run "
