@@ -79,7 +79,7 @@ class TestUnitBall:
         with pytest.raises(InputError) as caught:
             plane(watched).certify(FAR, n=1000)
         message = str(caught.value)
-        assert "two ways out" in message
+        assert "this sigma has no envelope" in message
         for way in ("an envelope", "a memory", "--memory", "memory="):
             assert way in message
         assert sum(asked) <= 2  # nothing was sampled
@@ -249,10 +249,10 @@ class TestNoContradictionCanBeProduced:
         assert judge.inside > 30  # questions that could have been answered wrongly
         assert {ball.label for ball in judge.granted} == {0, 1}
         smoothed = plane(memory=tmp_path / "memory.sqlite", noise=noise)
-        assert smoothed.memory is not None
-        audit = smoothed.memory.audit()
+        memory = memory_of(smoothed)
+        audit = memory.audit()
         assert audit.consistent, audit.problems
-        assert smoothed.memory.key.norm is judge.norm
+        assert memory.key.norm is judge.norm
 
     def test_without_one_there_are_contradictions(self, noise: Noise) -> None:
         """The negative control: the same questions, the same judge."""
@@ -292,6 +292,7 @@ def smoothed(tmp_path: Path) -> SmoothedClassifier:
 
 
 def memory_of(smoothed: SmoothedClassifier) -> RegionMemory:
+    smoothed.open_memory()
     assert smoothed.memory is not None
     return smoothed.memory
 
@@ -427,7 +428,7 @@ class TestSettlements:
         def level(x: np.ndarray) -> float:
             return 0.25 + 0.05 * abs(float(x[0]))
 
-        with pytest.raises(InputError, match="two ways out"):
+        with pytest.raises(InputError, match="this sigma has no envelope"):
             plane(right_half, sigma=level).certify(X, n=N)
         for certificate in (None, "gaussian", "gaussian-two-class", "dipole"):
             with_memory = plane(right_half, sigma=level, memory=tmp_path / f"{certificate}.sqlite")

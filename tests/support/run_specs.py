@@ -97,10 +97,11 @@ def make_spec(
     )
 
 
-def resumed_spec(run: Path, *, task: Task = "certify", workers: int | None = None, **moved: str | None) -> RunSpec:
+def resumed_spec(run: Path, *, task: Task = "certify", workers: int | None = None, **moved: Any) -> RunSpec:
     """The spec of an existing run, as --resume takes it, with what was moved."""
-    engine = None if workers is None else LocalEngineSpec(workers=workers)
-    return spec_of_run(run, task=task, moved=Moved(engine=engine, **moved))
+    if workers is not None:
+        moved["engine"] = LocalEngineSpec(workers=workers)
+    return spec_of_run(run, task=task, moved=Moved(**moved))
 
 
 def without_times(points: list[CertifiedPoint]) -> list[CertifiedPoint]:
