@@ -304,7 +304,7 @@ def test_one_of_several_certificates_is_attacked_by_name(tmp_path: Path) -> None
 def test_auto_means_any_device_also_where_the_run_was_made_on_another(tmp_path: Path) -> None:
     run = _certified(tmp_path, n=1000)
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["extra"]["job"]["device"] = "cuda:63"
+    manifest["spec"]["model"]["device"] = "cuda:63"
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="is not there"):
         invoke(app, "attack", run, *QUICK)

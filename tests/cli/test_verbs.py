@@ -62,7 +62,7 @@ def test_resume_takes_its_settings_from_the_run(run: Path, option: tuple[object,
 def test_another_setting_is_refused_with_the_difference(run: Path) -> None:
     done = smoothcert(*CERTIFY, "--n0", 20, "--n", 301, "--max", 6, "--seed", 1, "--batch", 64, "--out", run)
     assert done.returncode == 5
-    assert "parameters.n: the run has 300, now 301" in done.stderr
+    assert "spec.question.n: the run has 300, now 301" in done.stderr
 
 
 def test_recertify(run: Path, tmp_path: Path) -> None:
