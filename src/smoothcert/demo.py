@@ -11,10 +11,9 @@ from smoothcert.analysis.plots import draw
 from smoothcert.analysis.reporting import TableRequest, results_table
 from smoothcert.data import load_dataset
 from smoothcert.errors import ManifestMismatchError, RunError
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.load import load_all
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
 from smoothcert.sampling.sampler import Progress
 from smoothcert.spec import ConstantLevel, DataSpec, FixedN, ModelSpec, NoiseSpec, RunSpec
 

@@ -103,9 +103,8 @@ class SmoothedClassifier:
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
         self._model = model
-        self._adapting: dict[str, Any] = {
-            "num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend,
-        }  # fmt: skip
+        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
+        self._adapting: dict[str, Any] = settings
         self._tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
@@ -154,9 +153,7 @@ class SmoothedClassifier:
 
     @property
     def checks(self) -> ModelChecks:
-        """How many noisy copies were drawn so far, and how many of them the user's model classified again on its own:
-        `checks.drawn`, `checks.asked` and `checks.ties`.
-        """
+        """Copies drawn so far, and how many of them the user's model classified again: `drawn`, `asked`, `ties`."""
         if self._checks is None:
             raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
         return self._checks
@@ -230,30 +227,9 @@ class SmoothedClassifier:
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         if not self._grid.is_known:
-            self._find_grid(inputs)
+            _find_grid(self._grid, inputs, self._sigma, self)
         self._grid.check(inputs)
         return inputs
-
-    def _find_grid(self, inputs: InputArray) -> None:
-        if isinstance(self.classifier, FirstLayerNoise):
-            self._grid.refuse("it is drawn in the first layer")
-        elif not (self._has_constant_sigma or self._stays_near_zero):
-            self._grid.refuse("sigma varies, and inputs may lie outside [-1, 1]")
-        self._grid.detect(
-            inputs,
-            noise=self.noise,
-            sigmas=lambda: list_likely_levels(self._sigma, inputs),
-            input_range=self.input_range,
-        )
-
-    @property
-    def _has_constant_sigma(self) -> bool:
-        return isinstance(self._sigma, SigmaRule) and isinstance(self._sigma.envelope, ConstantSigma)
-
-    @property
-    def _stays_near_zero(self) -> bool:
-        """Whether no input has a value beyond ±1."""
-        return self.input_range is not None and max(abs(bound) for bound in self.input_range) <= 1
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
@@ -264,7 +240,7 @@ class SmoothedClassifier:
     @property
     def usual_certificate(self) -> str:
         """The certificate for this noise and this sigma if none is named."""
-        return usual_certificate(self.noise, constant=self._memory is not None or self._has_constant_sigma)
+        return usual_certificate(self.noise, constant=self._memory is not None or _is_constant(self._sigma))
 
     def smoothing(self, portfolio: Portfolio) -> Smoothing:
         """What the theorems must know; an InputError if they cannot hold for this classifier."""
@@ -280,11 +256,7 @@ class SmoothedClassifier:
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if portfolio.tally is TallyKind.SCORES:
             scoring(self.classifier)  # a model without scores is refused before anything is sampled
-        if found.varying and found.grid is not None and not self._stays_near_zero:
-            raise InputError(
-                "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far "
-                f"float32 numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
-            )
+        _check_varying(found, self.input_range)
         if found.remembered:
             _check_one_region(portfolio, found)
         return found
@@ -330,7 +302,7 @@ class SmoothedClassifier:
         check_question(question, portfolio, alpha=alpha)
         source = self._read_source(x, labels, indices, samples=n0 + n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
-        self._expect((n0 + inquiry.least_samples) * len(source))
+        self._plan_call((n0 + inquiry.least_samples) * len(source))
         shards = self.pipeline(progress).certify(inquiry, source)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
@@ -353,7 +325,7 @@ class SmoothedClassifier:
         check_predict_is_possible(n=n, alpha=alpha)
         source = self._read_source(x, labels, indices, samples=n)
         # A memory may answer for all inputs but one.
-        self._expect(n if self._memory is not None else n * len(source))
+        self._plan_call(n if self._memory is not None else n * len(source))
         shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=self.prediction(n=n, alpha=alpha))
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
@@ -402,8 +374,7 @@ class SmoothedClassifier:
         self._checks_are_planned = True
         return self._checks
 
-    def _expect(self, copies: int) -> None:
-        """Without a plan, each call is checked on its own."""
+    def _plan_call(self, copies: int) -> None:
         if not self._checks_are_planned:
             self.checks.expect(copies)
 
@@ -417,6 +388,38 @@ class SmoothedClassifier:
         source = InputSource.of_array(inputs, indices=indices, labels=labels)
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def _find_grid(
+    grid: InputGrid, inputs: InputArray, sigma: SigmaRule | OptimisedSigma, smoothed: SmoothedClassifier
+) -> None:
+    """Take the grid of the first inputs, if noise can go in its steps."""
+    if isinstance(smoothed.classifier, FirstLayerNoise):
+        grid.refuse("it is drawn in the first layer")
+    elif not (_is_constant(sigma) or _stays_near_zero(smoothed.input_range)):
+        grid.refuse("sigma varies, and inputs may lie outside [-1, 1]")
+
+    def list_levels() -> Sequence[float]:
+        return list_likely_levels(sigma, inputs)
+
+    grid.detect(inputs, noise=smoothed.noise, sigmas=list_levels, input_range=smoothed.input_range)
+
+
+def _is_constant(sigma: SigmaRule | OptimisedSigma) -> bool:
+    return isinstance(sigma, SigmaRule) and isinstance(sigma.envelope, ConstantSigma)
+
+
+def _stays_near_zero(input_range: tuple[float, float] | None) -> bool:
+    """Whether no input has a value beyond ±1."""
+    return input_range is not None and max(abs(bound) for bound in input_range) <= 1
+
+
+def _check_varying(smoothing: Smoothing, input_range: tuple[float, float] | None) -> None:
+    if smoothing.varying and smoothing.grid is not None and not _stays_near_zero(input_range):
+        raise InputError(
+            "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
+            f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
+        )
 
 
 def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:

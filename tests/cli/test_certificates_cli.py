@@ -22,8 +22,7 @@ from cli_runner import smoothcert
 from run_specs import make_spec, resumed_spec
 from smoothcert.cli import main
 from smoothcert.errors import InterruptedRunError
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore, read_manifest
 
 MODEL = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits", "--sigma", 0.1)

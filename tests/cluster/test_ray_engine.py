@@ -23,7 +23,7 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier
 from smoothcert.records import CertifiedPoint, Noise
-from smoothcert.runs.preparation import check_spec
+from smoothcert.runs.execution import check_spec
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import LocalEngineSpec, RayEngineSpec, RunSpec
 

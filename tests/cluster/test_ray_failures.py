@@ -13,8 +13,7 @@ from cli_runner import command, environment, smoothcert
 from ray_clusters import running_cluster
 from run_specs import finish_run, make_spec, without_times
 from smoothcert.records import CertifiedPoint
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec
 

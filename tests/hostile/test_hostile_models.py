@@ -19,8 +19,7 @@ from run_specs import make_spec
 from smoothcert.errors import ModelError, ModelMismatchError
 from smoothcert.models import load_classifier
 from smoothcert.records import CertifiedPoint, Outcome, ReasonCode
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.smoothed import SmoothedClassifier
 
 SHAPE = (1, 8, 8)

@@ -26,8 +26,7 @@ from run_specs import make_spec
 from smoothcert.cli.main import app
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import write_whole
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec
 

@@ -16,7 +16,7 @@ from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.records import Outcome
 from smoothcert.runs import building
-from smoothcert.runs.preparation import check_spec, prepare_run
+from smoothcert.runs.execution import check_spec, prepare_run
 from smoothcert.runs.store import read_manifest
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import RunSpec

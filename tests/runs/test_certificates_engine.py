@@ -21,8 +21,8 @@ from smoothcert.errors import (
     SmoothcertError,
 )
 from smoothcert.records import CertifiedPoint, Stage, TallyKind, Verdict
+from smoothcert.runs.execution import check_spec
 from smoothcert.runs.load import load_all, load_pair, load_results
-from smoothcert.runs.preparation import check_spec
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec

@@ -24,9 +24,8 @@ from run_specs import finish_run, make_spec, resumed_spec, without_times
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RegionMemoryError, RunError
 from smoothcert.memory import Claim, open_existing
 from smoothcert.records import CertifiedPoint, Norm, Outcome, Settlement
+from smoothcert.runs.execution import _shards, execute_run, prepare_run
 from smoothcert.runs.load import load_results
-from smoothcert.runs.loop import _shards, execute_run
-from smoothcert.runs.preparation import prepare_run
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.spec import OptimisedLevel, RunSpec

@@ -13,8 +13,7 @@ from cli_runner import invoke
 from run_specs import finish_run, make_spec
 from smoothcert.cli.main import app
 from smoothcert.errors import InterruptedRunError, ModelError, ModelMismatchError, RunError
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec
 from verified_runs import MODEL, make_run

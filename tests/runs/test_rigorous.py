@@ -13,8 +13,7 @@ from smoothcert.errors import UnverifiedError
 from smoothcert.memory import RegionMemory, open_memory
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs import rigorous
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from smoothcert.cli import spec_options as build
 from smoothcert.records import CertifiedPoint, Promise
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import prepare_run
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.resumption import Moved, spec_of_run
 from smoothcert.spec import FixedN, LocalEngineSpec, RunSpec, Task
 

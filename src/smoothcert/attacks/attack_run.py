@@ -30,8 +30,8 @@ from smoothcert.models.devices import make_thread_sequential, restore_thread_def
 from smoothcert.questions import check_predict_is_possible, check_question
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome
 from smoothcert.runs.building import portfolio_of
+from smoothcert.runs.execution import Notice
 from smoothcert.runs.load import carried_certificates, split_certificate
-from smoothcert.runs.preparation import Notice
 from smoothcert.runs.reopening import reopen_run, spec_to_reopen
 from smoothcert.runs.results import verdict_by
 from smoothcert.runs.resumption import NOT_MOVED, Moved

@@ -15,9 +15,8 @@ from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, inputs_progress, samples_progress, stop_on_interrupt
 from smoothcert.errors import InterruptedRunError
 from smoothcert.records import Outcome
+from smoothcert.runs.execution import PreparedRun, execute_run, prepare_run
 from smoothcert.runs.load import load_all
-from smoothcert.runs.loop import execute_run
-from smoothcert.runs.preparation import PreparedRun, prepare_run
 from smoothcert.sigma import OptimisedRule
 from smoothcert.spec import FixedN, RunSpec
 

@@ -89,8 +89,8 @@ def prepare_survey(
 ) -> Iterator[Survey]:
     """Open the classifier of the run, check that it is the same, and lay a grid over the rectangle.
 
-    The seed follows from that of the run, so the same run gives the same map; no draw is shared with the run. moved: see
-    `Moved`. A memory of the run is asked, and nothing is claimed from it. soft: ask for mean scores.
+    The seed follows from that of the run, so the same run gives the same map; no draw is shared with the run. A memory
+    of the run is asked, and nothing is claimed from it. moved: see `Moved`. soft: ask for mean scores.
     """
     settings.check()
     manifest = read_manifest(run)

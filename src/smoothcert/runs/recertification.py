@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from smoothcert.certificates import Portfolio, get_portfolio
+from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.questions import (
     Inquiry,
@@ -31,7 +32,6 @@ from smoothcert.records import (
     envelope_from_json,
 )
 from smoothcert.runs.load import results_of_run
-from smoothcert.runs.manifest import code_digest, list_versions
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json

@@ -145,6 +145,6 @@ def _lost_promises_error(missing: Sequence[Promise], promises: Sequence[Promise]
     return RunError(
         f"{place} does not hold {len(missing)} of the {len(promises)} regions that {run} has promised, the first at "
         f"position {missing[0].position}: it is not the memory the run was begun with, or it was restored to an "
-        "earlier state. Give the right one by --memory; if it is lost, these certificates are void, and the inputs must be "
-        "certified again in a new run"
+        "earlier state. Give the right one by --memory; if it is lost, these certificates are void, and the inputs "
+        "must be certified again in a new run"
     )

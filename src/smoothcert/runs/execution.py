@@ -1,8 +1,9 @@
-"""From a RunSpec to a run that is ready to be executed: everything loaded and checked, and its store open."""
+"""Making a run from a RunSpec: everything is loaded and checked, the store opened, and shard after shard stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
-from smoothcert.errors import DataError, InputError
+from smoothcert.environment import code_digest, list_versions
+from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.noise import check_sigma
@@ -20,6 +22,7 @@ from smoothcert.noise.self_test import check_noise
 from smoothcert.own_code import is_own_code
 from smoothcert.pipeline import Check
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
+from smoothcert.records import CertifiedPoint, InputArray
 from smoothcert.runs.building import (
     build_smoothed,
     load_data,
@@ -29,7 +32,6 @@ from smoothcert.runs.building import (
     settle_backend,
     settle_grid,
 )
-from smoothcert.runs.manifest import code_digest, list_versions
 from smoothcert.runs.resumption import (
     SIGMA_RULE,
     check_has_promises,
@@ -43,6 +45,8 @@ from smoothcert.runs.rigorous import make_rigorous_check
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import SAMPLING_VERSION, Sampler
 from smoothcert.sampling.factories import TallierFactory
+from smoothcert.sampling.inputs import InputSource
+from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
@@ -298,3 +302,52 @@ def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset
         alpha_split=split,
         environment=list_versions(),
     )
+
+
+def execute_run(
+    run: PreparedRun,
+    *,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    on_shard: Callable[[list[CertifiedPoint]], None] | None = None,
+) -> None:
+    """Store every shard of the run; inputs that the store already holds are skipped.
+
+    stop: when set, the shard in flight is finished and stored, then InterruptedRunError is raised.
+
+    A model that turns out not to be a fixed function, or not to be what was sampled, invalidates the whole run: that is
+    stored too, and the ModelError is raised.
+    """
+    store, indices = run.store, run.indices
+    done = frozenset(store.indices())
+    remaining = sum(index not in done for index in indices)
+    checks = run.smoothed.plan_checks(remaining * run.least_samples_per_input, earlier=store.check_counts())
+    try:
+        for points in _shards(run, done, progress):
+            store.add(points, checks=checks.unsaved())
+            if on_shard is not None:
+                on_shard(points)
+            if stop is not None and stop.is_set() and not store.indices().issuperset(indices):
+                raise InterruptedRunError(f"stopped on request; every finished input is stored in {store.path}")
+        checks.ask_again()
+    except ModelMismatchError as error:
+        store.add_failure(str(error))
+        raise
+
+
+def _shards(run: PreparedRun, done: frozenset[int], progress: Progress | None) -> Iterator[list[CertifiedPoint]]:
+    source = _read_source(run.dataset, run.indices, run.smoothed)
+    pipeline = run.smoothed.pipeline(progress)
+    if run.inquiry is not None:
+        return pipeline.certify(run.inquiry, source, done=done, check=run.check)
+    n, alpha = run.spec.question.n, run.spec.alpha
+    return pipeline.predict(source, n=n, alpha=alpha, smoothing=run.smoothed.prediction(n=n, alpha=alpha), done=done)
+
+
+def _read_source(dataset: Dataset, indices: Sequence[int], smoothed: SmoothedClassifier) -> InputSource:
+    def load(positions: Sequence[int]) -> InputArray:
+        return smoothed.check_inputs(dataset.inputs([indices[position] for position in positions]))
+
+    # Datasets mark an unlabelled input with a negative label.
+    labels = [int(label) if label >= 0 else None for label in dataset.labels[list(indices)]]
+    return InputSource(indices=indices, labels=labels, load=load)
