@@ -86,12 +86,14 @@ def make_spec(
         batch=batch,
         rigorous=rigorous,
         engine=build.build_engine(
-            engine,
-            workers=workers,
-            address=address,
-            actors=actors,
-            cpus_per_actor=cpus_per_actor,
-            gpus_per_actor=gpus_per_actor,
+            build.EngineOptions(
+                engine=engine,
+                workers=workers,
+                address=address,
+                actors=actors,
+                cpus_per_actor=cpus_per_actor,
+                gpus_per_actor=gpus_per_actor,
+            )
         ),
     )
 
