@@ -106,9 +106,7 @@ def test_what_was_measured_is_settled_for_good(
     assert stored.spec.model.backend == chosen
     finish_run(resumed_spec(tmp_path / "run"), tmp_path / "run")
     finish_run(spec(backend="fastest"), tmp_path / "run")
-    # torch is what a torch network is computed by without a word.
-    again = None if chosen == "torch" else chosen
-    assert asked == ["fastest", chosen, again, again]
+    assert asked == ["fastest", chosen, chosen, chosen]
 
 
 def test_runs_of_other_models_resume_without_a_word_about_back_ends(tmp_path: Path) -> None:
