@@ -212,8 +212,10 @@ class TestResuming:
 def test_exported_statements_say_what_is_not_sound(tmp_path: Path, grid: str) -> None:
     finish_run(spec_on(tmp_path, PIXELS / 255, n=4000, grid=grid), tmp_path / "run")
     with RunStore.open(tmp_path / "run") as store:
-        documents = [document_of(point, store.manifest) for point in store.points()]
-    certified = [one["statement"] for one in documents if one["verdicts"][0]["outcome"] == "certified"]
+        points = store.points()
+        documents = [document_of(point, store.manifest) for point in points]
+    assert {document["smoothing"]["noise"]["grid"] for document in documents} == {None if grid == "float" else 256}
+    certified = [str(point.guarantee) for point in points if point.guarantee is not None]
     assert certified
     assert all(("not sound in floating point" in one) == (grid == "float") for one in certified)
     file = tmp_path / "certificate.json"

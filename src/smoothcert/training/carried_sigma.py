@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from smoothcert.attacks.geometry import per_row
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, Noise
-from smoothcert.sigma.search_ascent import STEP_ASIDE
 from smoothcert.sigma.search_problem import check_clamp, check_count, estimated_radii
+from smoothcert.sigma.searches import STEP_ASIDE
 from smoothcert.training.batches import Rows, as_levels
 from smoothcert.training.module_modes import evaluating
 from smoothcert.training.noise_levels import spread_of
