@@ -18,6 +18,8 @@ from sample_manifests import MANIFEST, SPEC, sample_manifest, sample_spec
 from smoothcert.cli.main import app
 from smoothcert.errors import CorruptRunError, InputError
 from smoothcert.records import MOST_SAMPLES, Noise
+from smoothcert.sigma import parse_search
+from smoothcert.sigma.searches import search_settings
 from smoothcert.spec import (
     SCHEMA_VERSION,
     ConstantLevel,
@@ -165,7 +167,7 @@ def test_every_manifest_comes_back_from_json(
 
 def test_a_question_is_told_by_its_kind() -> None:
     assert to_json(FixedN(n=5, n0=1)) == {"kind": "fixed-n", "n": 5, "n0": 1}
-    assert to_json(Decide(radii=(0.1,), n=5, n0=1)) == {"kind": "decide", "radii": (0.1,), "n": 5, "n0": 1}
+    assert to_json(Decide(radii=(0.1,), n=5, n0=1)) == {"kind": "decide", "radii": [0.1], "n": 5, "n0": 1}
     assert to_json(Precision(width=0.1, n=5, n0=1)) == {"kind": "precision", "width": 0.1, "n": 5, "n0": 1}
     assert to_json(SPEC)["engine"] == {"kind": "local", "workers": None}
     assert to_json(SPEC)["noise"]["kind"] == "gaussian"
@@ -555,7 +557,7 @@ MODEL = ("--model", "net.pt", "--data", "digits")
                 sigma=OptimisedLevel(
                     start=0.5,
                     search="grid",
-                    settings={"points": 7, "noises": 16},
+                    settings=search_settings(parse_search("grid:points=7,noises=16")),
                     least=0.1,
                     most=1.0,
                     two_class=True,

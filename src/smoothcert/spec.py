@@ -7,6 +7,7 @@ wrong type, an unknown field or a missing one is an error that names the field.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -105,7 +106,7 @@ class RuleLevel(SpecPart, frozen=True, kw_only=True, tag="rule", tag_field="kind
 class OptimisedLevel(SpecPart, frozen=True, kw_only=True, tag="optimised", tag_field="kind"):
     """The best noise level of each input, searched within [least, most] from `start`.
 
-    search: the name of the search; settings: those that were given. two_class: for a two-class certificate.
+    search: the name of the search; settings: its settings, where the command line adds the defaults. two_class: for a two-class certificate.
     """
 
     start: Level
@@ -304,7 +305,8 @@ Part = TypeVar("Part", bound=SpecPart)
 
 def to_json(part: SpecPart) -> dict[str, Any]:
     """The part as plain JSON; `decode_part` reads it back."""
-    document: dict[str, Any] = msgspec.to_builtins(part)
+    # Through text, so that tuples become lists and the document equals what is read back from a file.
+    document: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(part)))
     return document
 
 
