@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from run_specs import make_spec
 from sample_manifests import MANIFEST, SPEC, sample_manifest, sample_spec
 from smoothcert.cli.main import app
+from smoothcert.cli.spec_options import EngineOptions, build_moved_engine
 from smoothcert.errors import CorruptRunError, InputError
 from smoothcert.records import MOST_SAMPLES, Noise
 from smoothcert.sigma import parse_search
@@ -27,6 +28,7 @@ from smoothcert.spec import (
     DataSpec,
     Decide,
     Digests,
+    EngineSpec,
     FixedN,
     LocalEngineSpec,
     Measured,
@@ -603,3 +605,46 @@ def test_so_do_the_flat_settings_of_the_tests(monkeypatch: pytest.MonkeyPatch) -
         grid="float",
     )  # fmt: skip
     assert spec == flat
+
+
+# With --resume, options about the engine that are not given keep their value.
+
+ON_RAY = RayEngineSpec(address="head:1", actors=4, cpus_per_actor=2.0)
+
+
+def options(**given: Any) -> EngineOptions:
+    none: dict[str, Any] = dict.fromkeys(("engine", "workers", "address", "actors", "cpus_per_actor", "gpus_per_actor"))
+    return EngineOptions(**(none | given))
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded", "expected"),
+    [
+        ({}, LocalEngineSpec(workers=3), LocalEngineSpec(workers=3)),
+        ({"workers": 1}, LocalEngineSpec(workers=3), LocalEngineSpec(workers=1)),
+        ({"engine": "local"}, LocalEngineSpec(workers=3), LocalEngineSpec(workers=3)),
+        ({"engine": "ray"}, LocalEngineSpec(workers=3), RayEngineSpec()),
+        ({"engine": "ray", "actors": 2}, LocalEngineSpec(workers=3), RayEngineSpec(actors=2)),
+        ({}, ON_RAY, ON_RAY),
+        ({"actors": 2}, ON_RAY, replace(ON_RAY, actors=2)),
+        ({"engine": "ray", "address": "other:1"}, ON_RAY, replace(ON_RAY, address="other:1")),
+        ({"engine": "local"}, ON_RAY, LocalEngineSpec()),
+    ],
+    ids=str,
+)
+def test_the_engine_of_a_resumed_run(given: dict[str, Any], recorded: EngineSpec, expected: EngineSpec) -> None:
+    assert build_moved_engine(options(**given), recorded) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded", "words"),
+    [
+        ({"actors": 2}, LocalEngineSpec(), "--actors is about a cluster: it needs --engine ray"),
+        ({"workers": 2}, ON_RAY, "with --engine ray give --actors"),
+        ({"engine": "spark"}, ON_RAY, "--engine spark is unknown"),
+    ],
+    ids=str,
+)
+def test_options_of_the_other_engine(given: dict[str, Any], recorded: EngineSpec, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build_moved_engine(options(**given), recorded)

@@ -106,7 +106,8 @@ class RuleLevel(SpecPart, frozen=True, kw_only=True, tag="rule", tag_field="kind
 class OptimisedLevel(SpecPart, frozen=True, kw_only=True, tag="optimised", tag_field="kind"):
     """The best noise level of each input, searched within [least, most] from `start`.
 
-    search: the name of the search; settings: its settings, where the command line adds the defaults. two_class: for a two-class certificate.
+    search: the name of the search. settings: of the search; the command line adds the defaults. two_class: for a
+    two-class certificate.
     """
 
     start: Level

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from run_specs import finish_run, make_spec, resumed_spec, without_times
+from smoothcert.environment import list_versions
 from smoothcert.errors import (
     CorruptRunError,
     InputError,
@@ -17,8 +18,10 @@ from smoothcert.errors import (
     RunError,
 )
 from smoothcert.records import Outcome, Reason, ReasonCode
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.recertification import recertify_run
-from smoothcert.runs.store import RunStore
+from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.sampling import SAMPLING_VERSION
 from smoothcert.spec import RunSpec
 
 SETTINGS: dict[str, Any] = {
@@ -67,6 +70,27 @@ def test_another_setting_is_refused(tmp_path: Path) -> None:
         finish_run(spec(sigma=0.5), tmp_path / "run")
     with pytest.raises(ManifestMismatchError, match="seed"):
         finish_run(spec(seed=6), tmp_path / "run")
+
+
+def test_another_version_resumes_the_run_with_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comment in our code, or a new numpy, never costs anybody a half-finished run; only SAMPLING_VERSION does."""
+    whole = finish_run(spec(), tmp_path / "whole")
+    with pytest.raises(InterruptedRunError):
+        finish_run(spec(), tmp_path / "run", stop_after=1)
+    stored = read_manifest(tmp_path / "run")
+    versions = {**list_versions(), "numpy": "99.9"}
+    monkeypatch.setattr("smoothcert.runs.execution.list_versions", lambda: versions)
+    monkeypatch.setattr("smoothcert.runs.execution.code_digest", lambda: "0" * 64)
+    heard: list[str] = []
+    with prepare_run(spec(), tmp_path / "run", notice=heard.append) as run:
+        execute_run(run)
+        assert without_times(run.store.points()) == whole
+    (notice,) = [line for line in heard if "other versions" in line]
+    assert f"numpy {stored.environment['numpy']} → 99.9" in notice
+    assert read_manifest(tmp_path / "run") == stored
+    monkeypatch.setattr("smoothcert.runs.execution.SAMPLING_VERSION", SAMPLING_VERSION + 1)
+    with pytest.raises(ManifestMismatchError, match=f"sampling_version: the run has {SAMPLING_VERSION}, now"):
+        finish_run(spec(), tmp_path / "run")
 
 
 def test_open_choices_are_taken_from_the_run(tmp_path: Path) -> None:
