@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.noise import unit_noise
-from smoothcert.records.tallies import Noise, Stage, StreamId
+from smoothcert.records import Noise, Stage, StreamId
 from smoothcert.sigma import (
     Ascent,
     GridSearch,
