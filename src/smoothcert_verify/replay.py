@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from smoothcert.data import load_dataset, parse_input_range, parse_shape
 from smoothcert.errors import InputError, SmoothcertError
 from smoothcert.models import load_classifier, parse_standardisation
-from smoothcert.models.backends import recorded_backend
 from smoothcert.models.original import is_tie, original_of
 from smoothcert.models.probe import probe_differences
 from smoothcert_verify.noise_again import FloatNoise, GridNoise, NoisyCopies, Stream
@@ -161,7 +160,7 @@ class Replay:
                 arch=job.get("arch"),
                 standardise=parse_standardisation(job.get("standardise")),
                 noise_at=str(job.get("noise_at", "input")),
-                backend=recorded_backend(run["model"].get("backend")),
+                backend=run["model"].get("backend_name"),
             )
         except SmoothcertError:
             raise

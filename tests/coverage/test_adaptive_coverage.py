@@ -42,9 +42,9 @@ from smoothcert.statistics import (
     log_threshold,
     log_wealth_above,
     one_sided_lower,
-    time_uniform_lower,
     time_uniform_upper,
 )
+from time_uniform import time_uniform_lower
 
 REPETITIONS = 300
 N = 300
@@ -253,7 +253,7 @@ def radii_tested_from_the_largest() -> Seen:
 
 
 def wealth_that_starts_again() -> Seen:
-    """The game begins anew, with new capital, after every twenty-five samples."""
+    """The game restarts with new capital after every 25 samples."""
     p, bar = 0.8413, log_threshold(0.05)
     hits = np.diff(paths(p)[:1500, 24::25], axis=1, prepend=0)
     return Seen.of((log_wealth_above(hits, 25, p0=p) >= bar).any(axis=1))

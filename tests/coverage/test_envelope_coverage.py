@@ -107,7 +107,7 @@ def test_wrong_no_more_often_than_said(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_the_truth_is_what_the_theorem_says(name: str) -> None:
-    """So that the cases compare with the truth, and not with something far from it."""
+    """The cases compare with the exact truth."""
     found = float(envelope_radius(0.9, sigma=SIGMA, dimension=DIMENSION, envelope=ENVELOPES[name]))
     assert found == pytest.approx(true_radius(name, 0.9), rel=1e-8)
     assert found <= true_radius(name, 0.9) * (1 + 1e-9)
@@ -121,7 +121,7 @@ def radii(world: Line, certificate: str, told: Smoothing, *, alpha: float, n: in
 
 
 def more_than_is_said(name: str) -> Seen:
-    """Bounds made at α = 0.2 and sold as α = 0.05."""
+    """Bounds made at α = 0.2 and stated as α = 0.05."""
     found, times = radii(WORST, "envelope", smoothing(name), alpha=0.2)
     return Seen.of(found > true_radius(name, 0.9) * (1 + ROUNDING), times)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from smoothcert.data.base import Dataset
+    from smoothcert.data import Dataset
 
 SUFFIX = ".safetensors"
 

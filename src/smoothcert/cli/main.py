@@ -23,7 +23,6 @@ from smoothcert.cli.predict import predict
 from smoothcert.cli.radius import radius
 from smoothcert.cli.recertify import recertify
 from smoothcert.cli.report import report
-from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.table import table
 from smoothcert.cli.train import train
 from smoothcert.cli.verify import verify
@@ -74,7 +73,6 @@ app.command()(export)
 app.command()(verify)
 app.command()(radius)
 app.command()(plan)
-app.command()(reproduce)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -88,7 +86,7 @@ def _allow_any_characters() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def run() -> None:
+def run(app: typer.Typer = app) -> None:
     """Entry point of the console script: one message and an exit code for every expected error."""
     warnings.showwarning = _show_warning
     _allow_any_characters()

@@ -11,12 +11,12 @@ from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma
-from smoothcert.own_code import imported, is_own_code
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.optimised import OptimisedRule, OptimisedSigma, SearchResult
 from smoothcert.sigma.searches import Ascent, GridSearch, SignSearch, make_search, parse_search
+from smoothcert.user_code import import_object, is_code_name
 
 __all__ = [
     "Ascent",
@@ -51,11 +51,11 @@ def load_sigma(spec: str) -> SigmaRule:
     The second form *imports and runs the named code*. It must be a rule, or a function of one input; a function has no
     envelope.
     """
-    if not is_own_code(spec):
+    if not is_code_name(spec):
         from smoothcert.sigma.files import load_rule
 
         return load_rule(Path(spec))
-    found = imported(spec)
+    found = import_object(spec)
     if not isinstance(found, SigmaRule) and not callable(found):
         raise InputError(
             f"{spec} is a {type(found).__name__}; expected a rule for sigma, or a function of one input that returns "

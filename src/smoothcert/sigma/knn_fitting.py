@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.certificates import gaussian_radius
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, InputArray
 from smoothcert.sigma.knn import KnnSigma

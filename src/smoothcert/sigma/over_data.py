@@ -12,7 +12,7 @@ from smoothcert.records import FloatArray, IntArray
 from smoothcert.sigma.base import SigmaRule
 
 if TYPE_CHECKING:
-    from smoothcert.data.base import Dataset
+    from smoothcert.data import Dataset
 
 _CHUNK = 500
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
 
 import numpy as np
-from scipy.special import ndtri
 
 from smoothcert.errors import InputError
+from smoothcert.noise import law_of
 from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.sigma.search_samples import NoisyScores
 
@@ -27,7 +26,7 @@ MOST_EVALUATIONS = 10**9
 def estimated_radii(
     scores: FloatArray, labels: IntArray, sigmas: FloatArray, *, noise: Noise, clamp: float, two_class: bool
 ) -> FloatArray:
-    """Estimate σ/2 (Φ⁻¹(E_A) - Φ⁻¹(E_B)) for Gaussian noise, λ (E_A - E_B) for uniform noise.
+    """The radius at which the mean scores E_A and E_B meet under this noise: `NoiseLaw.estimated_radius`.
 
     E_A is the mean score of the label. E_B is 1 - E_A, as in certificates that bound one probability; with two_class it
     is the largest mean score of any other class, as in certificates that bound two, and in the paper. For Gaussian
@@ -41,16 +40,7 @@ def estimated_radii(
     others = scores.copy()
     np.put_along_axis(others, place, -np.inf, axis=2)
     best: FloatArray = others.max(axis=2) if two_class else 1.0 - own
-    match noise:
-        case Noise.GAUSSIAN:
-            bounds = (clamp, 1.0 - clamp)
-            gap: FloatArray = ndtri(np.clip(own, *bounds)) - ndtri(np.clip(best, *bounds))
-            return 0.5 * sigmas * gap
-        case Noise.UNIFORM:
-            margin: FloatArray = own - best
-            return sigmas * margin
-        case _:
-            assert_never(noise)
+    return law_of(noise).estimated_radius(own, best, sigma=sigmas, clamp=clamp)
 
 
 @dataclass(frozen=True, slots=True)

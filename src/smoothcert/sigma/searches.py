@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, Noise
-from smoothcert.settings_text import parse_worded, settings_of, written
+from smoothcert.settings_text import collect_settings, format_settings, parse_settings
 from smoothcert.sigma.search_problem import USUAL_CHECK, USUAL_CLAMP, Problem, check_clamp, check_count
 
 STEP_ASIDE = 0.01
@@ -56,7 +56,7 @@ class Ascent:
             raise InputError(f"step={self.step} of the ascent must be a positive number, in the units of sigma")
 
     def __str__(self) -> str:
-        return written(self)
+        return format_settings(self)
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         """Return the final levels, and the mean of the last two radii beside them."""
@@ -104,7 +104,7 @@ class GridSearch:
         _check_settings(self, points=2, noises=1)
 
     def __str__(self) -> str:
-        return written(self)
+        return format_settings(self)
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         levels = np.geomspace(problem.least, problem.most, self.points)
@@ -142,7 +142,7 @@ class SignSearch:
         _check_settings(self, starts=1, noises=1, moves=1)
 
     def __str__(self) -> str:
-        return written(self)
+        return format_settings(self)
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         draws = problem.samples.uniform(count=self.starts, size=2)
@@ -200,7 +200,7 @@ _SEARCHES: dict[str, type[AnySearch]] = {kind.name: kind for kind in (Ascent, Gr
 
 def parse_search(text: str) -> AnySearch:
     """Parse a search from its name and settings: "ascent", "grid:points=200,noises=1". str() is the inverse."""
-    return parse_worded(text, _SEARCHES, what="search for sigma")
+    return parse_settings(text, _SEARCHES, what="search for sigma")
 
 
 def _check_settings(search: AnySearch, **least: int) -> None:
@@ -222,4 +222,4 @@ def make_search(name: str, settings: Mapping[str, Any]) -> AnySearch:
 
 def search_settings(search: AnySearch) -> dict[str, Any]:
     """The settings of a search that are not None, as plain JSON; `make_search` takes them back."""
-    return settings_of(search)
+    return collect_settings(search)
