@@ -15,6 +15,7 @@ from scipy import special
 
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import ScoreLine, beyond, draw_scores, false_plain_radii, false_radii
+from hoeffding_bounds import hoeffding_lower, hoeffding_upper
 from smoothcert.questions import describe_smoothing
 from smoothcert.records import FloatArray, Noise, Proof, Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
