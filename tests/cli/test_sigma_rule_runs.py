@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from run_specs import resumed_spec
 from sample_rules import digits_knn, random_network, saved
 from smoothcert.cli.main import app
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ManifestMismatchError
+from smoothcert.runs.execution import PreparedRun, execute_run
 from smoothcert.runs.resumption import SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.files import load_rule
@@ -71,19 +73,17 @@ def test_stopped_and_resumed_without_the_original(
         if next(stopping, True):
             raise KeyboardInterrupt
 
-    from smoothcert.runs.execution import run_study
-
-    def interrupted(study, indices, store, **options):  # type: ignore[no-untyped-def]
-        run_study(study, indices, store, **options, on_shard=stop_at_the_second)
+    def interrupted(run: PreparedRun, **options: Any) -> None:
+        execute_run(run, **options, on_shard=stop_at_the_second)
 
     with monkeypatch.context() as patch:
-        patch.setattr("smoothcert.cli.running.run_study", interrupted)
-        with pytest.raises(InterruptedRunError, match=r"Go on with: smoothcert certify --resume"):
+        patch.setattr("smoothcert.cli.running.execute_run", interrupted)
+        with pytest.raises(InterruptedRunError, match=r"Resume with: smoothcert certify --resume"):
             invoke(app, *given)
     assert 0 < len(radii(out)) < 8
     rule.unlink()
     saved(rule, digits_knn(rate=0.05))
-    with pytest.raises(ManifestMismatchError, match=r"sigma_rule"):
+    with pytest.raises(ManifestMismatchError, match=r"digests\.sigma"):
         invoke(app, *given)
     result = invoke(app, "certify", "--resume", out)
     assert "inputs are already in" in result.stderr
