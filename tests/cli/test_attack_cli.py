@@ -456,7 +456,7 @@ def test_another_model_than_that_of_the_run_is_refused(run: Path, tmp_path: Path
         (("--step-size", 0), "positive"),
         (("--alpha", 0.7), "outside"),
         (("--looks", 0), "must be at least 1"),
-        (("--looks", 12), "is not a number of samples"),
+        (("--looks", 12), "is invalid: expected an integer from 1 to"),
         (("--bounds", "all"), "use data, any"),
         (("--n", 3), "can never predict"),
     ],
