@@ -17,6 +17,7 @@ from scipy import special
 
 from memory_models import in_unit_ball, right_half
 from smoothcert.certificates import get_certificate
+from smoothcert.certificates.certificate import FormulaCertificate
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory import RegionMemory, list_memories, open_memory
 from smoothcert.records import CertifiedPoint, Noise, Norm, Outcome, Quantity, Reason, ReasonCode, Settlement
@@ -662,9 +663,20 @@ class TestRefusals:
         assert "geheim" not in lasting_name(address)
 
 
+class InL2(FormulaCertificate):
+    """A user's own certificate for uniform noise, with radii in another norm than ours."""
+
+    @property
+    def norm(self) -> Norm:
+        return Norm.L2
+
+
 def test_a_theorem_in_another_norm_is_refused(tmp_path: Path) -> None:
     """Regions are balls in the norm of the noise; a radius in another one would promise points outside of them."""
-    euclidean = dataclasses.replace(get_certificate("uniform-l1"), name="mine", norm=Norm.L2)  # type: ignore[type-var]
+    uniform = get_certificate("uniform-l1")
+    assert isinstance(uniform, FormulaCertificate)
+    settings = {field.name: getattr(uniform, field.name) for field in dataclasses.fields(uniform)}
+    euclidean = InL2(**(settings | {"name": "mine"}))
     smoothed = plane(right_half, sigma=0.5, noise=Noise.UNIFORM, memory=tmp_path / "memory.sqlite")
     with pytest.raises(InputError, match="l2 norm, and with uniform noise a memory keeps regions in the l1 norm"):
         smoothed.certify(X, n=N, certificate=euclidean)
