@@ -92,7 +92,7 @@ def main() -> None:
         if given.fixed is None
         else load_results(given.fixed)
     )
-    found = ratios(adaptive, fixed, adaptive.asked)
+    found = ratios(adaptive, fixed, adaptive.decided_radii)
     if given.json:
         print(json.dumps(found, indent=1))
         return

@@ -27,7 +27,6 @@ from smoothcert.runs.execution import check_spec
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import LocalEngineSpec, RayEngineSpec, RunSpec
 
-pytestmark = pytest.mark.slow
 SMOOTHING: dict[str, Any] = {"sigma": 0.25, "seed": 3, "batch": 64}
 
 

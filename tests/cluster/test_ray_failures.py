@@ -17,7 +17,6 @@ from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec
 
-pytestmark = pytest.mark.slow
 INPUTS = 24
 SETTINGS: dict[str, Any] = {
     "task": "certify",
