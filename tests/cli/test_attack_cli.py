@@ -304,7 +304,7 @@ def test_one_of_several_certificates_is_attacked_by_name(tmp_path: Path) -> None
 def test_auto_means_any_device_also_where_the_run_was_made_on_another(tmp_path: Path) -> None:
     run = _certified(tmp_path, n=1000)
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["extra"]["job"]["device"] = "cuda:63"
+    manifest["spec"]["model"]["device"] = "cuda:63"
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="is not there"):
         invoke(app, "attack", run, *QUICK)
@@ -456,7 +456,7 @@ def test_another_model_than_that_of_the_run_is_refused(run: Path, tmp_path: Path
         (("--step-size", 0), "positive"),
         (("--alpha", 0.7), "outside"),
         (("--looks", 0), "must be at least 1"),
-        (("--looks", 12), "is not a number of samples"),
+        (("--looks", 12), "is invalid: expected an integer from 1 to"),
         (("--bounds", "all"), "use data, any"),
         (("--n", 3), "can never predict"),
     ],
