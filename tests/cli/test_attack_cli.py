@@ -306,7 +306,7 @@ def test_auto_means_any_device_also_where_the_run_was_made_on_another(tmp_path: 
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["spec"]["model"]["device"] = "cuda:63"
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="is not available"):
         invoke(app, "attack", run, *QUICK)
     assert _rows(run, *QUICK, "--device", "auto")["certified"]["attacked"] == COUNT
 
