@@ -42,10 +42,14 @@ def _to_plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class Findings:
-    """discrepancies: what is wrong. unchecked: what this checker can neither confirm nor refute."""
+    """discrepancies: what is wrong. unchecked: what this checker can neither confirm nor refute.
+
+    is_readable: whether the document has the shape of a certificate, whatever it says.
+    """
 
     discrepancies: list[Finding] = field(default_factory=list)
     unchecked: list[Finding] = field(default_factory=list)
+    is_readable: bool = False
 
     def add(self, code: str, /, **values: Any) -> None:
         self.discrepancies.append(Finding(code, values))

@@ -1,7 +1,4 @@
-"""A manifest: whether it is well formed and agrees with itself, and what it says of inputs and smoothing.
-
-Functions that check return sentences, one for each discrepancy.
-"""
+"""The manifest of a run: its shape, what it says of inputs and smoothing, and whether it agrees with itself."""
 
 from __future__ import annotations
 
@@ -9,291 +6,402 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from smoothcert_verify import catalogue
-from smoothcert_verify.reading import Document
-from smoothcert_verify.sentences import MALFORMED, is_hexadecimal, shown, told
+from smoothcert_verify.arithmetic import MOST_TRIALS
+from smoothcert_verify.findings import Finding, note, refuse
+from smoothcert_verify.json_values import (
+    BOOLEAN,
+    ListOf,
+    Number,
+    OneOf,
+    Optional,
+    Record,
+    TableOf,
+    Tagged,
+    Text,
+    Whole,
+    accept_anything,
+)
+from smoothcert_verify.noise_forms import NOISES
 
-SCHEMA = 2
+SCHEMA = 3
 TASKS = ("certify", "predict", "recertify")
-
-_MOST_SEED = 2**128
-_MOST_INPUTS = 2**32
-_NEARLY_ALL = 1 - 1e-9
-"""Of α that a split must add up to."""
-
-_OF_THE_SAMPLES = (
-    "sigma", "sigma_rule", "envelope", "noise", "grid", "generator", "independent_noise", "n0", "skip", "max", "inputs",
-    "split", "batch", "decide", "precision", "memory",
-)  # fmt: skip
-"""What recertify cannot change, because it draws nothing: also the question that ended the sampling. Bounds for a fixed
-number of samples do not hold for votes that somebody looked at before he stopped."""
+MOST_INDEX = 2**32 - 1
+SMALLEST_ALPHA = Fraction(1, 10**100)
+NEARLY_ALL = 1 - Fraction(1, 10**9)
+"""The share of α that must be spent: less would be another split than the one that was asked for."""
 
 _GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
-_AT_THE_INPUT = "input"
-_FLOAT_WORDS = (
-    "float32",
-    "float32, not sound in floating point",
-    "float32, in the first layer, not sound in floating point",
-)
-"""How noise on no grid is called; before there was exact noise, all of it was called just float32."""
-_DETECT = "detect"
-"""The levels of the data, in a manifest: what was detected is written down as a number, or as float."""
+_LARGEST_GRID = 2**23 + 1
+_COUNT = Whole(1, 2 * MOST_TRIALS)
+_LEVEL = Number(1e-100, 1e100)
+_DIGEST = Text(64)
+_ENDS = ListOf(Number(), 2, 2)
+_SHAPE = ListOf(Whole(1, 10**9), 1, 100)
 
-
-def wanted_indices(run: Mapping[str, Any]) -> range:
-    """The inputs a manifest asks for: every skip-th of the data, the first `max` of them."""
-    parameters = run["parameters"]
-    every = range(0, run["data"]["size"], parameters["skip"])
-    return every if parameters["max"] is None else every[: parameters["max"]]
-
-
-def smoothing_of(run: Mapping[str, Any]) -> Document:
-    """What a manifest says of the smoothed classifier, but for the σ of an input."""
-    parameters = run["parameters"]
-    shape = run["data"]["input_shape"]
-    return {
-        "noise": str(parameters.get("noise", "gaussian")).partition(" ")[0].removesuffix(","),
-        "dimension": math.prod(shape),
-        "num_classes": run["model"]["num_classes"],
-        "grid": parameters.get("grid"),
-        "envelope": supposed_envelope(parameters),
-        "remembered": "memory" in parameters,
+NOISE = Record(
+    {
+        "kind": OneOf(tuple(NOISES)),
+        "grid": Optional(Whole(2, _LARGEST_GRID)),
+        "generator": OneOf((_GRID_GENERATOR, _FLOAT_GENERATOR)),
+        "place": OneOf(("input", "first-layer")),
+        "shared": BOOLEAN,
     }
+)
+_SPEC = Record(
+    {
+        "task": OneOf(TASKS),
+        "model": Record(
+            {
+                "place": Text(),
+                "arch": Optional(Text()),
+                "standardise": Optional(ListOf(ListOf(Number()), 2, 2)),
+                "num_classes": Optional(_COUNT),
+                "backend": Optional(Text()),
+                "device": Text(),
+            }
+        ),
+        "data": Record(
+            {
+                "place": Text(),
+                "split": Text(),
+                "root": Optional(Text()),
+                "input_range": lambda value, field: None if value == "default" else Optional(_ENDS)(value, field),
+                "input_shape": Optional(_SHAPE),
+                "skip": _COUNT,
+                "max_inputs": Optional(_COUNT),
+            }
+        ),
+        "noise": NOISE,
+        "sigma": Tagged(
+            {
+                "constant": {"level": _LEVEL},
+                "rule": {"place": Text()},
+                "optimised": {
+                    "start": _LEVEL,
+                    "search": Text(),
+                    "settings": TableOf(accept_anything),
+                    "least": Optional(_LEVEL),
+                    "most": Optional(_LEVEL),
+                    "two_class": BOOLEAN,
+                },
+            }
+        ),
+        "question": Tagged(
+            {
+                "fixed-n": {"n": _COUNT, "n0": Whole(0, MOST_TRIALS)},
+                "decide": {"radii": ListOf(Number(0), 1), "n": _COUNT, "n0": _COUNT},
+                "precision": {"width": Number(0), "n": _COUNT, "n0": _COUNT},
+            }
+        ),
+        "alpha": Number(0, 1),
+        "certificates": ListOf(Text()),
+        "best_of": BOOLEAN,
+        "memory": Optional(Text()),
+        "batch": Optional(_COUNT),
+        "rigorous": BOOLEAN,
+        "engine": Tagged(
+            {
+                "local": {"workers": Optional(_COUNT)},
+                "ray": {
+                    "address": Optional(Text()),
+                    "actors": Optional(_COUNT),
+                    "cpus_per_actor": Number(0),
+                    "gpus_per_actor": Number(0),
+                },
+            }
+        ),
+    }
+)
+_MANIFEST = Record(
+    {
+        "schema": OneOf((SCHEMA,)),
+        "spec": _SPEC,
+        "sampling_version": Whole(1),
+        "seed": Whole(0, 2**128 - 1),
+        "digests": Record(
+            {
+                "model": _DIGEST,
+                "data": _DIGEST,
+                "sigma": Optional(_DIGEST),
+                "memory": Optional(_DIGEST),
+                "code": _DIGEST,
+            }
+        ),
+        "measured": Record({"batch": _COUNT, "backend": Text()}),
+        "model": Record({"num_classes": Whole(2, 10**6), "description": Text(), "probe": accept_anything}),
+        "data": Record(
+            {
+                "name": Text(),
+                "input_shape": _SHAPE,
+                "size": Whole(1, MOST_INDEX),
+                "inputs": _COUNT,
+                "levels": Optional(Whole(2, 10**15)),
+                "input_range": Optional(_ENDS),
+            }
+        ),
+        "sigma": Optional(Record({"rule": TableOf(accept_anything), "envelope": Optional(TableOf(accept_anything))})),
+        "alpha_split": TableOf(TableOf(Number(0, 1))),
+        "environment": TableOf(Text()),
+        "recertified_from": Optional(TableOf(accept_anything)),
+    }
+)
 
 
-def supposed_envelope(parameters: Mapping[str, Any]) -> Any:
-    """What the theorems of a run suppose of σ: one level everywhere, or how far it may move; None where nothing is."""
-    rule = parameters.get("sigma_rule")
-    if "sigma" in parameters:
-        return {"kind": "constant", "sigma": parameters["sigma"]}
-    if isinstance(rule, dict) and rule.get("kind") == "constant":
-        return {"kind": "constant", "sigma": rule.get("sigma")}
-    return parameters.get("envelope")
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a manifest states, as far as the checker uses it.
+
+    n: samples of an input, or the most of them where a question ends the sampling. radii, width: of that question.
+    envelope: what the theorems assume of σ; None if nothing. level: the one σ of all inputs, if there is one. indices:
+    the requested inputs.
+    """
+
+    manifest: Mapping[str, Any]
+    task: str
+    seed: int
+    alpha: Fraction
+    n: int
+    n0: int
+    radii: tuple[Fraction, ...] | None
+    width: float | None
+    certificates: tuple[str, ...]
+    best_of: bool
+    noise: Mapping[str, Any]
+    envelope: Mapping[str, Any] | None
+    level: float | None
+    shape: tuple[int, ...]
+    num_classes: int
+    indices: range
+    source: RunFacts | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of noise."""
+        return str(self.noise["kind"])
+
+    @property
+    def grid(self) -> int | None:
+        grid: int | None = self.noise["grid"]
+        return grid
+
+    @property
+    def dimension(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def memory(self) -> str | None:
+        """The digest of the key of the memory that the run claimed from."""
+        digest: str | None = self.manifest["digests"]["memory"]
+        return digest
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether sampling ended when a question was answered."""
+        return self.radii is not None or self.width is not None
+
+    @property
+    def smoothing(self) -> dict[str, Any]:
+        """What documents of the run say of its smoothing, without the σ of the input."""
+        return {
+            "noise": self.noise,
+            "dimension": self.dimension,
+            "num_classes": self.num_classes,
+            "envelope": self.envelope,
+            "remembered": self.memory is not None,
+        }
 
 
-def check_manifest(manifest: Mapping[str, Any]) -> list[str]:
-    """Whether a manifest is well formed and agrees with itself. Never raises on malformed content."""
-    try:
-        return list(_manifest_problems(manifest))
-    except MALFORMED as error:
-        return [f"the manifest is not well formed: {told(error)}"]
+def read_run(manifest: Any) -> RunFacts:
+    """What this manifest states; UnreadableError if it is not a manifest of this format."""
+    if isinstance(manifest, Mapping) and type(manifest.get("schema")) is int and manifest["schema"] != SCHEMA:
+        raise refuse("unknown-schema", value=manifest["schema"], expected=SCHEMA)
+    _MANIFEST(manifest, "run")
+    spec, data = manifest["spec"], manifest["data"]
+    question, source = spec["question"], manifest["recertified_from"]
+    dimension, alpha = math.prod(data["input_shape"]), Fraction(spec["alpha"])
+    if dimension > 10**9:
+        raise refuse("invalid-value", field="run.data.input_shape", value=data["input_shape"], expected="a shape")
+    if not SMALLEST_ALPHA <= alpha < Fraction(1, 2):
+        raise refuse("invalid-value", field="run.spec.alpha", value=alpha, expected="a probability below 1/2")
+    every = range(0, data["size"], spec["data"]["skip"])
+    envelope = _assumed_envelope(manifest)
+    return RunFacts(
+        manifest=manifest,
+        task=spec["task"],
+        seed=manifest["seed"],
+        alpha=alpha,
+        n=question["n"],
+        n0=question["n0"],
+        radii=tuple(map(Fraction, question["radii"])) if question["kind"] == "decide" else None,
+        width=question["width"] if question["kind"] == "precision" else None,
+        certificates=tuple(spec["certificates"]),
+        best_of=spec["best_of"],
+        noise=spec["noise"],
+        envelope=envelope,
+        level=None if envelope is None else envelope.get("sigma"),
+        shape=tuple(data["input_shape"]),
+        num_classes=manifest["model"]["num_classes"],
+        indices=every if spec["data"]["max_inputs"] is None else every[: spec["data"]["max_inputs"]],
+        source=None if source is None else read_run(source),
+    )
 
 
-def _manifest_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
-    names = {"schema", "task", "parameters", "model", "data", "seed", "environment", "code", "extra"}
-    if set(manifest) != names:
-        odd = sorted(set(manifest) ^ names)
-        yield f"the manifest has other fields than a manifest: {shown(odd)}"
-    if manifest["schema"] != SCHEMA or type(manifest["schema"]) is not int:
-        yield f"the manifest is of schema {shown(manifest['schema'])}; known is {SCHEMA}"
-    if manifest["task"] not in TASKS:
-        yield f"the task of the manifest is {shown(manifest['task'])}; expected one of {', '.join(TASKS)}"
-    if type(manifest["seed"]) is not int or not 0 <= manifest["seed"] < _MOST_SEED:
-        yield f"the seed of the manifest is {shown(manifest['seed'])}, which is none"
-    for name in ("parameters", "model", "data", "environment", "extra"):
-        if not isinstance(manifest[name], dict):
-            yield f"{name} of the manifest is no object"
+def _assumed_envelope(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the theorems assume of σ: one level everywhere, or how far it may move; None if they assume nothing."""
+    stated, facts = manifest["spec"]["sigma"], manifest["sigma"]
+    if stated["kind"] == "constant":
+        return {"kind": "constant", "sigma": stated["level"]}
+    if facts is not None and facts["rule"].get("kind") == "constant":
+        _LEVEL(facts["rule"].get("sigma"), "run.sigma.rule.sigma")
+        return {"kind": "constant", "sigma": facts["rule"]["sigma"]}
+    return None if facts is None else facts["envelope"]
+
+
+def check_run(run: RunFacts) -> Iterator[Finding]:
+    """Whether the parts of a manifest agree with each other, and with the run it was recertified from."""
+    manifest, spec = run.manifest, run.manifest["spec"]
+    model, data = manifest["model"], manifest["data"]
+    if data["inputs"] != len(run.indices):
+        yield _differ("run.data.inputs", data["inputs"], len(run.indices))
+    stated = [
+        ("run.spec.batch", spec["batch"], manifest["measured"]["batch"]),
+        ("run.spec.model.num_classes", spec["model"]["num_classes"], model["num_classes"]),
+        ("run.spec.data.input_shape", spec["data"]["input_shape"], data["input_shape"]),
+    ]
+    yield from (_differ(field, value, fact) for field, value, fact in stated if value is not None and value != fact)
+    ends = spec["data"]["input_range"]
+    if ends != "default" and ends != data["input_range"]:
+        yield _differ("run.spec.data.input_range", ends, data["input_range"])
+    if (spec["memory"] is None) != (run.memory is None):
+        yield _differ("run.digests.memory", run.memory, spec["memory"])
+    if run.task == "predict":
+        if run.is_sequential or run.n0 or run.certificates or run.best_of:
+            yield note("certificates-of-a-prediction")
+    elif not run.certificates or not run.n0:
+        yield note("no-certificates", certificates=run.certificates, n0=run.n0)
+    if run.radii is not None and not all(a < b for a, b in zip((Fraction(0), *run.radii), run.radii, strict=False)):
+        yield _differ("run.spec.question.radii", list(map(float, run.radii)), "positive, increasing radii")
+    if run.width is not None and not run.width > 0:
+        yield _differ("run.spec.question.width", run.width, "a positive width")
+    yield from _check_noise(run)
+    yield from _check_sigma(run)
+    yield from _check_split(run)
+    yield from _check_source(run)
+
+
+def _differ(field: str, value: Any, expected: Any) -> Finding:
+    return note("differs", field=field, value=value, expected=expected)
+
+
+def _check_noise(run: RunFacts) -> Iterator[Finding]:
+    """Grid, generator and place belong together, and the data lies on the grid as far as its levels are known."""
+    noise, levels = run.noise, run.manifest["data"]["levels"]
+    generator = _FLOAT_GENERATOR if run.grid is None else _GRID_GENERATOR
+    if noise["generator"] != generator:
+        yield _differ("run.spec.noise.generator", noise["generator"], generator)
+    if run.grid is not None and noise["place"] != "input":
+        yield _differ("run.spec.noise.place", noise["place"], "input")
+    if run.grid is not None and levels is not None and (run.grid - 1) % (levels - 1):
+        yield note("data-off-the-grid", grid=run.grid, levels=levels)
+
+
+def _check_sigma(run: RunFacts) -> Iterator[Finding]:
+    """The envelope is the one that is proved for the rule for σ, and the rule is one for inputs of this shape."""
+    stated, facts, digest = run.manifest["spec"]["sigma"], run.manifest["sigma"], run.manifest["digests"]["sigma"]
+    if (facts is None) != (stated["kind"] == "constant") or (digest is None) != (facts is None):
+        yield note("sigma-stated-twice", kind=stated["kind"])
+        return
+    if facts is None:
+        return
+    rule = facts["rule"]
+    kind = rule.get("kind")
+    match kind:
+        case "knn":
+            proved: Any = {"kind": "semi-elastic", "rate": rule.get("rate")}
+        case "network":
+            proved = {"kind": "lipschitz", "constant": rule.get("lipschitz"), "floor": rule.get("floor")}
+        case "callable":
+            proved = rule.get("envelope")
+        case "constant":
+            proved = {"kind": "constant"}
+        case "optimised":
+            proved = None
+        case _:
+            yield note("unknown-rule", kind=kind)
             return
-    if not is_hexadecimal(manifest["code"], 64):
-        yield "the code of the manifest is no digest"
-    if not all(isinstance(version, str) for version in manifest["environment"].values()):
-        yield "the environment of the manifest holds something that is no version"
-    yield from _parameter_problems(manifest)
-    yield from _job_problems(manifest)
+    if (kind == "optimised") != (stated["kind"] == "optimised"):
+        yield _differ("run.sigma.rule.kind", kind, stated["kind"])
+    if facts["envelope"] != proved:
+        yield _differ("run.sigma.envelope", facts["envelope"], proved)
+    known = compute_rule_digest(rule, model=run.manifest["digests"]["model"])
+    if known is not None and digest != known:
+        yield _differ("run.digests.sigma", digest, known)
+    widths = rule.get("widths")
+    made_for = {"knn": rule.get("input_shape"), "network": widths[:1] if isinstance(widths, list) else None}.get(kind)
+    wanted = list(run.shape) if kind == "knn" else [run.dimension]
+    if kind in ("knn", "network") and made_for != wanted:
+        yield note("rule-for-another-shape", made_for=made_for, shape=run.shape)
 
 
-def _parameter_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
-    parameters, data, model = manifest["parameters"], manifest["data"], manifest["model"]
-    counts = {"n": parameters["n"], "inputs": parameters["inputs"], "skip": parameters["skip"], "size": data["size"]}
-    counts |= {"batch": parameters["batch"], "num_classes": model["num_classes"]}
-    counts |= {name: parameters[name] for name in ("n0",) if manifest["task"] != "predict"}
-    counts |= {"max": parameters["max"]} if parameters["max"] is not None else {}
-    counts |= {f"input_shape {place}": size for place, size in enumerate(data["input_shape"])}
-    for name, count in counts.items():
-        if type(count) is not int or count < (2 if name == "num_classes" else 1):
-            yield f"{name} of the manifest is {shown(count)}, which cannot be"
-            return
-    if not data["input_shape"] or data["size"] > _MOST_INPUTS:
-        yield f"inputs of shape {shown(data['input_shape'])}, {shown(data['size'])} of them, are no data"
-        return
-    alpha = parameters["alpha"]
-    if type(alpha) not in (int, float) or not 0 < alpha < 1:
-        yield f"alpha of the manifest is {shown(alpha)}, which is no error probability"
-    if parameters["inputs"] != len(wanted_indices(manifest)):
-        wanted = len(wanted_indices(manifest))
-        yield f"the manifest says {parameters['inputs']} inputs; skip and max of {data['size']} make {wanted}"
-    if ("sigma" in parameters) == ("sigma_rule" in parameters):
-        yield "the manifest must state one sigma, or one rule for it"
-    for name in ("decide", "precision", "memory"):
-        if name in parameters and parameters[name] is None:
-            yield f"{name} of the manifest is named, and nothing is said of it"
-    yield from _noise_problems(parameters, data)
-    yield from _rule_problems(parameters, data, model=model)
-    yield from _split_problems(manifest)
-
-
-def _noise_problems(parameters: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    """Grid, generator and the words for the noise say the same: exact steps of a grid that the data lies on, as far as
-    the manifest knows, or float32."""
-    grid, noise = parameters.get("grid"), parameters.get("noise", "gaussian float32")
-    generator = parameters.get("generator")
-    kind = str(noise).partition(" ")[0].removesuffix(",")
-    if grid is None:
-        if noise not in {f"{kind} {words}" for words in _FLOAT_WORDS}:
-            yield f"the noise is on no grid, and it is called {shown(noise)}"
-        if generator not in (None, _FLOAT_GENERATOR):
-            yield f"the noise is on no grid, and its generator is {shown(generator)}"
-        return
-    if type(grid) is not int or not _lies_on(data.get("levels"), grid):
-        yield f"the noise is on a grid of {shown(grid)} levels; the data has {shown(data.get('levels'))}"
-        return
-    if noise != f"{kind} in exact steps of 1/{grid - 1}":
-        yield f"the noise is on a grid of {grid} levels, and it is called {shown(noise)}"
-    if generator != _GRID_GENERATOR:
-        yield f"the noise is on a grid, and its generator is {shown(generator)}"
-
-
-def _lies_on(levels: Any, grid: int) -> bool:
-    """Whether data of so many levels lies on the grid; of floats nothing is known, and a replay looks at them."""
-    if levels is None:
-        return grid >= 2
-    return type(levels) is int and levels >= 2 and grid >= 2 and (grid - 1) % (levels - 1) == 0
-
-
-def _rule_problems(
-    parameters: Mapping[str, Any], data: Mapping[str, Any], *, model: Mapping[str, Any]
-) -> Iterator[str]:
-    """The envelope is the one that is proved for the rule for sigma, and the rule is one for inputs of this shape."""
-    if "sigma_rule" not in parameters:
-        if parameters.get("envelope") is not None:
-            yield "the manifest has one sigma for all inputs, and an envelope for how it varies"
-        return
-    rule, shape = parameters["sigma_rule"], data["input_shape"]
-    kind = rule["kind"]
-    if kind == "knn":
-        proved: Any = {"kind": "semi-elastic", "rate": rule["rate"]}
-    elif kind == "network":
-        proved = {"kind": "lipschitz", "constant": rule["lipschitz"], "floor": rule["floor"]}
-    elif kind == "callable":
-        proved = rule["envelope"]
-    elif kind in ("constant", "optimised"):
-        proved = {"kind": "constant"} if kind == "constant" else None
-    else:
-        yield f"the rule for sigma is of the kind {shown(kind)}, which is not known: nothing about it is proved"
-        return
-    if kind == "constant" and not (type(rule["sigma"]) is float and 0 < rule["sigma"] < math.inf):
-        yield f"the rule for sigma is constant, and its sigma is {shown(rule['sigma'])}"
-    if parameters.get("envelope") != proved:
-        yield f"the envelope of the manifest is {shown(parameters.get('envelope'))}; its rule has {shown(proved)}"
-    digest = rule_digest(rule, model=model)
-    if digest is not None and rule.get("digest") != digest:
-        yield f"the digest of the rule for sigma is {shown(rule.get('digest'))}, which is not that of its parameters"
-    made_for = {"knn": rule.get("input_shape"), "network": (rule.get("widths") or [None])[0]}.get(kind)
-    if made_for is not None and made_for != (shape if kind == "knn" else math.prod(shape)):
-        yield f"the rule for sigma is one for inputs of {shown(made_for)} numbers, and these have {shown(shape)}"
-
-
-def rule_digest(rule: Mapping[str, Any], *, model: Mapping[str, Any]) -> str | None:
-    """The digest of a rule that its parameters tell; None where it covers more: a file, or code."""
+def compute_rule_digest(rule: Mapping[str, Any], *, model: str) -> str | None:
+    """The digest of a rule that its parameters determine; None if it covers more: a file, or code."""
     if rule["kind"] == "constant":
-        return constant_digest(rule["sigma"])
+        return digest_constant(rule["sigma"])
     if rule["kind"] == "optimised":
-        told_of = {name: value for name, value in rule.items() if name != "digest"} | {"model": model["digest"]}
-        return hashlib.sha256(json.dumps(told_of, sort_keys=True).encode()).hexdigest()
+        content = {name: value for name, value in rule.items() if name != "digest"} | {"model": model}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return None
 
 
-def constant_digest(sigma: float) -> str:
-    """What a rule is called that gives every input this level."""
+def digest_constant(sigma: float) -> str:
+    """The digest of the rule that gives every input this level."""
     return hashlib.sha256(f"constant {float(sigma)!r}".encode()).hexdigest()
 
 
-def _split_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """What the proofs may cost adds up to alpha, in equal shares; on a grid the price of the noise comes off first."""
-    parameters, split = manifest["parameters"], manifest["extra"].get("alpha_split")
-    if split is None:
-        return
-    if manifest["task"] == "predict":
-        if split:
-            yield "a prediction spends alpha on one test, and the manifest splits it"
-        return
-    names, best_of = catalogue.names_in(parameters["certificate"])
-    if set(split) != ({f"best-of({','.join(names)})"} if best_of else set(names)):
-        yield f"alpha is split for {shown(sorted(split))}; the certificates are {shown(parameters['certificate'])}"
+def _check_split(run: RunFacts) -> Iterator[Finding]:
+    """The prices of the proofs add up to alpha, in equal shares; on a grid the price of the noise comes off first."""
+    split = run.manifest["alpha_split"]
+    names = {f"best-of({','.join(run.certificates)})"} if run.best_of else set(run.certificates)
+    if set(split) != names:
+        yield _differ("run.alpha_split", sorted(split), sorted(names))
     for name, shares in split.items():
-        total = math.fsum(shares.values())
-        if not parameters["alpha"] * _NEARLY_ALL <= total <= parameters["alpha"] or len(set(shares.values())) != 1:
-            yield f"the split of alpha for {shown(name)} is not alpha in equal shares"
+        total = sum(map(Fraction, shares.values()), Fraction(0))
+        if not run.alpha * NEARLY_ALL <= Fraction(float(total)) <= run.alpha or len(set(shares.values())) != 1:
+            yield note("uneven-split", certificate=name, shares=shares, alpha=run.alpha)
 
 
-def _job_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """The job that made a run, or the run it was recertified from, must say the same as the parameters."""
-    parameters, extra = manifest["parameters"], manifest["extra"]
-    source = extra.get("recertified_from")
-    if (source is not None) != (manifest["task"] == "recertify"):
-        yield "a manifest names the run it was recertified from exactly if its task is recertify"
-    if source is not None:
-        yield from _source_problems(manifest, source)
-    job = extra.get("job")
-    if not isinstance(job, dict):
+_FREE_FIELDS = ("task", "alpha", "certificates", "best_of", "batch", "rigorous", "engine")
+"""What recertify may change of a spec, besides a smaller n: it draws nothing. Least of all may it change the question
+that ended the sampling: bounds for a fixed number of samples do not hold for votes that were looked at before."""
+
+
+def _check_source(run: RunFacts) -> Iterator[Finding]:
+    """What recertify took over from the run it names, whose manifest is checked like any other."""
+    source = run.source
+    if (source is not None) != (run.task == "recertify"):
+        yield note("source-of-recertified", task=run.task)
+    if source is None:
         return
-    stated = {name: parameters.get(name) for name in ("n", "n0", "alpha", "certificate", "skip", "split", "precision")}
-    stated |= {"max_inputs": parameters.get("max"), "task": manifest["task"]}
-    stated |= {"shared_noise": not parameters.get("independent_noise", True)}
-    if "sigma_rule" not in parameters:
-        stated |= {"sigma": parameters.get("sigma")}
-    for name in ("seed", "batch"):
-        if job.get(name) is not None:
-            stated[name] = manifest["seed"] if name == "seed" else parameters.get("batch")
-    for name, value in stated.items():
-        if name in job and job[name] != value and not (name == "n0" and manifest["task"] == "predict"):
-            yield f"the job of the manifest has {name} {shown(job[name])}; the manifest has {shown(value)}"
-    for name in ("memory", "sigma_rule"):
-        if name in job and (job[name] is not None) != (name in parameters):
-            yield f"job and parameters of the manifest do not agree on whether there is a {name}"
-    decided = None if job.get("decide") is None else sorted(float(part) for part in job["decide"].split(","))
-    if "decide" in job and decided != parameters.get("decide"):
-        yield f"the job of the manifest decides {shown(decided)}; the manifest {shown(parameters.get('decide'))}"
-    yield from _job_noise_problems(job, manifest)
+    yield from (finding.at("the run it was recertified from") for finding in check_run(source))
+    if source.task == "predict":
+        yield note("recertified-predictions")
+    before, after = _list_drawn(source), _list_drawn(run)
+    for name in before.keys() | after.keys():
+        if before.get(name) != after.get(name):
+            yield note("changed-by-recertify", field=name, value=after.get(name), expected=before.get(name))
+    if run.n > source.n:
+        yield note("changed-by-recertify", field="n", value=run.n, expected=source.n)
 
 
-def _source_problems(manifest: Mapping[str, Any], source: Mapping[str, Any]) -> Iterator[str]:
-    """What recertify took over from the run it names, which is looked at as any other."""
-    for sentence in _manifest_problems(source):
-        yield f"of the run it was recertified from: {sentence}"
-    if source["task"] == "predict":
-        yield "a run was recertified from predictions"
-    for name in ("model", "data", "seed"):
-        if source[name] != manifest[name]:
-            yield f"{name} of the manifest is not that of the run it was recertified from"
-    parameters, before = manifest["parameters"], source["parameters"]
-    for name in _OF_THE_SAMPLES:
-        if (name in before) != (name in parameters) or before.get(name) != parameters.get(name):
-            yield f"{name} of the manifest is not that of the run it was recertified from"
-    if parameters["n"] > before["n"]:
-        yield f"n of the manifest is {shown(parameters['n'])}; the run it was recertified from has {shown(before['n'])}"
-
-
-def _job_noise_problems(job: Mapping[str, Any], manifest: Mapping[str, Any]) -> Iterator[str]:
-    """The noise that was asked for is the noise that the parameters describe."""
-    if "noise" not in job:
-        return
-    parameters, levels = manifest["parameters"], manifest["data"].get("levels")
-    asked, place = job["noise"], job.get("noise_at", _AT_THE_INPUT)
-    kind = "gaussian" if asked == "float" else asked.removesuffix("-float")
-    noise, grid = str(parameters.get("noise", "gaussian float32")), parameters.get("grid")
-    if noise.partition(" ")[0].removesuffix(",") != kind:
-        yield f"the job of the manifest asks for {shown(asked)} noise; the manifest has {shown(noise)}"
-    steps = job.get("grid", _DETECT)
-    in_float = "float" in (asked, steps) or asked.endswith("-float") or place != _AT_THE_INPUT
-    if in_float and grid is not None:
-        yield f"the job of the manifest asks for noise in float32; the manifest has a grid of {shown(grid)} levels"
-    # Before there was exact noise, all noise was float32, and was called just that.
-    if not in_float and steps == _DETECT and grid != levels and not (grid is None and noise == f"{kind} float32"):
-        yield f"the job of the manifest asks for noise on the {shown(levels)} levels of the data, not {shown(grid)}"
-    if not in_float and steps != _DETECT and steps != str(grid):
-        yield f"the job of the manifest asks for noise on {shown(steps)} levels; the manifest has {shown(grid)}"
-    if ("in the first layer" in noise) != (place != _AT_THE_INPUT):
-        yield f"the job of the manifest draws noise at {shown(place)}; the manifest calls it {shown(noise)}"
+def _list_drawn(run: RunFacts) -> dict[str, Any]:
+    """All that says what was drawn, and why sampling ended."""
+    manifest = run.manifest
+    kept = {name: value for name, value in manifest["spec"].items() if name not in (*_FREE_FIELDS, "question")}
+    question = {name: value for name, value in manifest["spec"]["question"].items() if name != "n"}
+    digests = {name: value for name, value in manifest["digests"].items() if name != "code"}
+    facts = {name: manifest[name] for name in ("model", "data", "seed", "sampling_version", "sigma", "measured")}
+    return {**kept, **facts, "question": question, "digests": digests}

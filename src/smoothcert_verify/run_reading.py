@@ -1,8 +1,7 @@
-"""Reading what is to be verified: certificate documents, and run directories turned into the same documents.
+"""Reading certificates and run directories. The rows of a run are turned into the documents that `export` writes.
 
-Nothing here trusts what it reads. JSON has no NaN, no name twice, and an end; files are regular and not endless; a
-database is opened for reading only. What cannot be read is a MalformedError with a sentence about the content, which a
-caller reports as a discrepancy.
+Nothing here trusts what it reads: files must be regular and of limited length, and a database is opened for reading
+only. Content that cannot be read raises an UnreadableError; a file that cannot be read raises a PlaceError.
 """
 
 from __future__ import annotations
@@ -16,207 +15,143 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
-from smoothcert.errors import RunError
+from smoothcert_verify.document_checks import FORMAT, PROMISE_FIELDS, VERSION
+from smoothcert_verify.findings import Finding, PlaceError, UnreadableError, note, refuse
+from smoothcert_verify.json_values import Document, parse_json
+from smoothcert_verify.run_facts import RunFacts
 
-FORMAT, VERSION = "smoothcert certificate", 2
 MANIFEST, RESULTS = "manifest.json", "results.sqlite"
 
 _MOST_BYTES = 1 << 29
-"""No certificate or manifest is so long; it would be read into memory whole."""
+"""The longest file that is read into memory."""
 _SECONDS_TO_WAIT = 30.0
-_OUTCOMES = {"CERTIFIED", "PREDICTED", "ABSTAINED", "FAILED"}
+_UNAVAILABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR")
 _COLUMNS = {
     "points": ("idx", "label", "sigma", "seconds"),
     "verdicts": ("idx", "place", "certificate", "prediction", "radius", "norm", "outcome", "reason", "bounds"),
     "tallies": ("idx", "stage", "start", "stop", "sigma", "kind", "num_classes", "counts", "sums"),
-    "promises": (
-        "idx",
-        "label",
-        "radius",
-        "position",
-        "settlement",
-        "asked_label",
-        "asked_radius",
-        "memory",
-        "entry",
-    ),
+    "promises": ("idx", *PROMISE_FIELDS),
     "model_checks": ("idx", "drawn", "asked", "ties"),
     "failures": ("position", "reason"),
     "seals": ("position", "idx", "seal"),
 }
-_REQUIRED_TABLES = ("points", "verdicts", "tallies")
 _ORDER = {"points": "idx", "verdicts": "place", "tallies": "stage, start", "promises": "idx", "model_checks": "idx"}
-"""In which order the rows of an input are sealed. Runs of earlier versions have no model_checks."""
-
-_FIELDS = {
-    "input": {"index", "label"},
-    "smoothing": {"noise", "sigma", "dimension", "num_classes", "grid", "envelope", "remembered"},
-    "verdicts": {"certificate", "prediction", "radius", "norm", "outcome", "reason", "bounds"},
-    "tallies": {"stage", "kind", "start", "stop", "sigma", "num_classes", "counts", "sums"},
-    "promise": set(_COLUMNS["promises"][1:]),
-}
-_OTHER_FIELDS = {"format", "version", "statement", "run", "run_digest", "digest"}
-
-Document = dict[str, Any]
-
-
-class MalformedError(ValueError):
-    """Content that cannot be what it claims to be; the message is a sentence for the auditor."""
-
-
-def canonical_digest(document: Any) -> str:
-    """SHA-256 of sorted JSON without spaces, in hexadecimal; MalformedError where the document is no JSON."""
-    try:
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
-    except (ValueError, TypeError, RecursionError) as error:
-        raise MalformedError(f"it has no canonical form: {error}") from error
-
-
-def parse_json(content: bytes | str) -> Any:
-    """The value in strict JSON: no NaN, no infinity, also not as 1e999, and no name twice in an object."""
-    try:
-        value = json.loads(content, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_distinct)
-    except MalformedError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise MalformedError(f"it is not JSON: {str(error)[:200]}") from error
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise MalformedError(f"it is not JSON: {name} is not a number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise MalformedError(f"it holds the number {text[:40]}, which is too large to be meant")
-    return value
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise MalformedError("an object in it has the same name twice")
-    return found
+"""The tables with rows of an input, and the order in which these rows are sealed."""
+_OUTCOMES = {name.upper(): name for name in ("certified", "predicted", "abstained", "failed")}
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a regular file; what is too large, or no file, is a RunError."""
+    """The content of a regular file of limited length."""
     try:
         with path.open("rb") as stream:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                raise RunError(f"{path} is not a regular file; expected a certificate, or a run directory")
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise PlaceError(f"{path} is not a regular file; expected a certificate or a run directory")
             content = stream.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise PlaceError(f"{path} cannot be read: {error.strerror or error}") from error
     if len(content) > _MOST_BYTES:
-        raise RunError(f"{path} is longer than {_MOST_BYTES >> 20} MB, which no certificate is")
+        raise PlaceError(f"{path} is longer than {_MOST_BYTES >> 20} MB, which is too long for a certificate")
     return content
 
 
 def is_run(path: Path) -> bool:
-    """Whether this directory is meant to be a run: it holds one of its files."""
+    """Whether this directory is meant to be a run: it contains one of its files."""
     return path.is_dir() and any((path / name).exists() for name in (MANIFEST, RESULTS))
 
 
-def certificate_files(path: Path) -> list[Path]:
+def list_certificates(path: Path) -> list[Path]:
     """The file itself, or the .json files of a directory, in the order of their names."""
     if not path.exists():
-        raise RunError(
+        raise PlaceError(
             f"{path} does not exist; expected a run directory, a certificate, or a directory of certificates"
         )
     if not path.is_dir():
         if not path.is_file():
-            raise RunError(f"{path} is not a regular file; expected a certificate, or a run directory")
+            raise PlaceError(f"{path} is not a regular file; expected a certificate or a run directory")
         return [path]
     try:
         found = sorted(file for file in path.iterdir() if file.suffix == ".json" and file.is_file())
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise PlaceError(f"{path} cannot be read: {error.strerror or error}") from error
     if not found:
-        raise RunError(f"{path} holds neither a run ({MANIFEST}) nor certificates (*.json)")
+        raise PlaceError(f"{path} contains neither a run ({MANIFEST}) nor certificates (*.json)")
     return found
-
-
-def read_certificate(path: Path) -> Document:
-    """The document in a file; MalformedError where it is no certificate."""
-    document = parse_json(read_bytes(path))
-    if not isinstance(document, dict):
-        raise MalformedError("it is not a JSON object")
-    if document.get("format") != FORMAT:
-        raise MalformedError(f"it does not say that its format is {FORMAT!r}")
-    version = document.get("version")
-    if type(version) is not int or version != VERSION:
-        raise MalformedError(
-            f"its version is {str(version)[:40]}; this smoothcert verifies version {VERSION}: export the run again"
-        )
-    return document
-
-
-def check_fields(document: Mapping[str, Any]) -> list[str]:
-    """Fields that no certificate has, and that nobody would check."""
-    problems = []
-    parts: list[tuple[str, set[str], Any]] = [("it", _FIELDS.keys() | _OTHER_FIELDS, document)]
-    for name, fields in _FIELDS.items():
-        value = document.get(name)
-        parts += [(name, fields, part) for part in (value if isinstance(value, list) else [value])]
-    for name, fields, part in parts:
-        unknown = sorted(set(part) - fields) if isinstance(part, dict) else []
-        if unknown:
-            problems.append(f"{name} has the field {unknown[0][:40]!r}, which no certificate has")
-    return problems
-
-
-def check_digests(document: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the two digests a certificate carries."""
-    problems = []
-    rest = {key: value for key, value in document.items() if key != "digest"}
-    for name, content in (("run_digest", document.get("run")), ("digest", rest)):
-        try:
-            expected = canonical_digest(content)
-        except MalformedError as error:
-            problems.append(f"{name}: {error}")
-            continue
-        if document.get(name) != expected:
-            subject = "its run" if name == "run_digest" else "its content"
-            problems.append(f"{name} is not the digest of {subject}: something was changed after it was written")
-    return problems
 
 
 @dataclass(frozen=True, slots=True)
 class StoredInput:
-    """The rows of one input. rows: by table, as the database has them; sealed: what the seal of the input covers."""
+    """The rows of one input, by table, as the database has them."""
 
     index: Any
     rows: Mapping[str, list[tuple[Any, ...]]]
 
-    def sealed(self) -> list[Any]:
-        return [[_told(row) for row in self.rows[table]] for table in _ORDER if table in self.rows]
+    def next_seal(self, previous: str) -> str:
+        """The seal of this input if it was stored after the one with the seal `previous`. Bytes count by digest."""
+        content = [
+            [
+                [f"sha256:{hashlib.sha256(v).hexdigest()}" if isinstance(v, bytes) else v for v in row]
+                for row in self.rows[table]
+            ]
+            for table in _ORDER
+        ]
+        text = json.dumps(content, separators=(",", ":"))
+        return hashlib.sha256(f"{previous}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+    def to_document(self, run: RunFacts) -> Document:
+        """The certificate document of these rows, without digests."""
+        points, promises = self.rows["points"], self.rows["promises"]
+        if len(points) != 1:
+            raise refuse("rows-of-input", table="points", rows=len(points))
+        index, label, sigma, _ = points[0]
+        tallies = sorted(self.rows["tallies"], key=lambda row: (row[1] != "SELECTION", str(row[1]), row[2]))
+        names = _COLUMNS["promises"][1:]
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "input": {"index": index, "label": label},
+            "smoothing": {**run.smoothing, "sigma": sigma},
+            "verdicts": [_make_verdict(row) for row in self.rows["verdicts"]],
+            "tallies": [_make_tally(row) for row in tallies],
+            "promise": dict(zip(names, promises[0][1:], strict=True)) if promises else None,
+            "run": run.manifest,
+        }
 
 
-def _told(row: Sequence[Any]) -> list[Any]:
-    return [f"sha256:{hashlib.sha256(value).hexdigest()}" if isinstance(value, bytes) else value for value in row]
+def _make_verdict(row: tuple[Any, ...]) -> Document:
+    verdict = dict(zip(_COLUMNS["verdicts"][2:], row[2:], strict=True))
+    reason, bounds = verdict["reason"], verdict["bounds"]
+    verdict["outcome"] = _OUTCOMES.get(verdict["outcome"], repr(verdict["outcome"]))
+    verdict["reason"] = None if reason == "" else _parse_column("reason", reason)
+    verdict["bounds"] = None if bounds is None else _parse_column("bounds", bounds)
+    return verdict
 
 
-def next_seal(previous: str, content: Sequence[Any]) -> str:
-    """The seal of an input that was stored after the one with the seal `previous`."""
-    text = json.dumps(content, separators=(",", ":"))
-    return hashlib.sha256(f"{previous}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
+def _make_tally(row: tuple[Any, ...]) -> Document:
+    tally = dict(zip(_COLUMNS["tallies"][1:], row[1:], strict=True))
+    tally["counts"] = _parse_column("counts", tally["counts"])
+    if isinstance(tally["sums"], bytes):
+        tally["sums"] = base64.b64encode(tally["sums"]).decode()
+    return tally
+
+
+def _parse_column(name: str, text: Any) -> Any:
+    if not isinstance(text, str):
+        raise refuse("invalid-value", field=name, value=text, expected="a text")
+    try:
+        return parse_json(text)
+    except UnreadableError as error:
+        raise UnreadableError(error.finding.at(name)) from error
 
 
 class RunReader:
-    """A run directory, read with nothing but SQLite and JSON. `read_manifest` first; use it as a context manager."""
+    """A run directory, read with SQLite and JSON alone. A context manager; `open_results` must be called first."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = None
-        self._tables: set[str] = set()
 
     def __enter__(self) -> RunReader:
         return self
@@ -225,89 +160,70 @@ class RunReader:
         if self._connection is not None:
             self._connection.close()
 
-    def read_manifest(self) -> Document:
-        """The manifest; MalformedError where there is none or it is no object."""
+    def read_manifest(self) -> Any:
         file = self.path / MANIFEST
         if not file.is_file():
-            raise MalformedError(f"there is no {MANIFEST}")
-        manifest = parse_json(read_bytes(file))
-        if not isinstance(manifest, dict):
-            raise MalformedError(f"{MANIFEST} is not a JSON object")
-        return manifest
+            raise refuse("missing-file", name=MANIFEST)
+        return parse_json(read_bytes(file))
 
     def open_results(self) -> None:
-        """Open the database, in one transaction for all that is read; MalformedError where it is none of a run."""
+        """Open the database in one transaction, and check that it has the tables and columns of a run."""
         file = self.path / RESULTS
         if not file.is_file():
-            raise MalformedError(f"there is no {RESULTS}")
-        with _told_of(file):
-            connection = read_only(file)
-            self._connection = connection
-            connection.execute("BEGIN")
-            kinds = dict(connection.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
-        self._tables = {name for name, kind in kinds.items() if kind == "table" and name in _COLUMNS}
-        missing = [name for name in _REQUIRED_TABLES if name not in self._tables]
+            raise refuse("missing-file", name=RESULTS)
+        with _translate_errors(file):
+            self._connection = connect_read_only(file)
+            self._connection.execute("BEGIN")
+        tables = {name for (name,) in self._select("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        missing = [name for name in _COLUMNS if name not in tables]
         if missing:
-            raise MalformedError(f"{RESULTS} has no table {', '.join(missing)}")
-        for table in sorted(self._tables):
-            with _told_of(file):
-                columns = tuple(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
-            if columns == _COLUMNS[table]:
-                continue
-            if table in _REQUIRED_TABLES or self._rows(f"SELECT 1 FROM {table} LIMIT 1"):
-                raise MalformedError(f"the table {table} of {RESULTS} does not have the columns of a run")
-            self._tables.discard(table)  # of an earlier version, and nothing was ever stored in it
-
-    @property
-    def has_seals(self) -> bool:
-        return "seals" in self._tables
+            raise refuse("missing-tables", tables=", ".join(missing))
+        for table, columns in _COLUMNS.items():
+            if tuple(row[1] for row in self._select(f"PRAGMA table_info({table})")) != columns:
+                raise refuse("other-columns", table=table)
 
     def indices(self) -> list[Any]:
         """Of all inputs, in order."""
-        return [row[0] for row in self._rows("SELECT idx FROM points ORDER BY idx")]
+        return [row[0] for row in self._select("SELECT idx FROM points ORDER BY idx")]
 
-    def stray_rows(self) -> list[str]:
-        """Sentences about rows that belong to no input."""
-        found = []
-        for table in sorted(self._tables & {"verdicts", "tallies", "promises", "model_checks"}):
+    def stray_rows(self) -> Iterator[Finding]:
+        """Rows that belong to no input."""
+        for table in sorted(_ORDER.keys() - {"points"}):
             query = f"SELECT DISTINCT idx FROM {table} WHERE idx NOT IN (SELECT idx FROM points) ORDER BY idx LIMIT 10"
-            found += [f"the table {table} has rows of input {row[0]}, which is not there" for row in self._rows(query)]
-        return found
+            yield from (note("stray-rows", table=table, index=row[0]) for row in self._select(query))
 
     def seals(self) -> list[tuple[Any, ...]]:
         """(position, index, seal), by position."""
-        return self._rows("SELECT * FROM seals ORDER BY position")
+        return self._select("SELECT * FROM seals ORDER BY position")
 
-    def model_checks(self) -> list[tuple[Any, ...]] | None:
-        """(drawn, asked, ties) for every shard; None where the run has no such table."""
-        if "model_checks" not in self._tables:
-            return None
-        return self._rows("SELECT drawn, asked, ties FROM model_checks ORDER BY idx")
+    def model_checks(self) -> list[tuple[Any, ...]]:
+        """(drawn, asked, ties) for every shard."""
+        return self._select("SELECT drawn, asked, ties FROM model_checks ORDER BY idx")
 
-    def failures(self) -> list[str]:
-        """Why nothing in the run is to be relied on, as it was stored when the run was stopped."""
-        rows = self._rows("SELECT reason FROM failures ORDER BY position") if "failures" in self._tables else []
-        return [str(row[0]) for row in rows]
+    def failures(self) -> Iterator[Finding]:
+        """The reasons for which the run was stopped, and its results must not be used."""
+        for (reason,) in self._select("SELECT reason FROM failures ORDER BY position"):
+            yield note("stopped-run", reason=str(reason))
 
-    def stored(self, index: Any) -> StoredInput:
+    def count_samples(self) -> int:
+        """How often the model was asked for what is stored."""
+        counted = "sum((stop - start) * CASE kind WHEN 'pairs' THEN 2 ELSE 1 END)"
+        ((samples,),) = self._select(f"SELECT {counted} FROM tallies")
+        return samples if type(samples) is int else 0
+
+    def read_input(self, index: Any) -> StoredInput:
         """All rows of one input."""
-        rows = {
-            table: self._rows(f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}", (index,))
-            if table in self._tables
-            else []
-            for table, order in _ORDER.items()
-            if table in self._tables or table != "model_checks"
-        }
-        return StoredInput(index=index, rows=rows)
+        queries = {table: f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}" for table, order in _ORDER.items()}
+        return StoredInput(index, {table: self._select(query, (index,)) for table, query in queries.items()})
 
-    def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _select(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         assert self._connection is not None
-        with _told_of(self.path / RESULTS):
+        with _translate_errors(self.path / RESULTS):
             return self._connection.execute(query, parameters).fetchall()
 
 
-def read_only(file: Path) -> sqlite3.Connection:
-    """A connection that changes nothing; functions and views in a foreign schema get no trust."""
+def connect_read_only(file: Path) -> sqlite3.Connection:
+    """A connection that changes nothing; functions and views of a foreign schema are not trusted."""
     address = f"file:{quote(str(file.resolve()))}?mode=ro"
     connection = sqlite3.connect(address, uri=True, timeout=_SECONDS_TO_WAIT, isolation_level=None)
     try:
@@ -321,85 +237,12 @@ def read_only(file: Path) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def _told_of(file: Path) -> Iterator[None]:
+def _translate_errors(file: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.OperationalError as error:
-        code = getattr(error, "sqlite_errorname", "") or ""
-        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR")):
-            raise RunError(
-                f"{file} cannot be read ({error}); if a process was killed while writing it, go on with the run once"
-            ) from error
-        raise MalformedError(f"{file.name} is damaged: {error}") from error
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
-        raise MalformedError(f"{file.name} is damaged: {error}") from error
-
-
-def document_from_rows(stored: StoredInput, manifest: Mapping[str, Any], smoothing: Mapping[str, Any]) -> Document:
-    """The certificate document that these rows stand for, without statement and digests.
-
-    smoothing: what the manifest says of it, σ left out. MalformedError where a column cannot be read.
-    """
-    points = stored.rows["points"]
-    if len(points) != 1:
-        raise MalformedError(f"it has {len(points)} rows in the table points")
-    index, label, sigma, _ = points[0]
-    promises = stored.rows["promises"]
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "input": {"index": index, "label": label},
-        "smoothing": {**smoothing, "sigma": sigma},
-        "verdicts": [_verdict(row) for row in stored.rows["verdicts"]],
-        "tallies": [_tally(row) for row in sorted(stored.rows["tallies"], key=_selection_first)],
-        "promise": _promise(promises[0]) if promises else None,
-        "run": manifest,
-    }
-
-
-def _selection_first(row: tuple[Any, ...]) -> tuple[bool, str, Any]:
-    return row[1] != "SELECTION", str(row[1]), row[2]
-
-
-def _verdict(row: tuple[Any, ...]) -> Document:
-    _, _, certificate, prediction, radius, norm, outcome, reason, bounds = row
-    if outcome not in _OUTCOMES:
-        raise MalformedError(f"its outcome is {str(outcome)[:40]!r}, which is none")
-    return {
-        "certificate": certificate,
-        "prediction": prediction,
-        "radius": radius,
-        "norm": norm,
-        "outcome": outcome.lower(),
-        "reason": reason,
-        "bounds": None if bounds is None else _column("bounds", bounds),
-    }
-
-
-def _tally(row: tuple[Any, ...]) -> Document:
-    _, stage, start, stop, sigma, kind, num_classes, counts, sums = row
-    if not (sums is None or isinstance(sums, bytes)):
-        raise MalformedError("the sums of one of its tallies are no bytes")
-    return {
-        "stage": stage,
-        "kind": kind,
-        "start": start,
-        "stop": stop,
-        "sigma": sigma,
-        "num_classes": num_classes,
-        "counts": _column("counts", counts),
-        "sums": None if sums is None else base64.b64encode(sums).decode(),
-    }
-
-
-def _promise(row: tuple[Any, ...]) -> Document:
-    return dict(zip(_COLUMNS["promises"][1:], row[1:], strict=True))
-
-
-def _column(name: str, text: Any) -> Any:
-    if not isinstance(text, str):
-        raise MalformedError(f"its {name} are no text")
-    try:
-        return parse_json(text)
-    except MalformedError as error:
-        raise MalformedError(f"its {name} cannot be read: {error}") from error
+        if (getattr(error, "sqlite_errorname", "") or "").startswith(_UNAVAILABLE):
+            raise PlaceError(
+                f"{file} cannot be read ({error}); if a process was killed while it wrote there, resume the run first"
+            ) from error
+        raise refuse("damaged-file", name=file.name, error=str(error)) from error

@@ -194,7 +194,7 @@ def test_the_lipschitz_radius_of_a_constant_level_is_cohens_but_for_the_squeeze(
 
 def test_envelopes_are_read_with_room_for_rounding() -> None:
     inner = {"kind": "semi-elastic", "rate": 0.1}
-    found = read_envelope({"kind": "widened", "slack": 1e-11, "inner": inner}, remembered=False)
+    found = read_envelope({"kind": "widened", "slack": 1e-11, "shift": 0.0, "inner": inner}, remembered=False)
     low, high = found.ends(Fraction(1), Fraction(1))
     assert float(low) == pytest.approx(math.exp(-0.1) * (1 - 2.0**-22) * (1 - 1e-11), rel=1e-14)
     assert float(high) == pytest.approx(math.exp(0.1) * (1 + 2.0**-22) * (1 + 1e-11), rel=1e-14)
