@@ -31,6 +31,7 @@ from smoothcert_verify.json_values import (
     OneOf,
     Optional,
     Record,
+    Shape,
     TableOf,
     Text,
     Whole,
@@ -57,7 +58,7 @@ _HEADER = Record(
         "settings": TableOf(accept_anything),
     }
 )
-_SETTINGS = {
+_SETTINGS: Mapping[str, Shape] = {
     "n": Whole(1),
     "looks": Whole(1, 19),
     "alpha": Number(0, 0.5),
@@ -135,7 +136,7 @@ def check_attack_record(file: Path, checked: Sequence[CheckedInput], *, inputs: 
         header, results = _read_record(file)
         attack = _read_attack(header, checked)
         problems = list(_check_header(header, attack))
-        seen: set[tuple[Any, Any]] = set()
+        seen: set[str] = set()
         for result in results:
             name = (result.get("radius"), result.get("index"))
             found = list(_check_result(result, attack, inputs))

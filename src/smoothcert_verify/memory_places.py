@@ -88,7 +88,7 @@ def _select_memories(prefix: str = "") -> str:
 
 
 def _make_memory(row: Sequence[Any]) -> StoredMemory:
-    return StoredMemory(*row[:4], StoredHead(*row[4:]))
+    return StoredMemory(row[0], row[1], row[2], row[3], StoredHead(*row[4:]))
 
 
 class _SqlitePlace:

@@ -224,7 +224,7 @@ class Replay:
         return [votes[:count], votes[count:]]
 
     def _ask(self, flat: Rows, *, scores: bool = False) -> list[NDArray[Any]]:
-        """The votes of these rows, and their scores if they are wanted; all at once, or in batches of the given size."""
+        """The votes of these rows, and their scores if they are wanted, in batches of the given size, if any."""
         rows = self.model.shape_rows(flat)
         given = rows.copy() if self._compare is not None else rows  # a model may change its input
         step = len(rows) if self.batch is None else self.batch

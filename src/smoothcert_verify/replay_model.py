@@ -99,10 +99,8 @@ class ReplayModel:
         return tuple(tail.votes_and_scores(rows)) if scores else (tail.classify(rows),)
 
     def compare_original(self, x: Rows, sigma: float) -> Callable[[Rows, int], int | None]:
-        """A function of a noisy row and its vote: the vote of the user's own object if it differs by more than rounding.
-
-        x: the input, flat.
-        """
+        """A function of a noisy row and its vote. It returns the vote of the user's own object if that differs by more
+        than rounding, else None. x: the input, flat."""
         from smoothcert.models.original import is_tie, original_of
 
         original = original_of(self.classifier)

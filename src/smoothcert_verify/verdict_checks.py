@@ -187,7 +187,7 @@ def _check_radius(
         yield note("radius-without-bounds", radius=radius)
     if not stored:
         return
-    alternatives = [{**stored, **values} for values in checked.alternatives]
+    alternatives: list[Mapping[str, Fraction]] = [{**stored, **values} for values in checked.alternatives]
     if radius > 0 and not all(certifies(theorem, values, radius, setting) for values in alternatives or [stored]):
         yield note("radius-not-certified", radius=radius)
         return
