@@ -21,7 +21,7 @@ import numpy as np
 from smoothcert.analysis.metrics import certified_accuracy, common_inputs
 from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.load import load_results
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.runs.results import Results
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         Promise,
         Proof,
         Quantity,
-        RunManifest,
+        Reason,
+        ReasonCode,
         ScoreTally,
         SemiElastic,
         Settlement,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from smoothcert.sigma.knn import KnnSigma
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.smoothed import SmoothedClassifier
+    from smoothcert.spec import RunManifest, RunSpec
 
 __version__ = "0.1.0"
 
@@ -76,7 +78,10 @@ _HOMES = {
     "Promise": "records",
     "Proof": "records",
     "Quantity": "records",
-    "RunManifest": "records",
+    "Reason": "records",
+    "ReasonCode": "records",
+    "RunManifest": "spec",
+    "RunSpec": "spec",
     "ScoreTally": "records",
     "SemiElastic": "records",
     "Settlement": "records",
@@ -122,8 +127,11 @@ __all__ = [
     "Promise",
     "Proof",
     "Quantity",
+    "Reason",
+    "ReasonCode",
     "RegionMemory",
     "RunManifest",
+    "RunSpec",
     "ScoreTally",
     "SemiElastic",
     "Settlement",

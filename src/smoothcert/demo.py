@@ -11,11 +11,11 @@ from smoothcert.analysis.plots import draw
 from smoothcert.analysis.reporting import TableRequest, results_table
 from smoothcert.data import load_dataset
 from smoothcert.errors import ManifestMismatchError, RunError
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.files import write_atomically
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.load import load_all
-from smoothcert.runs.loop import run_study
 from smoothcert.sampling.sampler import Progress
+from smoothcert.spec import ConstantLevel, DataSpec, FixedN, ModelSpec, NoiseSpec, RunSpec
 
 _RADII = "0,0.25,0.5,0.75,1,1.25,1.5"
 _FIGURES = {
@@ -79,21 +79,19 @@ class Demo:
 
     def certify(self, sigma: float, *, stop: threading.Event | None = None, progress: Progress | None = None) -> None:
         """Certified radii for the first test images; what is already stored is not done again."""
-        job = Job(
+        spec = RunSpec(
             task="certify",
-            model=str(self.model_path(sigma)),
-            data="digits",
-            sigma=sigma,
-            n0=100,
-            n=self.n,
+            model=ModelSpec(place=str(self.model_path(sigma)), device="cpu"),
+            data=DataSpec(place="digits", max_inputs=self.inputs),
+            noise=NoiseSpec(),
+            sigma=ConstantLevel(level=sigma),
+            question=FixedN(n=self.n, n0=100),
             alpha=0.001,
-            max_inputs=self.inputs,
             seed=self.seed,
-            device="cpu",
         )
         try:
-            with prepare(job, self.run_path(sigma)) as run:
-                run_study(run.study, run.indices, run.store, stop=stop, progress=progress)
+            with prepare_run(spec, self.run_path(sigma)) as run:
+                execute_run(run, stop=stop, progress=progress)
         except ManifestMismatchError as error:
             raise RunError(f"{self.out} holds an older demonstration; remove it, or give another --out") from error
 

@@ -22,7 +22,7 @@ from cli_runner import smoothcert
 from smoothcert.cli import main
 from smoothcert.errors import InterruptedRunError
 from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore, read_manifest
 
 MODEL = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits", "--sigma", 0.1)

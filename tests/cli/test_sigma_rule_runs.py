@@ -68,7 +68,7 @@ def test_stopped_and_resumed_without_the_original(
         if next(stopping, True):
             raise KeyboardInterrupt
 
-    from smoothcert.runs.loop import run_study
+    from smoothcert.runs.execution import run_study
 
     def interrupted(study, indices, store, **options):  # type: ignore[no-untyped-def]
         run_study(study, indices, store, **options, on_shard=stop_at_the_second)

@@ -15,7 +15,7 @@ from engine_runs import finished, timeless
 from ray_clusters import running_cluster
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 
 pytestmark = pytest.mark.slow

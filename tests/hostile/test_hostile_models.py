@@ -18,7 +18,7 @@ from smoothcert.errors import ModelError, ModelMismatchError
 from smoothcert.models import load_classifier
 from smoothcert.records import CertifiedPoint, Outcome
 from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.smoothed import SmoothedClassifier
 
 SHAPE = (1, 8, 8)

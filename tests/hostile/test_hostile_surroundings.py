@@ -26,7 +26,7 @@ from smoothcert.cli.main import app
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import write_whole
 from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 
 MODEL = "sample_models:digits_by_brightness"

@@ -26,7 +26,7 @@ from smoothcert.memory import Claim, open_existing
 from smoothcert.records import CertifiedPoint, Norm, Outcome, Settlement
 from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.load import load_results
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
 

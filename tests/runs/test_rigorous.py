@@ -12,7 +12,7 @@ from smoothcert.memory import RegionMemory, open_memory
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs import rigorous
 from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.loop import run_study
+from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 
 pytest.importorskip("flint")

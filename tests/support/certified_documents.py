@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from smoothcert.questions.certification import Votes, certify_votes, smoothing_of
 
 from sample_models import logistic_digits
 from smoothcert import SmoothedClassifier
 from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.data import load_dataset
-from smoothcert.questions.certification import Votes, certify_votes, smoothing_of
 from smoothcert.records import CertifiedPoint, Noise, PairTally, RunManifest, Stage, StreamId, Tally
 from smoothcert.records.envelopes import ConstantSigma, Envelope, LipschitzSigma, SemiElastic
 from smoothcert.runs.certificate_documents import document_of

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+from smoothcert.questions.certification import Votes, certify_votes
 
 from coverage_judge import ROUNDING, Seen, Statements
 from smoothcert.certificates import CERTIFICATES, Certificate, get_portfolio
-from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import (
     AnyTally,
     FloatArray,

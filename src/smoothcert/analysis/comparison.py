@@ -314,7 +314,7 @@ def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> B
 
 def _notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[str]:
     notes = _conflict_notes(on_a, on_b)
-    notes += [note for run in (a, b) for note in (run.unfinished, *run.remarks) if note is not None]
+    notes += [note for run in (a, b) for note in (run.unfinished, *map(str, run.remarks)) if note is not None]
     for letter, run in (("A", a), ("B", b)):
         alone = len(run) - len(on_a)
         if alone:

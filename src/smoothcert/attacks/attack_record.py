@@ -20,8 +20,8 @@ from typing import IO, Any, Self
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
 from smoothcert.files import alone_with
-from smoothcert.runs.manifest import differing_values
 from smoothcert.runs.seals import canonical_json
+from smoothcert.spec import list_differing_values
 from smoothcert.strict_json import strict_loads
 
 _FORMAT = "smoothcert attack 3"
@@ -187,7 +187,7 @@ class _Stored:
 def _compared(path: Path, header: Mapping[str, Any]) -> _Stored:
     stored = _read(path)
     kept = {name: value for name, value in stored.header.items() if name != "format"}
-    differing = differing_values(kept, strict_loads(json.dumps(header)), holder="file")
+    differing = list_differing_values(kept, strict_loads(json.dumps(header)), holder="file")
     if differing:
         raise ManifestMismatchError(
             f"{path} holds another attack; give another --out, or the same settings to go on:\n  "

@@ -20,24 +20,27 @@ import numpy as np
 from smoothcert.attacks.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, recorded_seed
 from smoothcert.attacks.attack_search import Found, Search, distances, gradient_source
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackBounds, AttackMethod, AttackSettings
-from smoothcert.attacks.attack_verdicts import SOFT_CERTIFICATE, checked
+from smoothcert.attacks.attack_verdicts import SOFT_CERTIFICATE, checked, samples_of_selection
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.errors import CorruptRunError, InputError, InterruptedRunError, RunError
 from smoothcert.memory.claims import NORM_OF_NOISE
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
-from smoothcert.questions.certification import check_can_certify, check_can_predict
-from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome, RunManifest
-from smoothcert.runs.jobs import Job, Notice
+from smoothcert.questions import check_predict_is_possible, check_question
+from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome
+from smoothcert.runs.building import portfolio_of
+from smoothcert.runs.execution import Notice
 from smoothcert.runs.load import carried_certificates, split_certificate
-from smoothcert.runs.reopening import job_of, reopened
+from smoothcert.runs.reopening import reopen_run, spec_to_reopen
 from smoothcert.runs.results import verdict_by
+from smoothcert.runs.resumption import NOT_MOVED, Moved
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.spec import FixedN, RunManifest, RunSpec
 
 RECORD = "attack.jsonl"
 """Where an attack is recorded in the directory of its run, unless another place is named."""
@@ -101,17 +104,17 @@ def prepare_attack(
     out: Path | None = None,
     notice: Notice = lambda _: None,
     fetching: ProgressCallback | None = None,
-    **moved: str | int | None,
+    moved: Moved = NOT_MOVED,
 ) -> Iterator[Attack]:
-    """Load what the run was made with, check that it is the same, and begin the record or go on with it.
+    """Load what the run was made with, check that it is the same, and begin or resume the record.
 
     run: a directory, or RUN@CERTIFICATE for the radii of another certificate than the first of those it carries.
-    moved: where model, data or memory lie now, another device or number of workers.
+    moved: where model, data or memory are now, another device or number of workers.
     """
     settings.check()
     run, certificate = split_certificate(run)
     manifest = read_manifest(run)
-    job = job_of(run, purpose="attack", **moved)
+    spec = spec_to_reopen(run, purpose="attack", moved=moved)
     if certificate is None:
         _tell_of_others(run, manifest, notice)
     if out is None:
@@ -119,23 +122,23 @@ def prepare_attack(
     if settings.seed is None:
         known = recorded_seed(out)
         settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
-    norm = NORM_OF_NOISE[job.noise_kind]
+    norm = NORM_OF_NOISE[spec.noise.kind]
     if settings.method == AttackMethod.DDN and norm is not Norm.L2:
         raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
-    if job.memory is not None and settings.bounds == AttackBounds.ANY:
+    if spec.memory is not None and settings.bounds == AttackBounds.ANY:
         raise InputError(
             f"the memory of {run} keeps the regions of a classifier that takes inputs in the range of its data "
             "alone: use --bounds data"
         )
-    with reopened(run, job, fetching=fetching) as (smoothed, dataset), RunStore.open(run) as store:
+    with reopen_run(run, spec, fetching=fetching) as (smoothed, dataset), RunStore.open(run) as store:
         points = _points_of(store, settings, certificate, run)
         _check_some(run, points, settings)
         if settings.bounds == AttackBounds.ANY:
-            smoothed.input_range = None
+            smoothed = smoothed.derive(any_inputs=True)
         smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
-        portfolio = job.portfolio if certificate is None else get_portfolio(certificate)
+        portfolio = portfolio_of(spec) if certificate is None else get_portfolio(certificate)
         soft = manifest.task == "certify" and is_soft(portfolio.certificates[0])
-        search = _search(job, settings, smoothed, dataset, norm=norm, soft=soft)
+        search = _search(spec, settings, smoothed, dataset, norm=norm, soft=soft)
         with open_record(out, _header(manifest, points, settings, search)) as record:
             attack = Attack(
                 settings, manifest, smoothed, dataset, search, soft, points, record, finished=len(record.found)
@@ -150,7 +153,7 @@ def prepare_attack(
 
 
 def _tell_of_others(run: Path, manifest: RunManifest, notice: Notice) -> None:
-    first, *others = carried_certificates(manifest.parameters.get("certificate", ""))
+    first, *others = carried_certificates(manifest)
     if others:
         named = ", ".join(f"{run}@{other}" for other in others)
         notice(f"{run} carries several certificates: attacked within the radii of {first}; for the others give {named}")
@@ -176,9 +179,10 @@ def _check_level(attack: Attack) -> None:
         n, alpha = attack.settings.samples(look), attack.level(look)
         if attack.soft:
             portfolio = get_portfolio(SOFT_CERTIFICATE[attack.smoothed.noise])
-            check_can_certify(portfolio, n=n, alpha=alpha, num_classes=attack.smoothed.classifier.num_classes)
+            question = FixedN(n=n, n0=samples_of_selection(n))
+            check_question(question, portfolio, alpha=alpha, num_classes=attack.smoothed.classifier.num_classes)
         else:
-            check_can_predict(n=n, alpha=alpha)
+            check_predict_is_possible(n=n, alpha=alpha)
 
 
 def _check_recorded(attack: Attack) -> None:
@@ -198,9 +202,9 @@ def _check_recorded(attack: Attack) -> None:
 
 
 def _search(
-    job: Job, settings: AttackSettings, smoothed: SmoothedClassifier, dataset: Dataset, *, norm: Norm, soft: bool
+    spec: RunSpec, settings: AttackSettings, smoothed: SmoothedClassifier, dataset: Dataset, *, norm: Norm, soft: bool
 ) -> Search:
-    module, source, device = gradient_source(job, smoothed.classifier, settings, input_shape=dataset.input_shape)
+    module, source, device = gradient_source(spec, smoothed.classifier, settings, input_shape=dataset.input_shape)
     # A search for sigma at every step would cost more than the attack: there the level of the input is kept.
     fixed = isinstance(smoothed.rule, ConstantRule | OptimisedRule)
     return Search(
@@ -234,9 +238,9 @@ def _header(
     return {
         "run": {
             "seed": manifest.seed,
-            "model": manifest.model.get("digest"),
-            "data": manifest.data.get("digest"),
-            "alpha": manifest.parameters.get("alpha"),
+            "model": manifest.digests.model,
+            "data": manifest.digests.data,
+            "alpha": manifest.spec.alpha,
             "inputs": len(points),
             "answers": promised.hexdigest(),
         },
@@ -374,10 +378,10 @@ def _looked(
 ) -> list[AttackResult]:
     """One look at some of the points, by samples of its own."""
     # A stream of its own for every radius and look; within it the index of the input tells draws apart.
-    attack.smoothed.seed = _derived(attack, "check", group.radius, look)
+    smoothed = attack.smoothed.derive(seed=_derived(attack, "check", group.radius, look))
     points, inputs = found.points[rows], group.inputs[rows]
     verdicts = checked(
-        attack.smoothed,
+        smoothed,
         points,
         [group.points[row] for row in rows],
         n=attack.settings.samples(look),
@@ -414,9 +418,8 @@ def _sigmas(smoothed: SmoothedClassifier, inputs: InputArray, group: Sequence[Ce
     known = np.array([point.sigma for point in group], dtype=np.float64)
     missing = [row for row, point in enumerate(group) if not math.isfinite(point.sigma)]
     if missing:
-        asked = smoothed.sigmas(inputs, [point.index for point in group], rows=missing)
-        for row, level in asked.items():
-            known[row] = level
+        levels = smoothed.sigmas(inputs[missing], [group[row].index for row in missing])
+        known[missing] = list(levels.values())
     return known
 
 

@@ -29,16 +29,16 @@ from smoothcert.attacks import (
 from smoothcert.attacks.attack_settings import AttackMethod, AttackSettings, GradientSource
 from smoothcert.attacks.geometry import inside, per_row, usable
 from smoothcert.errors import InputError
-from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, parse_standardisation, resolve_device
+from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, resolve_device
 from smoothcert.models.checkpoints import load_any
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.noise import from_grid, to_grid
 from smoothcert.own_code import imported, is_own_code
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
-from smoothcert.runs.jobs import Job
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import SigmaRule
+from smoothcert.spec import RunSpec
 
 BoolArray = NDArray[np.bool_]
 
@@ -282,40 +282,40 @@ _SHARES = np.linspace(1.0, 0.8, 41)
 
 
 def gradient_source(
-    job: Job, classifier: BaseClassifier, settings: AttackSettings, *, input_shape: tuple[int, ...]
+    spec: RunSpec, classifier: BaseClassifier, settings: AttackSettings, *, input_shape: tuple[int, ...]
 ) -> tuple[nn.Module | None, GradientSource, torch.device]:
     """What is differentiated, or what gradients are estimated from, and where that is computed."""
     wanted = GradientSource(settings.gradient)
     if wanted in (GradientSource.AUTO, GradientSource.EXACT):
-        module = _module(job, input_shape)
+        module = _module(spec, input_shape)
         if module is not None:
-            device = resolve_device(job.device)
+            device = resolve_device(spec.model.device)
             return private_copy(module, device), GradientSource.EXACT, device
         if wanted is GradientSource.EXACT:
             raise InputError(
-                f"{job.model} is not a torch module, so there is nothing to differentiate: use --gradient scores or "
+                f"{spec.model.place} is not a torch module, so it has no gradient: use --gradient scores or "
                 "votes, which need only its answers"
             )
     scored = gives_scores(classifier)
     if wanted is GradientSource.SCORES and not scored:
-        raise InputError(f"{job.model} answers with classes alone: use --gradient votes")
+        raise InputError(f"{spec.model.place} answers with classes alone: use --gradient votes")
     by_scores = scored and wanted is not GradientSource.VOTES
     return None, GradientSource.SCORES if by_scores else GradientSource.VOTES, torch.device("cpu")
 
 
-def _module(job: Job, input_shape: tuple[int, ...]) -> nn.Module | None:
-    """The torch module a job names; None where it is something else."""
-    if is_own_code(job.model):
-        found = imported(job.model)
+def _module(spec: RunSpec, input_shape: tuple[int, ...]) -> nn.Module | None:
+    """The torch module that the spec names; None if it is something else."""
+    if is_own_code(spec.model.place):
+        found = imported(spec.model.place)
         return found if isinstance(found, nn.Module) else None
-    if Path(job.model).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
+    if Path(spec.model.place).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said when the classifier was loaded
         return load_any(
-            Path(job.model),
-            arch=job.arch,
-            num_classes=job.num_classes,
+            Path(spec.model.place),
+            arch=spec.model.arch,
+            num_classes=spec.model.num_classes,
             input_shape=input_shape,
-            standardise=parse_standardisation(job.standardise),
+            standardise=spec.model.standardise,
         ).module

@@ -14,7 +14,7 @@ from smoothcert.noise import FLOAT
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage, Tally
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
-from smoothcert.statistics import alpha_after_noise, plurality, sign_test_p_value
+from smoothcert.statistics import alpha_after_noise, plurality, price_of, sign_test_p_value
 
 SOFT_CERTIFICATE = {Noise.GAUSSIAN: "gaussian-soft-two-class", Noise.UNIFORM: "uniform-l1-soft-two-class"}
 """What proves that one class has a larger mean score than every other."""
@@ -42,7 +42,8 @@ def checked(
     indices = [point.index for point in group]
     if not soft:
         found = smoothed.predict(points, n=n, alpha=level, indices=indices, progress=progress)
-        prices = [smoothed.noise_price(points, fresh.tallies[0]) if fresh.tallies else 0.0 for fresh in found]
+        smoothing = smoothed.prediction(n=n, alpha=level)
+        prices = [price_of(fresh.tallies[0], smoothing) if fresh.tallies else 0.0 for fresh in found]
         return [
             _by_votes(point, fresh, level=alpha_after_noise(level, price))
             for point, fresh, price in zip(group, found, prices, strict=True)

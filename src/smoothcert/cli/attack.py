@@ -94,6 +94,8 @@ def attack(
     import_torch("attacking a run")
     from smoothcert.attacks.attack_run import prepare_attack
     from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings, parse_attack_radii
+    from smoothcert.runs.resumption import Moved
+    from smoothcert.spec import LocalEngineSpec
 
     settings = AttackSettings(
         radii=parse_attack_radii([CERTIFIED] if radius is None else radius),
@@ -121,12 +123,14 @@ def attack(
                     out=out,
                     notice=say,
                     fetching=fetching,
-                    model=model,
-                    data=data,
-                    memory=memory,
-                    data_root=None if data_root is None else str(data_root),
-                    device=device,
-                    workers=workers,
+                    moved=Moved(
+                        model=model,
+                        data=data,
+                        data_root=None if data_root is None else str(data_root),
+                        memory=memory,
+                        device=device,
+                        engine=None if workers is None else LocalEngineSpec(workers=workers),
+                    ),
                 )
             )
         _run(prepared)
@@ -147,7 +151,7 @@ def _run(attack: Attack) -> None:
         except (InterruptedRunError, KeyboardInterrupt) as error:
             stopped = (
                 f"stopped; {len(attack.record.found)} of {attack.tests} attacks are in {attack.record.path}. The same "
-                "command goes on with them"
+                "command resumes them"
             )
             if any(result.breaks_certificate for result in attack.record.found):
                 say(stopped)
@@ -182,7 +186,7 @@ def _fail_if_broken(attack: Attack) -> None:
     fail_if_broken(
         attack.record.found,
         norm=attack.search.norm,
-        run_alpha=float(attack.manifest.parameters["alpha"]),
+        run_alpha=attack.manifest.spec.alpha,
         check_alpha=attack.settings.alpha,
         evidence=attack.record.path,
     )

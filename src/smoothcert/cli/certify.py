@@ -55,7 +55,7 @@ def certify(
 ) -> None:
     """Certify a model on a dataset.
 
-    The same command again goes on where it was stopped; so does `smoothcert certify --resume RUN`.
+    The same command resumes an interrupted run; so does `smoothcert certify --resume RUN`.
 
     The default certificate is gaussian, uniform-l1 with uniform noise, or envelope with --sigma-rule and no memory.
     Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
@@ -66,7 +66,57 @@ def certify(
     With --memory every sigma is allowed: each radius is a region claimed from the memory, in the order of the inputs,
     and holds for as long as the memory lives.
     """
-    from smoothcert.cli.running import run_verb
+    from smoothcert.cli import spec_options as build
+    from smoothcert.cli.running import run_spec
+    from smoothcert.runs.resumption import spec_of_run
+    from smoothcert.spec import RunSpec
 
-    # The options above are the settings of a job, under the same names.
-    run_verb(context, task="certify")
+    where = build.build_engine(
+        engine,
+        workers=workers,
+        address=address,
+        actors=actors,
+        cpus_per_actor=cpus_per_actor,
+        gpus_per_actor=gpus_per_actor,
+    )
+    if resume is not None:
+        o.check_only_moved(context)
+        moved = build.build_moved(
+            model=model,
+            data=data,
+            data_root=data_root,
+            memory=memory,
+            device=device,
+            engine=where if o.names_engine(context) else None,
+        )
+        run_spec(spec_of_run(resume, task="certify", moved=moved), resume, as_json=as_json)
+        return
+    model, data = o.require(model=model, data=data, sigma=sigma, sigma_rule=sigma_rule)
+    certificates, best_of = build.build_certificates(certificate, best_of=best_of)
+    spec = RunSpec(
+        task="certify",
+        model=build.build_model(
+            model, arch=arch, standardise=standardise, num_classes=num_classes, backend=backend, device=device
+        ),
+        data=build.build_data(
+            data,
+            split=split,
+            root=data_root,
+            input_range=input_range,
+            input_shape=input_shape,
+            skip=skip,
+            max_inputs=max_inputs,
+        ),
+        noise=build.build_noise(noise, grid=grid, noise_at=noise_at, shared=shared_noise),
+        sigma=build.build_sigma(sigma, rule=sigma_rule, search=search, sigma_range=sigma_range),
+        question=build.build_question(n=n, n0=n0, decide=decide, precision=precision),
+        alpha=alpha,
+        certificates=certificates,
+        best_of=best_of,
+        memory=memory,
+        seed=seed,
+        batch=batch,
+        rigorous=rigorous,
+        engine=where,
+    )
+    run_spec(spec, out or o.default_out("certify", model, data, sigma, sigma_rule), as_json=as_json)

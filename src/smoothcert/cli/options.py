@@ -71,7 +71,7 @@ Memory = Annotated[
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
-Resume = Annotated[Path | None, typer.Option("--resume", help="Go on with this run; all settings come from it.")]
+Resume = Annotated[Path | None, typer.Option("--resume", help="Resume this run; all settings come from it.")]
 Alpha = Annotated[float, typer.Option("--alpha", help="Probability that the statement about one input is wrong.")]
 Certificates = Annotated[
     list[str] | None,
@@ -179,40 +179,47 @@ GpusPerActor = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-MOVABLE = (
-    "model", "data", "data_root", "memory", "workers",
-    "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor",
-)  # fmt: skip
-"""What does not change a result, and may be given again with --resume."""
-_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", *MOVABLE}
+_ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
+_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "data", "data_root", "memory", *_ENGINE}
+"""Settings that do not change a result, and may be given again with --resume."""
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    return str(context.get_parameter_source(name)).endswith("COMMANDLINE")
 
 
 def check_only_moved(context: typer.Context) -> None:
-    """With --resume the settings come from the run; only where things lie and where they are computed may be given."""
+    """With --resume the settings come from the run; only places, devices and engines may be given."""
     for name in context.params:
-        given = str(context.get_parameter_source(name)).endswith("COMMANDLINE")
-        if given and name not in _MAY_CHANGE_ON_RESUME:
+        if _is_given(context, name) and name not in _MAY_CHANGE_ON_RESUME:
             option = {"max_inputs": "max"}.get(name, name.replace("_", "-"))
             raise InputError(f"--resume takes all settings from the run: leave --{option} out")
 
 
-def required(*, model: str | None, data: str | None, noise: float | str | None) -> tuple[str, str, float | str]:
-    """The three settings a new run cannot do without. noise: --sigma, or else --sigma-rule."""
+def names_engine(context: typer.Context) -> bool:
+    """Whether any option about the engine was given."""
+    return any(_is_given(context, name) for name in _ENGINE)
+
+
+def require(*, model: str | None, data: str | None, sigma: float | None, sigma_rule: str | None) -> tuple[str, str]:
+    """Model and data, which a new run needs, as it needs a noise level."""
+    noise = sigma_rule if sigma is None else sigma
     if model is None or data is None or noise is None:
         given = (("--model", model), ("--data", data), ("--sigma (or --sigma-rule)", noise))
         missing = [name for name, value in given if value is None]
-        raise InputError(f"a new run needs {', '.join(missing)}; to go on with an old one give --resume RUN")
-    return model, data, noise
+        raise InputError(f"a new run needs {', '.join(missing)}; to resume an existing one give --resume RUN")
+    return model, data
 
 
-def default_out(task: str, model: str, data: str, noise: float | str) -> Path:
-    """A run directory named after what is in it."""
-    level = f"{noise:g}" if isinstance(noise, float) else _stem(noise)
-    return Path("runs") / f"{task}-{Path(data).stem}-{_stem(model)}-sigma-{level}"
+def default_out(task: str, model: str, data: str, sigma: float | None, sigma_rule: str | None) -> Path:
+    """A run directory named after what is in it; for a search for sigma also after where it begins."""
+    level = "" if sigma is None else f"{sigma:g}"
+    rule = "" if sigma_rule is None else _stem(f"{sigma_rule}-{level}" if level else sigma_rule)
+    return Path("runs") / f"{task}-{Path(data).stem}-{_stem(model)}-sigma-{rule or level}"
 
 
 def _stem(place: str) -> str:
-    """The name without the endings of its format; what follows a point in a number, as in lenet-0.12, is none."""
+    """The name without file endings; digits after a point, as in lenet-0.12, are not an ending."""
     name = Path(place.replace(":", "-")).name
     while (suffix := Path(name).suffix) and not suffix[1:].isdigit():
         name = name.removesuffix(suffix)

@@ -51,7 +51,53 @@ def predict(
 
     With --memory an input inside a promised region is answered with the class of that region, without a vote.
     """
-    from smoothcert.cli.running import run_verb
+    from smoothcert.cli import spec_options as build
+    from smoothcert.cli.running import run_spec
+    from smoothcert.runs.resumption import spec_of_run
+    from smoothcert.spec import FixedN, RunSpec
 
-    # The options above are the settings of a job, under the same names.
-    run_verb(context, task="predict")
+    where = build.build_engine(
+        engine,
+        workers=workers,
+        address=address,
+        actors=actors,
+        cpus_per_actor=cpus_per_actor,
+        gpus_per_actor=gpus_per_actor,
+    )
+    if resume is not None:
+        o.check_only_moved(context)
+        moved = build.build_moved(
+            model=model,
+            data=data,
+            data_root=data_root,
+            memory=memory,
+            device=device,
+            engine=where if o.names_engine(context) else None,
+        )
+        run_spec(spec_of_run(resume, task="predict", moved=moved), resume, as_json=as_json)
+        return
+    model, data = o.require(model=model, data=data, sigma=sigma, sigma_rule=sigma_rule)
+    spec = RunSpec(
+        task="predict",
+        model=build.build_model(
+            model, arch=arch, standardise=standardise, num_classes=num_classes, backend=backend, device=device
+        ),
+        data=build.build_data(
+            data,
+            split=split,
+            root=data_root,
+            input_range=input_range,
+            input_shape=input_shape,
+            skip=skip,
+            max_inputs=max_inputs,
+        ),
+        noise=build.build_noise(noise, grid=grid, noise_at=noise_at, shared=shared_noise),
+        sigma=build.build_sigma(sigma, rule=sigma_rule, search=search, sigma_range=sigma_range),
+        question=FixedN(n=n),
+        alpha=alpha,
+        memory=memory,
+        seed=seed,
+        batch=batch,
+        engine=where,
+    )
+    run_spec(spec, out or o.default_out("predict", model, data, sigma, sigma_rule), as_json=as_json)

@@ -76,9 +76,9 @@ def _run(
     recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
     if out is not None:
         recertified.save(out)
-    parameters = recertified.parameters
+    spec = recertified.spec
     results = recertified.results(name=(out or run).name)
-    notes = [f"alpha {parameters['alpha']:g}, n {parameters['n']}, {parameters['certificate']}"]
+    notes = [f"alpha {spec.alpha:g}, n {spec.question.n}, {spec.certificate_text}"]
     notes += [note for one in results for note in one.notes]
     return results, list(dict.fromkeys(notes))
 

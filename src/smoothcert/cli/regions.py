@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from smoothcert.report.plane import Decide
     from smoothcert.report.sources import Source
     from smoothcert.runs.decision_regions import MapSettings
+    from smoothcert.runs.resumption import Moved
 
 
-def asking(settings: MapSettings, **moved: str | None) -> Decide:
-    """Who answers for the runs of a report; a run with several certificates is asked once. moved: see `Job.of_run`."""
+def asking(settings: MapSettings, moved: Moved) -> Decide:
+    """Who answers for the runs of a report. A run with several certificates is asked once. moved: see `Moved`."""
     from smoothcert.runs.decision_regions import speaks_of_scores
 
     known: dict[tuple[Path, Rectangle, bool], DecisionMap] = {}
@@ -36,15 +37,13 @@ def asking(settings: MapSettings, **moved: str | None) -> Decide:
     return decide
 
 
-def _asked(
-    source: Source, rectangle: Rectangle, settings: MapSettings, soft: bool, moved: dict[str, str | None]
-) -> DecisionMap:
+def _asked(source: Source, rectangle: Rectangle, settings: MapSettings, soft: bool, moved: Moved) -> DecisionMap:
     from smoothcert.runs.decision_regions import answer, prepare_survey
 
     with contextlib.ExitStack() as stack:
         with fetch_progress() as fetching:
             survey = stack.enter_context(
-                prepare_survey(source.place, rectangle, settings, soft=soft, fetching=fetching, **moved)
+                prepare_survey(source.place, rectangle, settings, soft=soft, fetching=fetching, moved=moved)
             )
         say(f"{source.place}: asking at {len(survey.inputs):,} points of the plane, {survey.n:,} samples each")
         with stop_on_interrupt("points") as stop:

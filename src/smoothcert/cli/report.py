@@ -89,7 +89,7 @@ def report(
         data=data,
         title=title,
         bound=BoundChoice(rho=rho, alpha=alpha),
-        decide=_asking(region_points, region_samples, data=data, **moved) if regions else None,
+        decide=_asking(region_points, region_samples, data=data, model=model, memory=memory) if regions else None,
     )
     if watch:
         from smoothcert.report.watching import serve
@@ -109,10 +109,13 @@ def _refuse(**given: str | int | None) -> None:
             raise InputError(f"--{name.replace('_', '-')} is about the decision regions: it needs --regions")
 
 
-def _asking(points: int | None, samples: int | None, **moved: str | None) -> Decide:
+def _asking(
+    points: int | None, samples: int | None, *, data: str | None, model: str | None, memory: str | None
+) -> Decide:
     from smoothcert.cli.regions import asking
     from smoothcert.runs.decision_regions import MapSettings
+    from smoothcert.runs.resumption import Moved
 
     settings = MapSettings(points=_POINTS if points is None else points, n=_SAMPLES if samples is None else samples)
     settings.check()
-    return asking(settings, **moved)
+    return asking(settings, Moved(model=model, data=data, memory=memory))

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import ClusterError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.own_code import is_own_code
-from smoothcert.runs.manifest import code_digest, environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class ModelIdentity:
             digest=classifier.digest,
             backend=classifier.backend,
             num_classes=classifier.num_classes,
-            environment=environment(),
+            environment=list_versions(),
             code=code_digest(),
         )
 

@@ -8,30 +8,45 @@ import json
 import math
 
 from smoothcert.memory import MemoryKey, RegionMemory
-from smoothcert.models.base import BaseClassifier
-from smoothcert.records import CertifiedPoint, InputArray, Noise, Norm, Outcome, Promise, Settlement, Verdict
-from smoothcert.sigma import SigmaRule
+from smoothcert.records import (
+    CertifiedPoint,
+    InputArray,
+    Noise,
+    Norm,
+    Outcome,
+    Promise,
+    Reason,
+    ReasonCode,
+    Settlement,
+    Verdict,
+)
 
 NORM_OF_NOISE = {Noise.GAUSSIAN: Norm.L2, Noise.UNIFORM: Norm.L1}
 """The distance in which regions are promised: that of every theorem about this noise."""
 
+_REASONS = {
+    Settlement.CUT: ReasonCode.REGION_CUT,
+    Settlement.OVERRULED: ReasonCode.REGION_OVERRULED,
+    Settlement.INHERITED: ReasonCode.REGION_INHERITED,
+}
 
-def key_for(
-    classifier: BaseClassifier,
-    rule: SigmaRule,
+
+def memory_key(
     *,
+    model_digest: str,
+    sigma_digest: str,
     noise: Noise,
+    grid: int | None,
     input_shape: tuple[int, ...],
     input_range: tuple[float, float] | None,
-    grid: int | None = None,
 ) -> MemoryKey:
-    """What the regions of this smoothed classifier are kept under: change any of it, and it is another classifier."""
-    # As whole numbers and floats: the same shape and range, however they were typed, make the same key.
+    """The key of the regions of one smoothed classifier: if any of this changes, it is another classifier."""
+    # As integers and floats, so that equal shapes and ranges give the same key.
     bounds = None if input_range is None else [float(bound) for bound in input_range]
     preprocessing = json.dumps({"input_shape": [int(size) for size in input_shape], "input_range": bounds})
     return MemoryKey(
-        model=classifier.digest,
-        sigma_rule=rule.digest,
+        model=model_digest,
+        sigma_rule=sigma_digest,
         # Rounding to a grid is part of the base classifier.
         noise=noise.value if grid is None else f"{noise.value} on {grid} levels",
         norm=NORM_OF_NOISE[noise],
@@ -40,47 +55,44 @@ def key_for(
     )
 
 
-def remembered(point: CertifiedPoint, x: InputArray, memory: RegionMemory) -> CertifiedPoint:
-    """The point after its region was claimed: with the class and the radius the memory granted.
+def claim_region(point: CertifiedPoint, x: InputArray, memory: RegionMemory) -> CertifiedPoint:
+    """Claim the region of a certified point; the result has the class and the radius that the memory granted.
 
-    An input whose votes settle on nothing claims nothing. If it lies in a promised region, the answer is the class of
-    that region all the same, within what remains of it around the input. A failure stays a failure.
+    An abstention claims nothing. If it lies in a promised region, the answer is the class of that region, within what
+    remains of it around the input. A failure stays a failure.
     """
     if point.outcome is Outcome.CERTIFIED and point.prediction is not None:
-        return _granted(point, memory.claim(x, point.prediction, point.radius))
+        return _apply_promise(point, memory.claim(x, point.prediction, point.radius))
     promise = memory.lookup(x) if point.outcome is Outcome.ABSTAINED else None
-    return point if promise is None else _granted(point, promise)
+    return point if promise is None else _apply_promise(point, promise)
 
 
-def _granted(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
+def _apply_promise(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
     if promise.radius > 0:
-        granted = dataclasses.replace(
-            point.verdict,
-            prediction=promise.label,
-            radius=promise.radius,
-            outcome=Outcome.CERTIFIED,
-            reason="" if promise.settlement is Settlement.WHOLE else promise.settlement.value,
-        )
+        outcome, code = Outcome.CERTIFIED, _REASONS.get(promise.settlement)
     else:
-        granted = dataclasses.replace(
-            point.verdict,
-            prediction=promise.label,
-            radius=0.0,
-            outcome=Outcome.PREDICTED,
-            reason="the regions promised before leave no room around this input: only its own answer is kept",
-        )
-    return dataclasses.replace(point, verdict=granted, promise=promise)
+        outcome, code = Outcome.PREDICTED, ReasonCode.NO_ROOM_IN_MEMORY
+    verdict = dataclasses.replace(
+        point.verdict,
+        prediction=promise.label,
+        radius=promise.radius,
+        outcome=outcome,
+        reason=None if code is None else Reason(code, {}),
+    )
+    return dataclasses.replace(point, verdict=verdict, promise=promise)
 
 
-def promised(promise: Promise, *, index: int, label: int | None, norm: Norm, grid: int | None = None) -> CertifiedPoint:
-    """The answer to an input that lies in a promised region: nothing is sampled, so there is no noise level either."""
+def point_from_promise(
+    promise: Promise, *, index: int, label: int | None, norm: Norm, grid: int | None = None
+) -> CertifiedPoint:
+    """The answer to an input that lies in a promised region. Nothing is sampled, so it has no noise level."""
     verdict = Verdict(
         certificate="",
         prediction=promise.label,
         radius=0.0,
         norm=norm,
         outcome=Outcome.PREDICTED,
-        reason=f"the input lies in the region promised at position {promise.position} of the memory",
+        reason=Reason(ReasonCode.IN_PROMISED_REGION, {"position": promise.position}),
         bounds=None,
     )
     return CertifiedPoint(

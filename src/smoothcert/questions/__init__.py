@@ -1,10 +1,23 @@
-"""Sampling until a question is answered, and no further.
+"""From tallies to points: bounds, certificates, and when sampling is enough.
 
-A question is put to every input (`questions`); a judge follows the votes look by look and says who is still open
-(`deciding`, `narrowing`); rounds of drawing feed it (`rounds`); what is stored is judged again from the stored votes
-alone (`answers`), which is also how `recertify` does it, without a model.
+A question of a `RunSpec` (`FixedN`, `Decide`, `Precision`) becomes an `Inquiry`: the question with everything its
+answer depends on besides the votes. An inquiry says what is drawn for each input and turns tallies into points.
+Sampling, `recertify` and `--rigorous` use the same inquiry.
 """
 
-from smoothcert.questions.questions import Decide, Precision, Question, asked_question, parse_question, stated_question
+from smoothcert.questions.feasibility import check_predict_is_possible, check_question
+from smoothcert.questions.inquiry import Inquiry, Votes, make_inquiry, split_alpha_of, stored_votes
+from smoothcert.questions.prediction import predict_votes
+from smoothcert.questions.smoothing import describe_smoothing
 
-__all__ = ["Decide", "Precision", "Question", "asked_question", "parse_question", "stated_question"]
+__all__ = [
+    "Inquiry",
+    "Votes",
+    "check_predict_is_possible",
+    "check_question",
+    "describe_smoothing",
+    "make_inquiry",
+    "predict_votes",
+    "split_alpha_of",
+    "stored_votes",
+]

@@ -1,4 +1,4 @@
-"""Is the radius at least R? A betting test for each R, all of them at α, none of them paid for twice."""
+"""Is the radius at least R? One betting test for each R, all at level α."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from smoothcert.certificates import Certificate
-from smoothcert.questions.judge import BoolArray
-from smoothcert.records import FloatArray, IntArray, Quantity, Smoothing
+from smoothcert.questions.monitor import BoolArray
+from smoothcert.records import FloatArray, IntArray, Quantity, Reason, ReasonCode, Smoothing
 from smoothcert.statistics import log_threshold, log_wealth_above, log_wealth_below
 
 _FARTHEST = 8.0
@@ -20,7 +20,7 @@ _CONVERGED = 1e-13
 _FIRST_STEP = 1e-15
 
 
-class DecidingJudge:
+class DecideMonitor:
     """Tests p ≤ p₀(R) against p > p₀(R) for every R, where p₀(R) is the least probability that certifies R.
 
     "Yes" to R: the bet against p ≤ p₀(R) has ever reached 1/α, and so has that for every smaller R. Rejecting p ≤ p₀(R)
@@ -85,13 +85,14 @@ class DecidingJudge:
         at_best = log_wealth_above(h + np.maximum(self._n - t, 0), np.maximum(t, self._n), p0=p0)
         self._hopeless[rows] |= at_best < bar
 
-    def nothing_certified(self, row: int, *, hits: int, trials: int, label: int) -> str:
-        smallest, votes = self._radii[0], f"{hits} of {trials} votes for class {label}"
+    def explain_abstention(self, row: int, *, hits: int, trials: int, label: int) -> Reason:
+        radius = {"radius": float(self._radii[0])}
         if not self._possible[row, 0]:
-            return f"no probability below 1 gives a radius of {smallest:g} at this noise level"
+            return Reason(ReasonCode.RADIUS_IMPOSSIBLE, radius)
+        votes = {"votes": hits, "n": trials, "label": label}
         if self._refuted[row, 0]:
-            return f"{votes} refute a radius of {smallest:g}"
-        return f"a radius of {smallest:g} is undecided: with {votes} it cannot be proved within {self._n} samples"
+            return Reason(ReasonCode.RADIUS_REFUTED, radius | votes)
+        return Reason(ReasonCode.RADIUS_UNDECIDED, radius | votes | {"limit": self._n})
 
 
 def least_probabilities(

@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.certificates import Certificate
-from smoothcert.questions.judge import BoolArray
-from smoothcert.records import FloatArray, IntArray, Quantity, Smoothing
+from smoothcert.questions.monitor import BoolArray
+from smoothcert.records import FloatArray, IntArray, Quantity, Reason, ReasonCode, Smoothing
 from smoothcert.statistics import one_sided_lower, time_uniform_upper
 
 
-class NarrowingJudge:
+class PrecisionMonitor:
     """The radius at the largest time-uniform lower limit seen so far, which is wrong with probability at most α.
 
     An input is settled when less than `width` more could still come out: the smaller of the radius at the smallest
@@ -68,8 +68,6 @@ class NarrowingJudge:
     def _radius_at(self, p: FloatArray, rows: IntArray) -> FloatArray:
         return self._certificate.radius({Quantity.TOP_LOWER: p}, sigma=self._sigmas[rows], smoothing=self._smoothing)
 
-    def nothing_certified(self, row: int, *, hits: int, trials: int, label: int) -> str:
-        return (
-            f"{hits} of {trials} votes for class {label} prove nothing, and within {self._n} samples no radius of "
-            f"{self._width:g} could be proved"
-        )
+    def explain_abstention(self, row: int, *, hits: int, trials: int, label: int) -> Reason:
+        numbers = {"width": self._width, "votes": hits, "n": trials, "label": label, "limit": self._n}
+        return Reason(ReasonCode.BELOW_PRECISION, numbers)

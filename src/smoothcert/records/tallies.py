@@ -37,17 +37,6 @@ class Stage(enum.IntEnum):
     SEARCH = 5
 
 
-class Noise(enum.StrEnum):
-    """What is added to an input before the base classifier sees it; the value is the word on the command line.
-
-    Its level, called sigma throughout, is the standard deviation σ of each coordinate of Gaussian noise N(0, σ²I), and
-    the half-width λ of uniform noise on [-λ, λ]^d.
-    """
-
-    GAUSSIAN = "gaussian"
-    UNIFORM = "uniform"
-
-
 @dataclass(frozen=True, slots=True)
 class StreamId:
     """Names one endless stream of random draws: the seed of the run, the input, and what the draws are for.

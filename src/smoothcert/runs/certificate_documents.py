@@ -8,18 +8,19 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, RunManifest, TallyKind, Verdict
+from smoothcert.errors import RunError
+from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, TallyKind, Verdict
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.seals import document_digest
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_row
+from smoothcert.spec import ConstantLevel, RunManifest, to_json
 
-FORMAT, VERSION = "smoothcert certificate", 2
+FORMAT, VERSION = "smoothcert certificate", 3
 
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -27,12 +28,11 @@ Progress = Callable[[int, int], None]
 
 def document_of(point: CertifiedPoint, manifest: RunManifest) -> Document:
     """The certificate of one input: what is stated, what it is proved from, and the run it comes from."""
-    run = manifest.to_json()
+    run = to_json(manifest)
     document: Document = {
         "format": FORMAT,
         "version": VERSION,
         "input": {"index": point.index, "label": point.label},
-        "statement": _statement(point),
         "smoothing": _smoothing(point, manifest),
         "verdicts": [_verdict(verdict) for verdict in (point.verdict, *point.further)],
         "tallies": [_tally(tally) for tally in point.tallies],
@@ -69,37 +69,26 @@ def write_certificates(
     return files
 
 
-def _statement(point: CertifiedPoint) -> str:
-    """The guarantee; where there is none, why."""
-    if point.guarantee is not None:
-        return str(point.guarantee)
-    return point.reason or f"Nothing is certified: {point.outcome.value}."
-
-
 def _smoothing(point: CertifiedPoint, manifest: RunManifest) -> Document:
-    parameters, shape = manifest.parameters, manifest.data.get("input_shape")
-    if not (isinstance(shape, list) and shape and all(type(size) is int for size in shape)):
-        raise CorruptRunError("the manifest does not say what shape its inputs have, so there can be no certificate")
     return {
-        "noise": str(parameters.get("noise", "gaussian")).partition(" ")[0].removesuffix(","),
+        "noise": to_json(manifest.spec.noise),
         # A memory may have answered without any sampling: then there is no noise level.
         "sigma": None if math.isnan(point.sigma) else point.sigma,
-        "dimension": math.prod(shape),
-        "num_classes": manifest.model.get("num_classes"),
-        "grid": parameters.get("grid"),
-        "envelope": _supposed_envelope(parameters),
-        "remembered": "memory" in parameters,
+        "dimension": math.prod(manifest.data.input_shape),
+        "num_classes": manifest.model.num_classes,
+        "envelope": _supposed_envelope(manifest),
+        "remembered": manifest.digests.memory is not None,
     }
 
 
-def _supposed_envelope(parameters: Mapping[str, Any]) -> Any:
+def _supposed_envelope(manifest: RunManifest) -> Any:
     """What the theorems suppose of σ: one level everywhere, or how far it may move; None where they suppose nothing."""
-    rule = parameters.get("sigma_rule")
-    if "sigma" in parameters:
-        return {"kind": "constant", "sigma": parameters["sigma"]}
-    if isinstance(rule, dict) and rule.get("kind") == "constant":
-        return {"kind": "constant", "sigma": rule.get("sigma")}
-    return parameters.get("envelope")
+    if isinstance(manifest.spec.sigma, ConstantLevel):
+        return {"kind": "constant", "sigma": manifest.spec.sigma.level}
+    assert manifest.sigma is not None
+    if manifest.sigma.rule.get("kind") == "constant":
+        return {"kind": "constant", "sigma": manifest.sigma.rule.get("sigma")}
+    return manifest.sigma.envelope
 
 
 def _verdict(verdict: Verdict) -> Document:
@@ -108,8 +97,8 @@ def _verdict(verdict: Verdict) -> Document:
         "prediction": verdict.prediction,
         "radius": verdict.radius,
         "norm": verdict.norm.value,
-        "outcome": verdict.outcome.name.lower(),
-        "reason": verdict.reason,
+        "outcome": verdict.outcome.value,
+        "reason": None if verdict.reason is None else verdict.reason.to_json(),
         "bounds": None if verdict.bounds is None else _bounds(verdict.bounds),
     }
 

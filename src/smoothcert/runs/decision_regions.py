@@ -5,6 +5,7 @@ By PREDICT; where the run is about mean scores, by a proof that one of them is t
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -21,13 +22,15 @@ from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.noise import from_grid
-from smoothcert.questions.certification import check_can_certify, check_can_predict
+from smoothcert.questions import check_predict_is_possible, check_question
 from smoothcert.records import FloatArray, InputArray, IntArray
 from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
-from smoothcert.runs.reopening import job_of, reopened
+from smoothcert.runs.reopening import reopen_run, spec_to_reopen
+from smoothcert.runs.resumption import NOT_MOVED, Moved
 from smoothcert.runs.store import read_manifest
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.spec import FixedN, LocalEngineSpec
 
 _POINTS_AT_ONCE = 512
 _MOST_POINTS = 256
@@ -82,30 +85,31 @@ def prepare_survey(
     *,
     soft: bool = False,
     fetching: ProgressCallback | None = None,
-    **moved: str | float | None,
+    moved: Moved = NOT_MOVED,
 ) -> Iterator[Survey]:
     """Open the classifier of the run, check that it is the same, and lay a grid over the rectangle.
 
-    The seed follows from that of the run, so the same run gives the same map; no draw is shared with the run. moved: as
-    for `Job.of_run`. A memory of the run is asked, and nothing is claimed from it. soft: ask for mean scores.
+    The seed follows from that of the run, so the same run gives the same map; no draw is shared with the run. A memory
+    of the run is asked, and nothing is claimed from it. moved: see `Moved`. soft: ask for mean scores.
     """
     settings.check()
     manifest = read_manifest(run)
-    alpha = float(manifest.parameters.get("alpha", 0.001))
+    alpha = manifest.spec.alpha
     if not soft:
-        check_can_predict(n=settings.n, alpha=alpha)
+        check_predict_is_possible(n=settings.n, alpha=alpha)
     # The threads of this process will do, also for a run that was made on a cluster.
-    job = job_of(run, purpose="ask for the regions of", engine="local", **moved)
-    with reopened(run, job, fetching=fetching) as (smoothed, dataset):
+    moved = dataclasses.replace(moved, engine=moved.engine or LocalEngineSpec())
+    spec = spec_to_reopen(run, purpose="draw the regions of", moved=moved)
+    with reopen_run(run, spec, fetching=fetching) as (smoothed, dataset):
         if dataset.input_shape != (2,):
             raise InputError(f"{run} has inputs of shape {dataset.input_shape}: only points of the plane have a map")
-        if job.memory is None:
-            # The classifier answers everywhere, and balls reach out of the range of the data.
-            smoothed.input_range = None
-        smoothed.seed = int.from_bytes(hashlib.sha256(f"decision regions {manifest.seed}".encode()).digest()[:8])
+        seed = int.from_bytes(hashlib.sha256(f"decision regions {manifest.seed}".encode()).digest()[:8])
+        # Without a memory the classifier answers everywhere, and balls reach out of the range of the data.
+        smoothed = smoothed.derive(seed=seed, any_inputs=spec.memory is None)
         if soft:
             usual = get_portfolio(SOFT_CERTIFICATE[smoothed.noise])
-            check_can_certify(usual, n=settings.n, alpha=alpha, num_classes=smoothed.classifier.num_classes)
+            question = FixedN(n=settings.n, n0=samples_of_selection(settings.n))
+            check_question(question, usual, alpha=alpha, num_classes=smoothed.classifier.num_classes)
         cells = rectangle.cells(longer=settings.points)
         yield _survey(run, rectangle, smoothed, dataset, n=settings.n, alpha=alpha, soft=soft, cells=cells)
 

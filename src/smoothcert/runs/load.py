@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
 
-from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.records import CertifiedPoint, Outcome, RunManifest, Settlement, TallyKind
+from smoothcert.errors import RunError
+from smoothcert.records import CertifiedPoint, Outcome, Remark, RemarkCode, Settlement, TallyKind
 from smoothcert.runs.results import Results
 from smoothcert.runs.tsv import read_log
+from smoothcert.spec import Decide, FixedN, RunManifest
 
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
@@ -106,15 +107,10 @@ def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[R
 
     with RunStore.open(path) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
-        spent = store.samples() if _was_stopped(manifest) else {}
+        spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
     if certificate is not None:
         return [_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
     return results_of_run(points, manifest, kinds, name=name, spent=spent)
-
-
-def _was_stopped(manifest: RunManifest) -> bool:
-    """Whether every input was sampled only until its votes had answered a question."""
-    return "decide" in manifest.parameters or "precision" in manifest.parameters
 
 
 def results_of_run(
@@ -131,7 +127,7 @@ def results_of_run(
     """
     return [
         _results(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent)
-        for one in carried_certificates(manifest.parameters.get("certificate", ""))
+        for one in carried_certificates(manifest)
     ]
 
 
@@ -145,103 +141,74 @@ def _results(
     spent: Mapping[int, int],
 ) -> Results:
     """The verdicts of one certificate, None for the points' own, with what the manifest says about all of them."""
-    alpha, num_classes = manifest.parameters.get("alpha"), manifest.model.get("num_classes")
-    stated = {
-        "n": manifest.parameters.get("n"),
-        "model": manifest.model.get("digest"),
-        "data": manifest.data.get("digest"),
-    }
+    spec = manifest.spec
     results = Results.from_points(
         points,
         name=name,
-        alpha=None if alpha is None else float(alpha),
-        num_classes=None if num_classes is None else int(num_classes),
+        alpha=spec.alpha,
+        num_classes=manifest.model.num_classes,
         has_radius=manifest.task != "predict",
-        independent_noise=bool(manifest.parameters.get("independent_noise", True)),
-        expected=manifest.parameters.get("inputs"),
+        independent_noise=not spec.noise.shared,
+        expected=manifest.data.inputs,
         certificate=certificate,
-        settings={key: str(value) for key, value in stated.items() if value is not None},
+        settings={"n": str(spec.question.n), "model": manifest.digests.model, "data": manifest.digests.data},
     )
-    if _was_stopped(manifest):
-        results = _stopped(results, manifest, spent)
-    halved = _halved(results) if TallyKind.PAIRS in kinds else ()
-    in_float = _in_floating_point(results, manifest)
-    return dataclasses.replace(results, remarks=(*halved, *_settled(points, results), *_saved(results), *in_float))
-
-
-def _in_floating_point(results: Results, manifest: RunManifest) -> tuple[str, ...]:
-    """What the reader of radii should know about noise that was not exact."""
-    if manifest.parameters.get("grid") is not None or not results.has_radius:
-        return ()
-    return (f"{results.name}: noise was added in float32 and taken for the ideal one; not sound in floating point.",)
-
-
-def _stopped(results: Results, manifest: RunManifest, spent: Mapping[int, int]) -> Results:
-    """With what is particular to a run that stopped sampling when it had an answer."""
-    parameters = manifest.parameters
-    samples = np.array([spent.get(int(index), 0) for index in results.index], dtype=np.float64)
-    try:
-        return dataclasses.replace(
+    if not isinstance(spec.question, FixedN):
+        samples = np.array([spent.get(int(index), 0) for index in results.index], dtype=np.float64)
+        results = dataclasses.replace(
             results,
-            asked=tuple(float(radius) for radius in parameters.get("decide") or ()),
-            most_samples=int(parameters["n"]) + int(parameters["n0"]),
+            asked=spec.question.radii if isinstance(spec.question, Decide) else (),
+            most_samples=spec.question.n + spec.question.n0,
             extra={**results.extra, "samples": samples},
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptRunError(f"{results.name} does not say what was asked of its inputs: {error}") from error
+    remarks = [*_remark_halved(results, kinds), *_remark_memory(points, results), *_remark_spent(results)]
+    if manifest.grid is None and results.has_radius:
+        remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
+    return dataclasses.replace(results, remarks=tuple(remarks))
 
 
-def _saved(results: Results) -> tuple[str, ...]:
-    """What the reader of a run that stopped early should know: what it cost, and which radii it says nothing about."""
+def _remark_spent(results: Results) -> Iterator[Remark]:
+    """For a run that stopped early: what it cost, and which radii it says nothing about."""
     if results.most_samples is None:
-        return ()
-    samples, whole = results.extra["samples"], results.most_samples * len(results)
+        return
+    samples, inputs = results.extra["samples"], len(results)
     total = int(samples.sum())
-    cost = (
-        f"{results.name}: {total:,} samples for {len(results)} inputs, {total / len(results):,.0f} each, selection "
-        f"included: {100 * total / whole:.3g} % of what n0 + n = {results.most_samples:,} samples each would be. "
-        f"The most for one input was {int(samples.max()):,}."
+    yield Remark(
+        RemarkCode.SAMPLES_SPENT,
+        results.name,
+        {
+            "total": total,
+            "inputs": inputs,
+            "mean": total / inputs,
+            "percent": 100 * total / (results.most_samples * inputs),
+            "limit": results.most_samples,
+            "most": int(samples.max()),
+        },
     )
-    if not results.asked:
-        return (cost,)
-    asked = ", ".join(f"{radius:g}" for radius in results.asked)
-    return (
-        cost,
-        f"{results.name}: only the radii {asked} were decided. Each input has the largest of them that is proved, so "
-        "ACR is a lower bound; so is certified accuracy between them, and beyond them nothing is known.",
-    )
+    if results.asked:
+        yield Remark(RemarkCode.DECIDED_RADII, results.name, {"radii": list(results.asked)})
 
 
-def _settled(points: Sequence[CertifiedPoint], results: Results) -> tuple[str, ...]:
-    """What the reader of results from a memory should know: how often it changed an answer, and what they hang on."""
+def _remark_memory(points: Sequence[CertifiedPoint], results: Results) -> Iterator[Remark]:
+    """For results from a memory: how often it changed an answer, and what the radii depend on."""
     settled = Counter(point.promise.settlement for point in points if point.promise is not None)
-    if not settled:
-        return ()
-    if not results.has_radius:
-        return (f"{results.name}: {settled.total()} of {len(results)} answers were looked up in a memory.",)
-    counts = ", ".join(f"{settled[one]} {one.name.lower()}" for one in Settlement)
-    return (
-        f"{results.name}: regions kept by a memory: {counts}. The radii hold for as long as the memory lives and is "
-        "consulted, and depend on the order of the inputs.",
-    )
+    if settled and results.has_radius:
+        counts = {one.value: settled[one] for one in Settlement}
+        yield Remark(RemarkCode.REGIONS_OF_MEMORY, results.name, {"settlements": counts})
+    elif settled:
+        values = {"answers": settled.total(), "inputs": len(results)}
+        yield Remark(RemarkCode.ANSWERS_FROM_MEMORY, results.name, values)
 
 
-def _halved(results: Results) -> tuple[str, ...]:
-    """What the reader of results from pairs should know: a bound on p_A alone has used half of the votes."""
+def _remark_halved(results: Results, kinds: Set[TallyKind]) -> Iterator[Remark]:
+    """For results from pairs: a bound on p_A alone has used half of the votes."""
     from_votes = np.isfinite(results.p_a) & results.is_outcome(Outcome.CERTIFIED)
-    if not from_votes.any():
-        return ()
-    names = ", ".join(np.unique(results.certificate[from_votes]))
-    return (
-        f"{results.name}: {names} used the votes at x+ε only, half of all, because those at x-ε depend on them; "
-        "compare dipole with a run of its own.",
-    )
+    if TallyKind.PAIRS in kinds and from_votes.any():
+        names = [str(name) for name in np.unique(results.certificate[from_votes])]
+        yield Remark(RemarkCode.HALF_OF_THE_VOTES, results.name, {"certificates": names})
 
 
-def carried_certificates(stated: str) -> list[str | None]:
-    """The certificates to show apart, of what a manifest states.
-
-    All of "a,b". For "best-of(a,b)" and for a single one None, which means the point's own verdict.
-    """
-    names = [] if stated.startswith("best-of(") else stated.split(",")
+def carried_certificates(manifest: RunManifest) -> list[str | None]:
+    """The certificates to show separately; None for a single one or the best of several: the point's own verdict."""
+    names = () if manifest.spec.best_of else manifest.spec.certificates
     return list(names) if len(names) > 1 else [None]

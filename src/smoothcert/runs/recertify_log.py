@@ -16,7 +16,7 @@ import numpy as np
 from smoothcert.certificates import dipole_radius, gaussian_radius, second_order_radius
 from smoothcert.errors import InputError, RunError
 from smoothcert.noise import check_sigma
-from smoothcert.questions.certification import check_samples
+from smoothcert.questions.feasibility import check_samples
 from smoothcert.records import FloatArray, Outcome
 from smoothcert.runs.results import NO_CLASS, Results, outcome_code
 from smoothcert.runs.tsv import read_log

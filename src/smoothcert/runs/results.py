@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, RunError
-from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Norm, Outcome, Quantity, Verdict
+from smoothcert.records import (
+    CertifiedPoint,
+    FloatArray,
+    IntArray,
+    Norm,
+    Outcome,
+    Quantity,
+    Remark,
+    RemarkCode,
+    Verdict,
+)
 
 BoolArray = NDArray[np.bool_]
 OutcomeArray = NDArray[np.int8]
@@ -55,7 +65,7 @@ class Results:
                  empty where radii are computed from all votes.
     most_samples how many samples an input would have taken at most, where sampling stopped when it had an answer; the
                  extra column `samples` then says how many it took. None for a fixed number of samples.
-    remarks      sentences a reader of these results should see.
+    remarks      what a reader of these results should know.
     """
 
     name: str
@@ -78,7 +88,7 @@ class Results:
     settings: Mapping[str, str] = field(default_factory=dict)
     asked: tuple[float, ...] = ()
     most_samples: int | None = None
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.certificate.size:
@@ -148,32 +158,29 @@ class Results:
         return bool(self.asked) and radius > self.asked[-1]
 
     @property
-    def winners(self) -> str | None:
-        """A sentence about which certificate gave how many radii, where it was not always the same."""
-        names, counts = np.unique(self.certificate[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
-        if len(names) < 2:
-            return None
-        parts = ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
-        return f"{self.name}: the largest radius came from {parts}."
-
-    @property
     def notes(self) -> list[str]:
         """All sentences that belong under a table of these results."""
-        return [note for note in (self.unfinished, self.winners, self.unusual_norm, *self.remarks) if note is not None]
-
-    @property
-    def unusual_norm(self) -> str | None:
-        """A sentence about radii that are not in the norm everybody expects."""
-        return (
-            None if self.norm is Norm.L2 or not self.has_radius else f"{self.name}: radii are in the {self.norm} norm."
-        )
+        return [str(remark) for remark in (*self._own_remarks(), *self.remarks)]
 
     @property
     def unfinished(self) -> str | None:
-        """A sentence about a run that is not complete; None for one that is, or whose source does not say."""
+        """A sentence about a run that is not complete; None for a complete run, or if the source does not say."""
+        return None if self._remark_unfinished() is None else str(self._remark_unfinished())
+
+    def _own_remarks(self) -> Iterator[Remark]:
+        if (unfinished := self._remark_unfinished()) is not None:
+            yield unfinished
+        names, counts = np.unique(self.certificate[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
+        if len(names) > 1:
+            counted = [f"{name} {count}" for name, count in zip(names, counts, strict=True)]
+            yield Remark(RemarkCode.SEVERAL_CERTIFICATES, self.name, {"certificates": counted})
+        if self.norm is not Norm.L2 and self.has_radius:
+            yield Remark(RemarkCode.OTHER_NORM, self.name, {"norm": self.norm.value})
+
+    def _remark_unfinished(self) -> Remark | None:
         if self.expected is None or len(self) >= self.expected:
             return None
-        return f"{self.name} is unfinished: {len(self)} of {self.expected} inputs."
+        return Remark(RemarkCode.UNFINISHED, self.name, {"done": len(self), "expected": self.expected})
 
     @classmethod
     def from_points(

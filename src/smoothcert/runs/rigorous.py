@@ -6,13 +6,14 @@ import importlib.util
 from collections.abc import Sequence
 
 from smoothcert.errors import InputError, MissingExtraError, UnverifiedError
-from smoothcert.records import CertifiedPoint, RunManifest
+from smoothcert.pipeline import Check
+from smoothcert.records import CertifiedPoint
 from smoothcert.runs.certificate_documents import document_of
-from smoothcert.smoothed import Check
+from smoothcert.spec import RunManifest
 
 
-def rigorous_check(manifest: RunManifest) -> Check:
-    """Raises an UnverifiedError for points whose bounds or radii do not follow, all of them, from their tallies.
+def make_rigorous_check(manifest: RunManifest) -> Check:
+    """A check that raises an UnverifiedError for points whose bounds or radii do not follow from their tallies.
 
     Without python-flint it is refused at once, not when the first input is done.
     """
@@ -25,7 +26,7 @@ def rigorous_check(manifest: RunManifest) -> Check:
             wrong, unchecked = check_document_with_remarks(document_of(point, manifest))
             if unchecked:
                 raise InputError(
-                    f"--rigorous cannot be kept: {'; '.join(unchecked)}. Leave it out, or use what can be checked"
+                    f"--rigorous is not possible: {'; '.join(unchecked)}. Leave it out, or use what can be checked"
                 )
             if wrong:
                 raise UnverifiedError(

@@ -28,9 +28,8 @@ _ROWS = (
     "SELECT * FROM verdicts WHERE idx = ? ORDER BY place",
     "SELECT * FROM tallies WHERE idx = ? ORDER BY stage, start",
     "SELECT * FROM promises WHERE idx = ?",
+    "SELECT * FROM model_checks WHERE idx = ?",
 )
-_CHECKS = "SELECT * FROM model_checks WHERE idx = ?"
-"""Sealed too, in runs that have them: earlier versions did not ask a model again."""
 
 
 def canonical_json(document: Any) -> bytes:
@@ -43,12 +42,6 @@ def document_digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json(document)).hexdigest()
 
 
-def has_table(connection: sqlite3.Connection, name: str) -> bool:
-    """Whether a run has this table: those of earlier versions lack some."""
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
-    return found.fetchone() is not None
-
-
 def begin_seals(connection: sqlite3.Connection, manifest: Mapping[str, Any]) -> None:
     """Seal 0 of a new run."""
     connection.execute("INSERT INTO seals VALUES (0, NULL, ?)", (document_digest(manifest),))
@@ -57,23 +50,17 @@ def begin_seals(connection: sqlite3.Connection, manifest: Mapping[str, Any]) -> 
 def seal_inputs(connection: sqlite3.Connection, indices: Sequence[int]) -> None:
     """Seal the rows of these inputs, in this order. They are read back: what is sealed is what is stored.
 
-    To be called in the transaction that stored them. A run that was begun without seals gets none.
+    To be called in the transaction that stored them.
     """
-    if not has_table(connection, "seals"):
-        return
-    queries = (*_ROWS, _CHECKS) if has_table(connection, "model_checks") else _ROWS
-    last = connection.execute("SELECT position, seal FROM seals ORDER BY position DESC LIMIT 1").fetchone()
-    if last is None:
-        return
-    position, seal = last
+    position, seal = connection.execute("SELECT position, seal FROM seals ORDER BY position DESC LIMIT 1").fetchone()
     for index in indices:
-        content = [[_told(row) for row in connection.execute(query, (index,))] for query in queries]
+        content = [[_row_as_json(row) for row in connection.execute(query, (index,))] for query in _ROWS]
         position, seal = position + 1, _next_seal(seal, content)
         connection.execute("INSERT INTO seals VALUES (?, ?, ?)", (position, index, seal))
 
 
-def _told(row: Sequence[Any]) -> list[Any]:
-    """A row as JSON; bytes are told by their digest."""
+def _row_as_json(row: Sequence[Any]) -> list[Any]:
+    """A row as JSON; bytes are replaced by their digest."""
     return [f"sha256:{hashlib.sha256(value).hexdigest()}" if isinstance(value, bytes) else value for value in row]
 
 

@@ -30,7 +30,7 @@ from smoothcert.records import (
     Promise,
     Proof,
     Quantity,
-    RunManifest,
+    Reason,
     Settlement,
     Side,
     Stage,
@@ -38,9 +38,10 @@ from smoothcert.records import (
     Verdict,
 )
 from smoothcert.runs.files import write_atomically
-from smoothcert.runs.manifest import differences, dump_manifest, parse_manifest
-from smoothcert.runs.seals import SEALS_TABLE, begin_seals, has_table, seal_inputs
+from smoothcert.runs.manifest import dump_manifest, parse_manifest
+from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
+from smoothcert.spec import RunManifest, list_differences
 from smoothcert.strict_json import strict_loads
 
 MANIFEST = "manifest.json"
@@ -160,12 +161,12 @@ class RunStore:
 
     @classmethod
     def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
-        """Go on with an existing run, if it was made with the same manifest; otherwise the difference is shown."""
+        """Resume an existing run if it was made with the same spec; otherwise the error lists the differences."""
         stored = read_manifest(path)
-        differing = differences(stored, wanted)
+        differing = list_differences(stored, wanted)
         if differing:
             raise ManifestMismatchError(
-                f"{path} was made with other settings; give another --out, or the same settings to go on:\n  "
+                f"{path} was made with other settings; give another --out, or the same settings to resume it:\n  "
                 + "\n  ".join(differing)
             )
         lock = _acquire(path)
@@ -212,9 +213,8 @@ class RunStore:
                     [tally_row(tally) for point in points for tally in point.tallies],
                 )
                 promises = [_promise_row(point.index, point.promise) for point in points if point.promise is not None]
-                if promises:  # a run of an earlier version has no such table, and no memory either
-                    self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?,?)", promises)
-                if checks is not None and points and has_table(self._connection, "model_checks"):
+                self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?,?)", promises)
+                if checks is not None and points:
                     self._connection.execute(
                         "INSERT INTO model_checks VALUES (?,?,?,?)",
                         (points[-1].index, checks.drawn, checks.asked, checks.ties),
@@ -228,12 +228,9 @@ class RunStore:
     def add_failure(self, reason: str) -> None:
         """Store that the model was found not to be what was sampled: nothing in this run is to be relied on."""
         with _explain(self.path), self._connection:
-            if has_table(self._connection, "failures"):
-                self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
+            self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
 
     def _check_not_failed(self) -> None:
-        if not has_table(self._connection, "failures"):
-            return
         found = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
         if found is not None:
             reason = str(found[0])[:2000]
@@ -244,8 +241,6 @@ class RunStore:
     def check_counts(self) -> CheckCounts:
         """How many noisy copies were drawn for what is stored, and how many of them the model was asked about again."""
         with self._reading():
-            if not has_table(self._connection, "model_checks"):
-                return CheckCounts()
             row = self._connection.execute("SELECT SUM(drawn), SUM(asked), SUM(ties) FROM model_checks").fetchone()
             return CheckCounts(*(int(count or 0) for count in row))
 
@@ -293,7 +288,9 @@ class RunStore:
             finally:
                 self._connection.execute("ROLLBACK")
             return [
-                _point_from_row(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0]), grid=self._grid)
+                _point_from_row(
+                    row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0]), grid=self.manifest.grid
+                )
                 for row in rows
             ]
 
@@ -312,13 +309,7 @@ class RunStore:
         if row is None:
             raise RunError(f"{self.path} holds no result for input {index}")
         verdicts, tallies = self._verdicts(index)[index], self._tallies(index).get(index, [])
-        return _point_from_row(row, verdicts, tallies, promise, grid=self._grid)
-
-    @property
-    def _grid(self) -> int | None:
-        """The levels of exact noise; what is no number of levels is no exact noise."""
-        grid = self.manifest.parameters.get("grid")
-        return grid if type(grid) is int else None
+        return _point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -343,8 +334,6 @@ class RunStore:
         return self._connection.execute(f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}", (only,))
 
     def _promises(self) -> dict[int, Promise]:
-        if not has_table(self._connection, "promises"):
-            return {}  # made by a version that knew no memory
         rows = self._connection.execute("SELECT * FROM promises")
         return {row[0]: _promise_from_row(_typed(row, _PROMISE)) for row in rows}
 
@@ -487,7 +476,7 @@ def _verdict_rows(point: CertifiedPoint) -> list[tuple[Any, ...]]:
             verdict.radius,
             verdict.norm.value,
             verdict.outcome.name,
-            verdict.reason,
+            "" if verdict.reason is None else json.dumps(verdict.reason.to_json(), separators=(",", ":")),
             None if verdict.bounds is None else json.dumps(_bounds_to_json(verdict.bounds)),
         )
         for place, verdict in enumerate((point.verdict, *point.further))
@@ -502,7 +491,7 @@ def _verdict_from_row(columns: Sequence[Any]) -> Verdict:
         radius=radius,
         norm=Norm(norm),
         outcome=Outcome[outcome],
-        reason=reason,
+        reason=Reason.from_json(strict_loads(reason)) if reason else None,
         bounds=None if bounds is None else _bounds_from_json(strict_loads(bounds)),
     )
 

@@ -7,6 +7,7 @@ from smoothcert.sampling.plan import Request, inputs_per_shard, segments
 from smoothcert.sampling.sampler import Sampler, Tallier
 
 __all__ = [
+    "SAMPLING_VERSION",
     "ModelChecks",
     "PickedVote",
     "Request",
@@ -16,3 +17,9 @@ __all__ = [
     "measure_batch",
     "segments",
 ]
+
+SAMPLING_VERSION = 1
+"""Raised by hand when the votes of a seed, or their meaning, change: runs of another number are not resumed.
+
+The golden votes in tests/golden fail if the votes change and this number does not.
+"""

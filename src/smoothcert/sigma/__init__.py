@@ -22,6 +22,7 @@ from smoothcert.sigma.optimised import (
     OptimisedSigma,
     SearchResult,
     SignSearch,
+    make_search,
     parse_search,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "SignSearch",
     "as_rule",
     "load_sigma",
+    "make_search",
     "parse_search",
 ]
 

@@ -20,15 +20,24 @@ from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import gives_scores
 from smoothcert.noise import check_sigma
-from smoothcert.records.tallies import FloatArray, InputArray, IntArray, Noise
-from smoothcert.settings_text import parse_worded
+from smoothcert.records import FloatArray, InputArray, IntArray, Noise
+from smoothcert.settings_text import parse_worded, settings_of
 from smoothcert.sigma.search_ascent import Ascent
 from smoothcert.sigma.search_grid import GridSearch
 from smoothcert.sigma.search_problem import Problem, check_count
 from smoothcert.sigma.search_samples import NoisyScores
 from smoothcert.sigma.search_signs import SignSearch
 
-__all__ = ["Ascent", "GridSearch", "OptimisedRule", "OptimisedSigma", "SearchResult", "SignSearch", "parse_search"]
+__all__ = [
+    "Ascent",
+    "GridSearch",
+    "OptimisedRule",
+    "OptimisedSigma",
+    "SearchResult",
+    "SignSearch",
+    "make_search",
+    "parse_search",
+]
 
 AnySearch = Ascent | GridSearch | SignSearch
 
@@ -208,6 +217,21 @@ class OptimisedRule:
 def parse_search(text: str) -> AnySearch:
     """A search from its name and settings: "ascent", "grid:points=200,noises=1"; str() of a search gives it back."""
     return parse_worded(text, _SEARCHES, what="search for sigma")
+
+
+def make_search(name: str, settings: Mapping[str, Any]) -> AnySearch:
+    """A search from its name and some of its settings."""
+    if name not in _SEARCHES:
+        raise InputError(f"there is no search for sigma {name!r}; choose {', '.join(_SEARCHES)}")
+    try:
+        return _SEARCHES[name](**settings)
+    except TypeError as error:
+        raise InputError(f"the search {name} cannot take the settings {dict(settings)}: {error}") from error
+
+
+def search_settings(search: AnySearch) -> dict[str, Any]:
+    """The settings of a search that are not None, as plain JSON; `make_search` takes them back."""
+    return settings_of(search)
 
 
 def _as_search(search: object) -> AnySearch:

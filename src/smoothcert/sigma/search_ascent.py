@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert.errors import InputError
-from smoothcert.records.tallies import FloatArray, Noise
+from smoothcert.records import FloatArray, Noise
 from smoothcert.settings_text import written
 from smoothcert.sigma.search_problem import (
     USUAL_CHECK,

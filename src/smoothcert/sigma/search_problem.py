@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from smoothcert.errors import InputError
-from smoothcert.records.tallies import FloatArray, IntArray, Noise
+from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.sigma.search_samples import NoisyScores
 
 USUAL_CLAMP = 1e-4

@@ -9,7 +9,7 @@ import numpy as np
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import gives_scores
 from smoothcert.noise import unit_noise
-from smoothcert.records.tallies import FloatArray, InputArray, IntArray, Noise, Stage, StreamId
+from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Stage, StreamId
 
 _MOST_BYTES = 64 << 20
 """Noisy inputs handed to the model at once: 5461 of size 3072, 111 of size 150528."""

@@ -1,0 +1,224 @@
+"""Options of `certify` and `predict` as the parts of a RunSpec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from smoothcert.data import parse_input_range, parse_shape
+from smoothcert.errors import InputError
+from smoothcert.models import NOISE_AT, parse_standardisation
+from smoothcert.models.backends import check_backend
+from smoothcert.noise import DETECT, FLOAT, as_noise, asked_grid
+from smoothcert.records import Noise
+from smoothcert.sigma import parse_search
+from smoothcert.sigma.optimised import search_settings
+from smoothcert.spec import (
+    ConstantLevel,
+    DataSpec,
+    EngineSpec,
+    LocalEngineSpec,
+    ModelSpec,
+    NoiseSpec,
+    OptimisedLevel,
+    QuestionSpec,
+    RayEngineSpec,
+    RuleLevel,
+    SigmaSpec,
+    make_question,
+)
+
+if TYPE_CHECKING:
+    from smoothcert.runs.resumption import Moved
+
+OPTIMISED, OPTIMISED_TWO_CLASS = "optimised", "optimised-two-class"
+"""The names of --sigma-rule that search for the best sigma of every input."""
+_FLOAT_SUFFIX = "-float"
+"""After the name of a noise, requests that noise in float32; "float" alone is Gaussian noise in float32."""
+
+
+def build_model(
+    place: str, *, arch: str | None, standardise: str | None, num_classes: int | None, backend: str | None, device: str
+) -> ModelSpec:
+    check_backend(backend)
+    statistics = parse_standardisation(standardise)
+    return ModelSpec(
+        place=place,
+        arch=arch,
+        standardise=None if statistics is None else (tuple(statistics[0]), tuple(statistics[1])),
+        num_classes=num_classes,
+        backend=cast(Literal["torch", "onnxruntime", "fastest"] | None, backend),
+        device=device,
+    )
+
+
+def build_data(
+    place: str,
+    *,
+    split: str,
+    root: Path | None,
+    input_range: str | None,
+    input_shape: str | None,
+    skip: int,
+    max_inputs: int | None,
+) -> DataSpec:
+    return DataSpec(
+        place=place,
+        split=split,
+        root=None if root is None else str(root),
+        input_range=parse_input_range(input_range),
+        input_shape=parse_shape(input_shape),
+        skip=skip,
+        max_inputs=max_inputs,
+    )
+
+
+def build_noise(noise: str, *, grid: str, noise_at: str, shared: bool) -> NoiseSpec:
+    """noise: a kind, or one in float32. grid: detect, float or a number of levels."""
+    in_float = noise == FLOAT or noise.endswith(_FLOAT_SUFFIX)
+    levels = _parse_grid(grid)
+    if in_float and levels not in (DETECT, FLOAT):
+        raise InputError(f"--noise {noise} is noise in float32, and --grid {grid} requests exact steps")
+    if noise_at not in NOISE_AT:
+        raise InputError(f"--noise-at {noise_at} is unknown: use {' or '.join(NOISE_AT)}")
+    return NoiseSpec(
+        kind=_parse_noise(noise),
+        grid=None if in_float or levels == FLOAT else cast(int | Literal["detect"], levels),
+        place=cast(Literal["input", "first-layer"], noise_at),
+        shared=shared,
+    )
+
+
+def _parse_noise(text: str) -> Noise:
+    if text == FLOAT:
+        return Noise.GAUSSIAN
+    try:
+        return as_noise(text.removesuffix(_FLOAT_SUFFIX))
+    except InputError as error:
+        in_float = [f"{kind}{_FLOAT_SUFFIX}" for kind in Noise if kind is not Noise.GAUSSIAN]
+        raise InputError(f"there is no noise {text!r}: use {', '.join((*Noise, FLOAT, *in_float))}") from error
+
+
+def _parse_grid(text: str) -> int | str:
+    try:
+        return asked_grid(int(text) if text.isdecimal() else text)
+    except InputError as error:
+        raise InputError(f"--grid {text} is invalid: give {DETECT}, {FLOAT} or a number of levels") from error
+
+
+def build_sigma(sigma: float | None, *, rule: str | None, search: str | None, sigma_range: str | None) -> SigmaSpec:
+    """One level for all inputs, a rule, or a search for the best level of each input."""
+    if rule in (OPTIMISED, OPTIMISED_TWO_CLASS):
+        return _build_optimised(sigma, rule=rule, search=search, sigma_range=sigma_range)
+    for option, given in (("--search", search), ("--sigma-range", sigma_range)):
+        if given is not None:
+            raise InputError(f"{option} is about the search for the best sigma: it needs --sigma-rule {OPTIMISED}")
+    if rule is not None and rule.startswith("optimi"):
+        raise InputError(f"there is no rule {rule!r}: use {OPTIMISED} or {OPTIMISED_TWO_CLASS}")
+    if sigma is not None and rule is None:
+        return ConstantLevel(level=sigma)
+    if rule is not None and sigma is None:
+        return RuleLevel(place=rule)
+    raise InputError("give either --sigma, one level for all inputs, or --sigma-rule, a level for each input")
+
+
+def _build_optimised(sigma: float | None, *, rule: str, search: str | None, sigma_range: str | None) -> OptimisedLevel:
+    if sigma is None:
+        raise InputError(
+            f"--sigma-rule {rule} also needs --sigma, where the search begins: the level the model was trained with"
+        )
+    least, most = _parse_sigma_range(sigma_range)
+    chosen = parse_search("ascent" if search is None else search)
+    return OptimisedLevel(
+        start=sigma,
+        search=chosen.name,
+        settings=search_settings(chosen),
+        least=least,
+        most=most,
+        two_class=rule == OPTIMISED_TWO_CLASS,
+    )
+
+
+def _parse_sigma_range(text: str | None) -> tuple[float | None, float | None]:
+    if text is None:
+        return None, None
+    try:
+        least, most = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--sigma-range {text!r} is invalid: expected LEAST,MOST, as in 0.1,1.0") from error
+    return least, most
+
+
+def build_question(*, n: int, n0: int, decide: str | None, precision: float | None) -> QuestionSpec:
+    if decide is None:
+        return make_question(n=n, n0=n0, precision=precision)
+    try:
+        radii = [float(part) for part in decide.split(",")]
+    except ValueError as error:
+        raise InputError(f"--decide {decide!r} is invalid: expected radii such as 0.25,0.5,0.75") from error
+    return make_question(n=n, n0=n0, decide=radii, precision=precision)
+
+
+def build_certificates(names: list[str] | None, *, best_of: bool) -> tuple[tuple[str, ...], bool]:
+    """The names of the certificates, and whether the best of them is taken; no names for the usual certificate."""
+    from smoothcert.certificates import get_portfolio
+
+    if best_of and not names:
+        raise InputError("--best-of chooses among several certificates: name them by --certificate")
+    if not names:
+        return (), False
+    portfolio = get_portfolio(names, best_of=best_of)
+    return tuple(one.name for one in portfolio.certificates), portfolio.best_of
+
+
+def build_engine(
+    engine: str | None,
+    *,
+    workers: int | None,
+    address: str | None,
+    actors: int | None,
+    cpus_per_actor: float | None,
+    gpus_per_actor: float | None,
+) -> EngineSpec:
+    of_cluster = {
+        "address": address, "actors": actors, "cpus-per-actor": cpus_per_actor, "gpus-per-actor": gpus_per_actor,
+    }  # fmt: skip
+    match engine:
+        case None | "local":
+            given = [name for name, value in of_cluster.items() if value is not None]
+            if given:
+                raise InputError(f"--{given[0]} is about a cluster: it needs --engine ray")
+            return LocalEngineSpec(workers=workers)
+        case "ray":
+            if workers is not None:
+                raise InputError("--workers are threads of this process; with --engine ray give --actors")
+            return RayEngineSpec(
+                address=address,
+                actors=actors,
+                cpus_per_actor=1.0 if cpus_per_actor is None else cpus_per_actor,
+                gpus_per_actor=gpus_per_actor or 0.0,
+            )
+        case _:
+            raise InputError(f"--engine {engine} is unknown: use local or ray")
+
+
+def build_moved(
+    *,
+    model: str | None,
+    data: str | None,
+    data_root: Path | None,
+    memory: str | None,
+    device: str,
+    engine: EngineSpec | None,
+) -> Moved:
+    """What may be given again with --resume."""
+    from smoothcert.runs.resumption import Moved
+
+    return Moved(
+        model=model,
+        data=data,
+        data_root=None if data_root is None else str(data_root),
+        memory=memory,
+        device=None if device == "auto" else device,
+        engine=engine,
+    )

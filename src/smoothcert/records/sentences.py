@@ -1,0 +1,151 @@
+"""Every sentence that describes an outcome, a reason, a settlement, a guarantee or a remark.
+
+Sentences are made here from codes and numbers, and nothing reads them back: they can be reworded freely.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from smoothcert.records.outcomes import Outcome, Reason, ReasonCode, Remark, RemarkCode, Settlement, Supposition
+
+if TYPE_CHECKING:
+    from smoothcert.records.points import Guarantee, Promise
+
+NOT_SOUND = "not sound in floating point"
+"""Part of every description of noise that is added in float32."""
+
+_FLOAT_GUARANTEE = f"The noise was added in float32 and is treated as ideal noise, which is {NOT_SOUND}."
+
+_OUTCOMES = {
+    Outcome.CERTIFIED: "a class was certified with a positive radius",
+    Outcome.PREDICTED: "a class was predicted; no radius was requested",
+    Outcome.ABSTAINED: "the votes do not decide on one class",
+    Outcome.FAILED: "no valid statement can be made about this input",
+}
+
+_SETTLEMENTS = {
+    Settlement.WHOLE: "the claimed region overlaps no region of another class and is promised in full",
+    Settlement.CUT: "the claimed region was cut so that it does not overlap a region of another class",
+    Settlement.OVERRULED: "the input lies in a region of another class: that class is the answer, in a smaller region",
+    Settlement.INHERITED: "nothing was claimed: the input lies in a promised region, and its class is the answer",
+}
+
+_SUPPOSITIONS = {
+    Supposition.FIXED_FUNCTION: "the model is a fixed function that classifies each noisy input on its own",
+    Supposition.FLOAT_NOISE: f"noise in float32 is as good as the ideal noise of the theorems, which is {NOT_SOUND}",
+    Supposition.MEMORY_KEPT: "the memory of promised regions is kept and consulted",
+}
+
+_REASONS = {
+    ReasonCode.NO_FINITE_ANSWER: "the model gave no finite answer for {invalid} of {n} samples",
+    ReasonCode.TOO_FEW_VOTES: "{votes} of {n} votes for class {label} prove nothing",
+    ReasonCode.TOO_FEW_PAIRED_VOTES: "{votes} of {n} votes at x+ε for class {label} prove nothing",
+    ReasonCode.LOW_MEAN_SCORE: "a mean score of {mean:.4g} over {n} samples for class {label} proves nothing",
+    ReasonCode.NO_SIGNIFICANT_CLASS: (
+        "the two leading classes are too close to call: {votes} and {runner_up} of {n} votes"
+    ),
+    ReasonCode.RADIUS_IMPOSSIBLE: "no probability below 1 gives a radius of {radius:g} at this noise level",
+    ReasonCode.RADIUS_REFUTED: "{votes} of {n} votes for class {label} refute a radius of {radius:g}",
+    ReasonCode.RADIUS_UNDECIDED: (
+        "a radius of {radius:g} is undecided: with {votes} of {n} votes for class {label} it cannot be proved within "
+        "{limit} samples"
+    ),
+    ReasonCode.BELOW_PRECISION: (
+        "{votes} of {n} votes for class {label} prove nothing, and no radius of {width:g} could be proved within "
+        "{limit} samples"
+    ),
+    ReasonCode.REGION_CUT: _SETTLEMENTS[Settlement.CUT],
+    ReasonCode.REGION_OVERRULED: _SETTLEMENTS[Settlement.OVERRULED],
+    ReasonCode.REGION_INHERITED: _SETTLEMENTS[Settlement.INHERITED],
+    ReasonCode.NO_ROOM_IN_MEMORY: "earlier promises leave no room around this input: only its own answer is kept",
+    ReasonCode.IN_PROMISED_REGION: "the input lies in the region promised at position {position} of the memory",
+}
+
+_REMARKS = {
+    RemarkCode.FLOAT_NOISE: f"noise was added in float32 and is treated as ideal noise; {NOT_SOUND}.",
+    RemarkCode.HALF_OF_THE_VOTES: (
+        "{certificates} used only the votes at x+ε, half of all votes, because those at x-ε depend on them; compare "
+        "dipole with a separate run."
+    ),
+    RemarkCode.ANSWERS_FROM_MEMORY: "{answers} of {inputs} answers were looked up in a memory.",
+    RemarkCode.REGIONS_OF_MEMORY: (
+        "regions kept by a memory: {settlements}. The radii hold for as long as the memory is kept and consulted, and "
+        "depend on the order of the inputs."
+    ),
+    RemarkCode.SAMPLES_SPENT: (
+        "{total:,} samples for {inputs} inputs, {mean:,.0f} each, selection included: {percent:.3g} % of n0 + n = "
+        "{limit:,} samples each. The most for one input was {most:,}."
+    ),
+    RemarkCode.DECIDED_RADII: (
+        "only the radii {radii} were decided. Each input has the largest of them that is proved, so ACR and certified "
+        "accuracy between them are lower bounds; nothing is known about larger radii."
+    ),
+    RemarkCode.UNFINISHED: "unfinished: {done} of {expected} inputs.",
+    RemarkCode.SEVERAL_CERTIFICATES: "the largest radius came from {certificates}.",
+    RemarkCode.OTHER_NORM: "radii are in the {norm} norm.",
+}
+
+
+def describe_outcome(outcome: Outcome) -> str:
+    return _OUTCOMES[outcome]
+
+
+def describe_settlement(settlement: Settlement) -> str:
+    return _SETTLEMENTS[settlement]
+
+
+def describe_supposition(supposition: Supposition) -> str:
+    return _SUPPOSITIONS[supposition]
+
+
+def describe_reason(reason: Reason) -> str:
+    return _REASONS[reason.code].format(**reason.numbers)
+
+
+def describe_remark(remark: Remark) -> str:
+    """The remark as one sentence or more, with the name of the results in front."""
+    return f"{remark.name}: {_REMARKS[remark.code].format(**{k: _listed(v) for k, v in remark.values.items()})}"
+
+
+def _listed(value: Any) -> Any:
+    """A list or mapping as text in a sentence; numbers stay numbers, because a format may follow."""
+    if isinstance(value, dict):
+        return ", ".join(f"{count} {name}" for name, count in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
+    return value
+
+
+def describe_noise(grid: int | None, *, first_layer: bool = False) -> str:
+    """How noise is added: in exact steps of a grid with this many levels, or in float32."""
+    if grid is not None:
+        return f"in exact steps of 1/{grid - 1}"
+    return f"float32{', in the first layer' if first_layer else ''}, {NOT_SOUND}"
+
+
+def describe_guarantee(guarantee: Guarantee) -> str:
+    """The whole promise of a certified point."""
+    statement = _state(guarantee) if guarantee.promise is None else _state_promise(guarantee, guarantee.promise)
+    return statement if guarantee.sound_in_floating_point else f"{statement} {_FLOAT_GUARANTEE}"
+
+
+def _state(guarantee: Guarantee) -> str:
+    return (
+        f"Except with probability at most {guarantee.alpha!r} over the sampling, the smoothed classifier answers class "
+        f"{guarantee.label} at every point closer than {guarantee.radius!r} in {guarantee.norm} distance."
+    )
+
+
+def _state_promise(guarantee: Guarantee, promise: Promise) -> str:
+    kept = (
+        f"From position {promise.position} of the memory {promise.memory[:12]} on, and for as long as that memory is "
+        f"kept and consulted, the answer is class {guarantee.label} at every point within {guarantee.radius!r} in "
+        f"{guarantee.norm} distance."
+    )
+    if guarantee.alpha is None:
+        return f"{kept} An earlier claim promised it; this input lies in its region."
+    return (
+        f"{kept} Except with probability at most {guarantee.alpha!r} over the sampling of this claim, the classifier "
+        "smoothed with the sigma of this input gives the same answer."
+    )

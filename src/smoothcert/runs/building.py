@@ -1,0 +1,194 @@
+"""From a RunSpec to the objects it names: dataset, base classifier, sigma, engine, smoothed classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, assert_never
+
+import msgspec
+
+from smoothcert.certificates import Portfolio, get_portfolio
+from smoothcert.cluster.ray_engine import RayEngine
+from smoothcert.data import Dataset, ProgressCallback, load_dataset
+from smoothcert.errors import DataError, InputError
+from smoothcert.models import load_classifier
+from smoothcert.models.backends import FASTEST, named_backend
+from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
+from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
+from smoothcert.records import InputArray
+from smoothcert.sampling import Sampler
+from smoothcert.sampling.factories import TallierFactory
+from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule, load_sigma, make_search
+from smoothcert.sigma.levels import list_likely_levels
+from smoothcert.smoothed import SmoothedClassifier, usual_certificate
+from smoothcert.spec import (
+    DETECT,
+    FIRST_LAYER,
+    ConstantLevel,
+    LocalEngineSpec,
+    OptimisedLevel,
+    RayEngineSpec,
+    RuleLevel,
+    RunSpec,
+)
+
+_INPUTS_TOGETHER = 256
+"""Inputs that are read together when the grid of a dataset is detected."""
+
+
+def portfolio_of(spec: RunSpec) -> Portfolio:
+    """The certificates of the spec, or the usual one."""
+    constant = isinstance(spec.sigma, ConstantLevel) or spec.memory is not None
+    names = spec.certificates or (usual_certificate(spec.noise.kind, constant=constant),)
+    return get_portfolio(names, best_of=spec.best_of)
+
+
+def load_data(spec: RunSpec, *, fetching: ProgressCallback | None = None) -> Dataset:
+    data = spec.data
+    return load_dataset(
+        data.place,
+        split=data.split,
+        root=None if data.root is None else Path(data.root),
+        input_range=data.input_range,
+        input_shape=data.input_shape,
+        progress=fetching,
+    )
+
+
+def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
+    """Those of `load_classifier`, in this process and on a cluster."""
+    model = spec.model
+    return {
+        "num_classes": model.num_classes,
+        "input_shape": dataset.input_shape,
+        "device": _device_of_model(spec),
+        "arch": model.arch,
+        "standardise": model.standardise,
+        "noise_at": spec.noise.place,
+        "backend": model.backend,
+    }
+
+
+def _device_of_model(spec: RunSpec) -> str:
+    """On a cluster "auto" means what an actor has, whatever this machine has."""
+    if not isinstance(spec.engine, RayEngineSpec) or spec.model.device != "auto":
+        return spec.model.device
+    return "cuda" if spec.engine.gpus_per_actor else "cpu"
+
+
+def load_rule(spec: RunSpec) -> SigmaRule | OptimisedSigma:
+    """The rule for sigma. An optimised one still has to be made for the model."""
+    match spec.sigma:
+        case ConstantLevel(level=level):
+            return as_rule(level)
+        case RuleLevel(place=place):
+            return load_sigma(place)
+        case OptimisedLevel() as level:
+            return OptimisedSigma(
+                level.start,
+                search=make_search(level.search, level.settings),
+                least=level.least,
+                most=level.most,
+                noise=spec.noise.kind,
+                two_class=level.two_class,
+            )
+        case _:
+            assert_never(spec.sigma)
+
+
+def settle_backend(spec: RunSpec, dataset: Dataset) -> RunSpec:
+    """Measure the fastest back end once, so that the model is the same function wherever it is loaded from now on."""
+    if spec.model.backend != FASTEST:
+        return spec
+    classifier = load_classifier(spec.model.place, **_model_arguments(spec, dataset))
+    model = msgspec.structs.replace(spec.model, backend=named_backend(classifier.backend))
+    return msgspec.structs.replace(spec, model=model)
+
+
+def settle_grid(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+    """The spec with the grid of its noise: the requested one, or what the data states or shows; and for float32 why.
+
+    An InputError where the data does not lie on the grid that was requested.
+    """
+    found = _find_grid(spec, dataset)
+    return msgspec.structs.replace(spec, noise=spec.noise.settle(found.levels)), found.reason
+
+
+def _find_grid(spec: RunSpec, dataset: Dataset) -> DetectedGrid:
+    requested = spec.noise.grid
+    if requested is None:
+        exact = f"; the {dataset.levels} levels of {dataset.name} would allow exact noise" if dataset.levels else ""
+        return DetectedGrid(None, f"it was requested{exact}")
+    if requested != DETECT:
+        _check_lies_on(dataset, int(requested))
+        return DetectedGrid(int(requested))
+    if spec.noise.place == FIRST_LAYER:
+        return DetectedGrid(None, "with --noise-at it is drawn in the first layer")
+    if dataset.levels is not None:
+        return DetectedGrid(dataset.levels)
+    if spec.memory is not None:
+        return DetectedGrid(None, MEMORY_NEEDS_A_GRID)
+    in_unit_range = dataset.input_range is not None and dataset.input_range[0] >= 0 and dataset.input_range[1] <= 1
+
+    def sigmas() -> Sequence[float]:
+        return list_likely_levels(load_rule(spec), dataset.inputs([0]))
+
+    return detect_grid(_read_parts(dataset), noise=spec.noise.kind, sigmas=sigmas, in_unit_range=in_unit_range)
+
+
+def _check_lies_on(dataset: Dataset, levels: int) -> None:
+    if dataset.levels == levels:
+        return
+    for part in _read_parts(dataset):
+        try:
+            to_grid(part, levels)
+        except InputError as error:
+            raise DataError(f"{dataset.name} does not lie on --grid {levels}: {error}") from error
+
+
+def _read_parts(dataset: Dataset) -> Iterator[InputArray]:
+    """All inputs, some at a time."""
+    for at in range(0, len(dataset), _INPUTS_TOGETHER):
+        yield dataset.inputs(range(at, min(at + _INPUTS_TOGETHER, len(dataset))))
+
+
+@contextmanager
+def open_engine(spec: RunSpec, dataset: Dataset) -> Iterator[TallierFactory]:
+    """Who draws and counts: the threads of this process, or a cluster."""
+    match spec.engine:
+        case LocalEngineSpec():
+            yield Sampler
+        case RayEngineSpec() as ray:
+            engine = RayEngine(
+                spec.model.place,
+                address=ray.address,
+                actors=ray.actors,
+                cpus_per_actor=ray.cpus_per_actor,
+                gpus_per_actor=ray.gpus_per_actor,
+                **_model_arguments(spec, dataset),
+            )
+            with engine:
+                yield engine
+        case _:
+            assert_never(spec.engine)
+
+
+def build_smoothed(spec: RunSpec, dataset: Dataset, *, tallier: TallierFactory = Sampler) -> SmoothedClassifier:
+    """The smoothed classifier of a spec whose grid is settled."""
+    levels = spec.noise.levels
+    return SmoothedClassifier(
+        load_classifier(spec.model.place, **_model_arguments(spec, dataset)),
+        sigma=load_rule(spec),
+        noise=spec.noise.kind,
+        grid=FLOAT if levels is None else levels,
+        memory=spec.memory,
+        seed=spec.seed,
+        batch=spec.batch,
+        workers=spec.engine.workers if isinstance(spec.engine, LocalEngineSpec) else None,
+        input_shape=dataset.input_shape,
+        input_range=dataset.input_range,
+        shared_noise=spec.noise.shared,
+        tallier=tallier,
+    )

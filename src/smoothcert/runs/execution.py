@@ -1,0 +1,353 @@
+"""Making a run from a RunSpec: everything is loaded and checked, the store opened, and shard after shard stored."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from smoothcert.cluster.ray_cluster import check_ray_is_installed
+from smoothcert.cluster.ray_engine import RayEngine
+from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.environment import code_digest, list_versions
+from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
+from smoothcert.models.backends import check_backend
+from smoothcert.models.probe import check_probe, probe
+from smoothcert.noise import check_sigma
+from smoothcert.noise.self_test import check_noise
+from smoothcert.own_code import is_own_code
+from smoothcert.pipeline import Check
+from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
+from smoothcert.records import CertifiedPoint, InputArray
+from smoothcert.runs.building import (
+    build_smoothed,
+    load_data,
+    load_rule,
+    open_engine,
+    portfolio_of,
+    settle_backend,
+    settle_grid,
+)
+from smoothcert.runs.resumption import (
+    SIGMA_RULE,
+    check_has_promises,
+    check_key_is_known,
+    check_memory_exists,
+    check_promises_are_kept,
+    take_recorded_choices,
+    with_absolute_places,
+)
+from smoothcert.runs.rigorous import make_rigorous_check
+from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.sampling import SAMPLING_VERSION, Sampler
+from smoothcert.sampling.factories import TallierFactory
+from smoothcert.sampling.inputs import InputSource
+from smoothcert.sampling.sampler import Progress
+from smoothcert.sigma import OptimisedRule
+from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.spec import (
+    ConstantLevel,
+    DataFacts,
+    Digests,
+    Measured,
+    ModelFacts,
+    OptimisedLevel,
+    RayEngineSpec,
+    RuleLevel,
+    RunManifest,
+    RunSpec,
+    SigmaFacts,
+)
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run whose store is open for writing. inquiry: None for a prediction. finished: inputs that were there before.
+
+    check: raises for points that must not be stored.
+    """
+
+    spec: RunSpec
+    smoothed: SmoothedClassifier
+    dataset: Dataset
+    inquiry: Inquiry | None
+    indices: list[int]
+    store: RunStore
+    finished: int
+    check: Check | None = None
+
+    @property
+    def samples_per_input(self) -> int:
+        """The most samples one input takes."""
+        return self.spec.question.n + self.spec.question.n0
+
+    @property
+    def least_samples_per_input(self) -> int:
+        """The least samples one input takes."""
+        n = self.spec.question.n if self.inquiry is None else self.inquiry.least_samples
+        return n + self.spec.question.n0
+
+
+def check_spec(spec: RunSpec) -> None:
+    """Refuse what cannot work before anything slow is loaded."""
+    counts = {
+        "skip": spec.data.skip,
+        "max": spec.data.max_inputs,
+        "batch": spec.batch,
+        "workers": getattr(spec.engine, "workers", None),
+        "actors": getattr(spec.engine, "actors", None),
+    }
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise InputError(f"--{name} {value} must be at least 1")
+    if spec.seed is not None and not 0 <= spec.seed < 2**128:
+        raise InputError(f"--seed {spec.seed} is outside 0 … 2^128-1")
+    if isinstance(spec.sigma, ConstantLevel):
+        check_sigma(spec.sigma.level)
+    if isinstance(spec.sigma, OptimisedLevel):
+        load_rule(spec)
+    check_backend(spec.model.backend)
+    if isinstance(spec.engine, RayEngineSpec):
+        check_ray_is_installed()
+        if spec.model.device not in ("auto", "cpu") and not spec.engine.gpus_per_actor:
+            raise InputError(
+                f"--device {spec.model.device} needs --gpus-per-actor: an actor has no GPU unless it requests one"
+            )
+    if spec.task == "predict":
+        check_predict_is_possible(n=spec.question.n, alpha=spec.alpha)
+    else:
+        check_question(spec.question, portfolio_of(spec), alpha=spec.alpha)
+
+
+@contextmanager
+def prepare_run(
+    spec: RunSpec, out: Path, *, notice: Notice = lambda _: None, fetching: ProgressCallback | None = None
+) -> Iterator[PreparedRun]:
+    """Load everything, then create the run, or resume it if `out` contains one with the same spec.
+
+    notice: receives messages about what is being done. fetching: receives the progress of a download.
+    """
+    check_spec(spec)
+    if spec.task == "certify" and not spec.certificates:
+        spec = msgspec.structs.replace(spec, certificates=tuple(one.name for one in portfolio_of(spec).certificates))
+    exists = RunStore.exists(out)
+    if exists:
+        spec = take_recorded_choices(spec, read_manifest(out))
+        if spec.memory is not None:
+            check_memory_exists(spec.memory, out)
+    else:
+        RunStore.check_can_create(out)
+    dataset = load_data(spec, fetching=fetching)
+    spec, why_float = settle_grid(settle_backend(spec, dataset), dataset)
+    if spec.noise.levels is None:
+        notice(f"noise is added in float32, and certificates treat it as ideal noise: {why_float}")
+    with open_engine(spec, dataset) as tallier, build_smoothed(spec, dataset, tallier=tallier) as smoothed:
+        inquiry = _check_fits(spec, smoothed, dataset)
+        indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
+        _check_memory(spec, smoothed, out, exists=exists)
+        smoothed.tune(dataset.input_shape, samples=len(indices) * (spec.question.n + spec.question.n0))
+        _check_noise(spec, smoothed, dataset)
+        for message in _describe(spec, smoothed, dataset, tallier):
+            notice(message)
+        smoothed.open_memory()
+        manifest = _make_manifest(spec, smoothed, dataset, inputs=len(indices))
+        begin = RunStore.resume if exists else RunStore.create
+        with begin(out, manifest, files=_list_files(spec)) as store:
+            if exists:
+                _note_other_versions(store.manifest, manifest, notice)
+                check_probe(store.manifest.model.probe, smoothed.classifier, dataset.input_shape, of=str(out))
+            if smoothed.memory is not None:
+                check_promises_are_kept(smoothed.memory, store)
+                memory = smoothed.memory
+                notice(f"memory {memory.location}: {len(memory)} promised regions, key {memory.key.digest[:12]}")
+            check = make_rigorous_check(manifest) if spec.rigorous and inquiry is not None else None
+            yield PreparedRun(spec, smoothed, dataset, inquiry, indices, store, len(store.indices()), check)
+
+
+def _check_fits(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> Inquiry | None:
+    """The model must take the shape of the data and know its classes, and the question must be possible."""
+    try:
+        first = smoothed.check_inputs(dataset.inputs([0]))
+    except InputError as error:
+        raise DataError(f"{spec.data.place} does not fit {spec.model.place}: {error}") from error
+    rule = smoothed.rule  # a search that cannot work with this model says so here; it is not the data's fault
+    try:
+        # What a search finds lies within its bounds, and finding it takes long.
+        if not isinstance(rule, OptimisedRule):
+            smoothed.sigmas(first, [0])
+    except InputError as error:
+        raise DataError(f"{spec.data.place} does not fit {_name_sigma(spec)}: {error}") from error
+    largest, known = int(dataset.labels.max()), smoothed.classifier.num_classes
+    if largest >= known:
+        raise DataError(
+            f"{spec.data.place} has labels up to {largest}, but {spec.model.place} knows only {known} classes"
+        )
+    if spec.task == "predict":
+        smoothed.prediction(n=spec.question.n, alpha=spec.alpha)
+        return None
+    return smoothed.inquiry(spec.question, portfolio_of(spec), alpha=spec.alpha)
+
+
+def _name_sigma(spec: RunSpec) -> str:
+    match spec.sigma:
+        case ConstantLevel(level=level):
+            return str(level)
+        case RuleLevel(place=place):
+            return place
+        case OptimisedLevel(start=start):
+            return f"optimised sigma from {start}"
+
+
+def _check_memory(spec: RunSpec, smoothed: SmoothedClassifier, out: Path, *, exists: bool) -> None:
+    if spec.memory is None:
+        return
+    if exists:
+        check_key_is_known(smoothed.memory_key, spec.memory, out)
+    elif spec.task == "predict":
+        check_has_promises(smoothed.memory_key, spec.memory)
+
+
+def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
+    """Test the noise generator at a level of this run."""
+    sigma = spec.sigma
+    if isinstance(sigma, ConstantLevel):
+        level = sigma.level
+    elif isinstance(sigma, OptimisedLevel):
+        level = sigma.start
+    else:
+        level = smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])[0]
+    check_noise(smoothed.noise, sigma=level, levels=smoothed.grid)
+
+
+def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset, tallier: TallierFactory) -> Iterator[str]:
+    """What a user should know before sampling starts."""
+    classifier, batch = smoothed.classifier, smoothed.known_batch()
+    if isinstance(tallier, RayEngine):
+        workers = f"{tallier.actors} actors on Ray"
+    else:
+        workers = f"workers {Sampler(classifier, batch=batch, workers=smoothed.workers).workers}"
+    yield f"{classifier.description}; {classifier.backend}, batch {batch}, {workers}"
+    if reason := getattr(classifier, "as_given", ""):
+        yield f"the model runs as it was given, not as a fused graph: {reason}"
+    level = spec.sigma.level if isinstance(spec.sigma, ConstantLevel) else None
+    if smoothed.grid is not None and level is not None and level * (smoothed.grid - 1) < 1:
+        yield (
+            f"the levels of {dataset.name} are {1 / (smoothed.grid - 1):.3g} apart, more than sigma: most values stay "
+            "as they are; --noise float would move them all"
+        )
+    if spec.task == "predict" and smoothed.rule.envelope is None and spec.memory is None:
+        yield "no --memory: regions that were promised for this sigma are not consulted, and may be contradicted"
+
+
+def _note_other_versions(stored: RunManifest, now: RunManifest, notice: Notice) -> None:
+    changed = [
+        f"{name} {stored.environment.get(name, 'none')} → {now.environment.get(name, 'none')}"
+        for name in sorted(stored.environment.keys() | now.environment.keys())
+        if stored.environment.get(name) != now.environment.get(name)
+    ]
+    if changed:
+        notice(f"the run was begun with other versions: {', '.join(changed)}")
+
+
+def _list_files(spec: RunSpec) -> dict[str, Path]:
+    """What is kept with the run: the rule for sigma, if it is a file, so that the run can be resumed."""
+    if not isinstance(spec.sigma, RuleLevel) or is_own_code(spec.sigma.place):
+        return {}
+    return {SIGMA_RULE: Path(spec.sigma.place)}
+
+
+def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset, *, inputs: int) -> RunManifest:
+    classifier, rule = smoothed.classifier, smoothed.rule
+    sigma = None
+    if not isinstance(spec.sigma, ConstantLevel):
+        envelope = None if rule.envelope is None else dict(rule.envelope.to_json())
+        sigma = SigmaFacts(rule=dict(rule.to_json()), envelope=envelope)
+    split = {} if spec.task == "predict" else split_alpha_of(spec.question, portfolio_of(spec), alpha=spec.alpha)
+    input_range = (
+        None if dataset.input_range is None else (float(dataset.input_range[0]), float(dataset.input_range[1]))
+    )
+    return RunManifest(
+        spec=with_absolute_places(spec),
+        sampling_version=SAMPLING_VERSION,
+        seed=smoothed.seed,
+        digests=Digests(
+            model=classifier.digest,
+            data=dataset.digest,
+            sigma=None if sigma is None else rule.digest,
+            # Not the identity of the memory: whether it is the same is seen from the promises it keeps.
+            memory=None if smoothed.memory is None else smoothed.memory.key.digest,
+            code=code_digest(),
+        ),
+        measured=Measured(batch=smoothed.known_batch(), backend=classifier.backend),
+        model=ModelFacts(
+            num_classes=classifier.num_classes,
+            description=classifier.description,
+            probe=probe(classifier, dataset.input_shape),
+        ),
+        data=DataFacts(
+            name=dataset.name,
+            input_shape=tuple(dataset.input_shape),
+            size=len(dataset),
+            inputs=inputs,
+            levels=dataset.levels,
+            input_range=input_range,
+        ),
+        sigma=sigma,
+        alpha_split=split,
+        environment=list_versions(),
+    )
+
+
+def execute_run(
+    run: PreparedRun,
+    *,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+    on_shard: Callable[[list[CertifiedPoint]], None] | None = None,
+) -> None:
+    """Store every shard of the run; inputs that the store already holds are skipped.
+
+    stop: when set, the shard in flight is finished and stored, then InterruptedRunError is raised.
+
+    A model that turns out not to be a fixed function, or not to be what was sampled, invalidates the whole run: that is
+    stored too, and the ModelError is raised.
+    """
+    store, indices = run.store, run.indices
+    done = frozenset(store.indices())
+    remaining = sum(index not in done for index in indices)
+    checks = run.smoothed.plan_checks(remaining * run.least_samples_per_input, earlier=store.check_counts())
+    try:
+        for points in _shards(run, done, progress):
+            store.add(points, checks=checks.unsaved())
+            if on_shard is not None:
+                on_shard(points)
+            if stop is not None and stop.is_set() and not store.indices().issuperset(indices):
+                raise InterruptedRunError(f"stopped on request; every finished input is stored in {store.path}")
+        checks.ask_again()
+    except ModelMismatchError as error:
+        store.add_failure(str(error))
+        raise
+
+
+def _shards(run: PreparedRun, done: frozenset[int], progress: Progress | None) -> Iterator[list[CertifiedPoint]]:
+    source = _read_source(run.dataset, run.indices, run.smoothed)
+    pipeline = run.smoothed.pipeline(progress)
+    if run.inquiry is not None:
+        return pipeline.certify(run.inquiry, source, done=done, check=run.check)
+    n, alpha = run.spec.question.n, run.spec.alpha
+    return pipeline.predict(source, n=n, alpha=alpha, smoothing=run.smoothed.prediction(n=n, alpha=alpha), done=done)
+
+
+def _read_source(dataset: Dataset, indices: Sequence[int], smoothed: SmoothedClassifier) -> InputSource:
+    def load(positions: Sequence[int]) -> InputArray:
+        return smoothed.check_inputs(dataset.inputs([indices[position] for position in positions]))
+
+    # Datasets mark an unlabelled input with a negative label.
+    labels = [int(label) if label >= 0 else None for label in dataset.labels[list(indices)]]
+    return InputSource(indices=indices, labels=labels, load=load)
