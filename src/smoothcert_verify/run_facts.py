@@ -39,6 +39,7 @@ _LARGEST_GRID = 2**23 + 1
 _COUNT = Whole(1, 2 * MOST_TRIALS)
 _LEVEL = Number(1e-100, 1e100)
 _DIGEST = Text(64)
+_SEED = Whole(0, 2**128 - 1)
 _ENDS = ListOf(Number(), 2, 2)
 _SHAPE = ListOf(Whole(1, 10**9), 1, 100)
 
@@ -101,6 +102,7 @@ _SPEC = Record(
         "certificates": ListOf(Text()),
         "best_of": BOOLEAN,
         "memory": Optional(Text()),
+        "seed": Optional(_SEED),
         "batch": Optional(_COUNT),
         "rigorous": BOOLEAN,
         "engine": Tagged(
@@ -121,7 +123,7 @@ _MANIFEST = Record(
         "schema": OneOf((SCHEMA,)),
         "spec": _SPEC,
         "sampling_version": Whole(1),
-        "seed": Whole(0, 2**128 - 1),
+        "seed": _SEED,
         "digests": Record(
             {
                 "model": _DIGEST,
@@ -268,6 +270,7 @@ def check_run(run: RunFacts) -> Iterator[Finding]:
     if data["inputs"] != len(run.indices):
         yield _differ("run.data.inputs", data["inputs"], len(run.indices))
     stated = [
+        ("run.spec.seed", spec["seed"], manifest["seed"]),
         ("run.spec.batch", spec["batch"], manifest["measured"]["batch"]),
         ("run.spec.model.num_classes", spec["model"]["num_classes"], model["num_classes"]),
         ("run.spec.data.input_shape", spec["data"]["input_shape"], data["input_shape"]),

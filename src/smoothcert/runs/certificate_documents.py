@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 def document_of(point: CertifiedPoint, manifest: RunManifest) -> Document:
     """The certificate of one input: what is stated, what it is proved from, and the run it comes from."""
-    run = to_json(manifest)
+    run = json.loads(json.dumps(to_json(manifest)))  # tuples become lists, as a reader of the file sees them
     document: Document = {
         "format": FORMAT,
         "version": VERSION,
