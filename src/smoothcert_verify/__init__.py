@@ -5,7 +5,20 @@ and used forward: a stored number is put into the inequality that makes it true.
 certificates, run directories and memories; `check_document` checks one certificate in Python.
 """
 
-from smoothcert_verify.document_checks import check_document
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from smoothcert_verify.findings import Finding, Findings
 
+if TYPE_CHECKING:
+    from smoothcert_verify.run_facts import RunFacts
+
 __all__ = ["Finding", "Findings", "check_document"]
+
+
+def check_document(document: Any, run: RunFacts | None = None) -> Findings:
+    """Everything that can be checked of one certificate document. See `document_checks.check_document`."""
+    from smoothcert_verify.document_checks import check_document as check
+
+    return check(document, run)

@@ -134,7 +134,6 @@ def open_data(run: RunFacts, *, place: str | None, root: Path | None) -> ReplayD
 def open_model(run: RunFacts, data: ReplayData, *, place: str) -> ReplayModel:
     """The model at this place, loaded as the manifest says."""
     from smoothcert.models import load_classifier
-    from smoothcert.models.backends import recorded_backend
 
     spec = run.manifest["spec"]["model"]
     classifier = load_classifier(
@@ -145,6 +144,6 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str) -> ReplayModel:
         arch=spec["arch"],
         standardise=spec["standardise"],
         noise_at=run.noise["place"],
-        backend=recorded_backend(run.manifest["measured"]["backend"]),
+        backend=spec["backend"],
     )
     return ReplayModel(classifier, tuple(data.dataset.input_shape))
