@@ -14,6 +14,7 @@ from flint import arb
 
 from smoothcert_verify import proofs as catalogue
 from smoothcert_verify.findings import Finding
+from smoothcert_verify.gradients import halves_norm, pair_products_norm
 from smoothcert_verify.proofs import (
     Evidence,
     _corner_levels,
@@ -24,7 +25,6 @@ from smoothcert_verify.proofs import (
     proves_lower,
     sign_test_holds,
 )
-from smoothcert_verify.gradients import halves_norm, pair_products_norm
 from smoothcert_verify.samples import SCORE_CELLS, NoiseSums, PairCounts, Samples, ScoreCells
 from smoothcert_verify.score_bounds import Order, cell_ends, lower_by_betting, upper_by_betting
 
@@ -40,7 +40,9 @@ def evidence(samples: Samples, *looks: tuple[int, int], label: int = 0) -> Evide
     return Evidence(samples, label, looks, ORDER)
 
 
-def complaints(proof: str, values: dict[str, float | Fraction], proofs: Evidence, alpha: Fraction = ALPHA) -> list[Finding]:
+def complaints(
+    proof: str, values: dict[str, float | Fraction], proofs: Evidence, alpha: Fraction = ALPHA
+) -> list[Finding]:
     return check_proof(proof, {q: Fraction(v) for q, v in values.items()}, proofs, alpha=alpha).discrepancies
 
 
@@ -204,7 +206,7 @@ def test_scores_of_another_class_prove_nothing() -> None:
     assert (found.code, found.values["label"]) == ("scores-of-another-class", 1)
 
 
-def gradients(n: int, *, first: int, second: int, product: int) -> tuple[Samples, Gradients]:
+def gradients(n: int, *, first: int, second: int, product: int) -> tuple[Samples, NoiseSums]:
     """Votes for class 0 only, and sums of noise with one coordinate."""
     sums = np.array([[[first], [0]], [[second], [0]]], dtype=np.int64)
     counted = NoiseSums((0, 1, 1), sums, (product, 0))
