@@ -138,7 +138,7 @@ def inspect_places(
             inspection.memories = verify_memory(
                 options.memory, _list_checked(reports), inputs=inputs, progress=progress
             )
-        if not inspection.memories:
+        if not inspection.memories and not inspection.list_discrepancies():
             raise OptionError("--memory was given, but none of these inputs was promised by a memory: leave it out")
     if options.model is not None:
         inspection.replayed = _run_replay(chosen, replay, reports, show_progress)
