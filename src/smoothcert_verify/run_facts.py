@@ -403,8 +403,8 @@ def _check_source(run: RunFacts) -> Iterator[Finding]:
 def _list_drawn(run: RunFacts) -> dict[str, Any]:
     """All that says what was drawn, and why sampling ended."""
     manifest = run.manifest
-    kept = {name: value for name, value in manifest["spec"].items() if name not in (*_FREE_FIELDS, "question")}
     question = {name: value for name, value in manifest["spec"]["question"].items() if name != "n"}
     digests = {name: value for name, value in manifest["digests"].items() if name != "code"}
+    spec = {f"spec.{name}": value for name, value in manifest["spec"].items() if name not in _FREE_FIELDS}
     facts = {name: manifest[name] for name in ("model", "data", "seed", "sampling_version", "sigma", "measured")}
-    return {**kept, **facts, "question": question, "digests": digests}
+    return {**spec, **facts, "spec.question": question, "digests": digests}

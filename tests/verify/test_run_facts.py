@@ -105,7 +105,7 @@ def assert_found(manifest: Manifest, change: Change) -> None:
         put("spec", "noise", "grid", to="detect"),
         put("spec", "noise", "grid", to=16),
         put("spec", "noise", "grid", to=256),
-        put("spec", "noise", "shared", to=0),
+        put("spec", "noise", "shared", to=1),
         put("spec", "noise", "more", to=1),
         put("data", "levels", to=256),
         put("data", "levels", to=18),
@@ -133,7 +133,7 @@ def assert_found(manifest: Manifest, change: Change) -> None:
         gone("digests"),
         put("sampling_version", to=0),
         put("schema", to=2),
-        put("schema", to=3.0),
+        put("schema", to="3"),
         put("more", to={}),
         put("environment", to={"python": 3}),
         put("alpha_split", to={}),
@@ -216,7 +216,7 @@ class TestRecertified:
         manifest["spec"] |= {"task": "recertify", "question": {"kind": "fixed-n", "n": 73, "n0": 20}}
         manifest["alpha_split"] = {"gaussian": {"clopper-pearson": 0.001}}
         (found,) = check_manifest(manifest)
-        assert (found.code, found.values["field"]) == ("changed-by-recertify", "question")
+        assert (found.code, found.values["field"]) == ("changed-by-recertify", "spec.question")
 
 
 class TestRules:
