@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 
 from smoothcert_verify.arithmetic import ball, binomial_tail
 from smoothcert_verify.document_checks import CheckedInput
-from smoothcert_verify.findings import Finding, UnreadableError, note, refuse
+from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import (
     BOOLEAN,
+    OBJECT,
+    TEXT,
     Document,
     ListOf,
     Number,
@@ -32,15 +34,13 @@ from smoothcert_verify.json_values import (
     Optional,
     Record,
     Shape,
-    TableOf,
-    Text,
     Whole,
     accept_anything,
     is_same,
     parse_json,
 )
 from smoothcert_verify.noise_forms import NOISES
-from smoothcert_verify.proofs import PROOFS, sign_test_holds
+from smoothcert_verify.proof_checks import PROOFS, sign_test_holds
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.run_reading import read_bytes
 from smoothcert_verify.theorems import CERTIFICATE_FORMS
@@ -51,40 +51,32 @@ PATTERN = "attack*.jsonl"
 """Names that records have in the directory of their run."""
 
 _CERTIFIED = "certified"
-_HEADER = Record(
-    {
-        "format": OneOf((FORMAT,)),
-        "run": TableOf(accept_anything),
-        "settings": TableOf(accept_anything),
-    }
-)
+_HEADER = Record(format=OneOf((FORMAT,)), run=OBJECT, settings=OBJECT)
 _SETTINGS: Mapping[str, Shape] = {
     "n": Whole(1),
     "looks": Whole(1, 19),
     "alpha": Number(0, 0.5),
     "skip": Whole(1),
     "max_inputs": Optional(Whole(1)),
-    "radii": ListOf(Text(), 1),
+    "radii": ListOf(TEXT, 1),
 }
 _RESULT = Record(
-    {
-        "prediction": accept_anything,
-        "fate": OneOf(("unchanged", "abstained", "changed")),
-        "answer": Optional(Whole()),
-        "leads": BOOLEAN,
-        "samples": Whole(),
-        "sigma": Optional(Number()),
-        "counts": Optional(ListOf(Whole())),
-        "invalid": Whole(),
-        "p_value": Optional(Number(0, 1)),
-        "radius": Text(),
-        "index": Whole(),
-        "label": accept_anything,
-        "certified_radius": accept_anything,
-        "distance": Number(0),
-        "moved": BOOLEAN,
-        "point": Optional(Text()),
-    }
+    prediction=accept_anything,
+    fate=OneOf(("unchanged", "abstained", "changed")),
+    answer=Optional(Whole()),
+    leads=BOOLEAN,
+    samples=Whole(),
+    sigma=Optional(Number()),
+    counts=Optional(ListOf(Whole())),
+    invalid=Whole(),
+    p_value=Optional(Number(0, 1)),
+    radius=TEXT,
+    index=Whole(),
+    label=accept_anything,
+    certified_radius=accept_anything,
+    distance=Number(0),
+    moved=BOOLEAN,
+    point=Optional(TEXT),
 )
 _JUST_INSIDE = 1.0 - 1e-9
 _CLOSE = 1e-6
@@ -144,7 +136,7 @@ def check_attack_record(file: Path, checked: Sequence[CheckedInput], *, inputs: 
             seen.add(repr(name))
             problems += [finding.at(f"input {name[1]!r:.40} within {name[0]!r:.40}") for finding in found]
         return problems
-    except UnreadableError as error:
+    except MalformedError as error:
         return [error.finding]
 
 
@@ -236,7 +228,7 @@ def _read_limit(radius: str, certified: float) -> float:
 def _check_result(result: Mapping[str, Any], attack: _Attack, inputs: Inputs | None) -> Iterator[Finding]:
     try:
         _RESULT(result, "")
-    except UnreadableError as error:
+    except MalformedError as error:
         yield error.finding
         return
     target = attack.targets.get(result["index"])

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smoothcert_verify.findings import Finding, Findings, UnreadableError, note, refuse
+from smoothcert_verify.findings import Finding, Findings, MalformedError, note, refuse
 from smoothcert_verify.json_values import (
     BOOLEAN,
+    OBJECT,
     Document,
     ListOf,
     Number,
     OneOf,
     Optional,
     Record,
-    Shape,
-    TableOf,
     Text,
     Whole,
     accept_anything,
@@ -27,7 +26,7 @@ from smoothcert_verify.json_values import (
     is_same,
 )
 from smoothcert_verify.noise_forms import NOISES
-from smoothcert_verify.proofs import PROOFS, Evidence, sign_test_holds
+from smoothcert_verify.proof_checks import PROOFS, Evidence, sign_test_holds
 from smoothcert_verify.reason_rules import (
     Reason,
     explain_abstention,
@@ -45,37 +44,35 @@ from smoothcert_verify.verdict_checks import VERDICTS, Sampled, check_verdict, p
 
 FORMAT, VERSION = "smoothcert certificate", 3
 
-PROMISE_FIELDS: Mapping[str, Shape] = {
-    "label": Whole(),
-    "radius": Number(0),
-    "position": Whole(1),
-    "settlement": OneOf(("WHOLE", "CUT", "OVERRULED", "INHERITED")),
-    "asked_label": Optional(Whole()),
-    "asked_radius": Number(0),
-    "memory": Text(32),
-    "entry": Text(64),
-}
-_CONTENT: Mapping[str, Shape] = {
-    "format": OneOf((FORMAT,)),
-    "version": OneOf((VERSION,)),
-    "input": Record({"index": Whole(0, MOST_INDEX), "label": Optional(Whole())}),
-    "smoothing": Record(
-        {
-            "noise": NOISE,
-            "sigma": Optional(Number(1e-100, 1e100)),
-            "dimension": Whole(1),
-            "num_classes": Whole(2),
-            "envelope": Optional(TableOf(accept_anything)),
-            "remembered": BOOLEAN,
-        }
-    ),
-    "verdicts": VERDICTS,
-    "tallies": ListOf(TALLY),
-    "promise": Optional(Record(PROMISE_FIELDS)),
-    "run": accept_anything,
-}
-_FROM_RUN = Record(_CONTENT)
-_EXPORTED = Record({**_CONTENT, "run_digest": Text(64), "digest": Text(64)})
+PROMISE = Record(
+    label=Whole(),
+    radius=Number(0),
+    position=Whole(1),
+    settlement=OneOf(("WHOLE", "CUT", "OVERRULED", "INHERITED")),
+    asked_label=Optional(Whole()),
+    asked_radius=Number(0),
+    memory=Text(32),
+    entry=Text(64),
+)
+_SMOOTHING = Record(
+    noise=NOISE,
+    sigma=Optional(Number(1e-100, 1e100)),
+    dimension=Whole(1),
+    num_classes=Whole(2),
+    envelope=Optional(OBJECT),
+    remembered=BOOLEAN,
+)
+_FROM_RUN = Record(
+    format=OneOf((FORMAT,)),
+    version=OneOf((VERSION,)),
+    input=Record(index=Whole(0, MOST_INDEX), label=Optional(Whole())),
+    smoothing=_SMOOTHING,
+    verdicts=VERDICTS,
+    tallies=ListOf(TALLY),
+    promise=Optional(PROMISE),
+    run=accept_anything,
+)
+_EXPORTED = Record(**_FROM_RUN.fields, run_digest=Text(64), digest=Text(64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,7 @@ def check_document(document: Any, run: RunFacts | None = None) -> Findings:
             _FROM_RUN(document, "")
         findings.is_readable = True
         _PointCheck(document, run, findings).check()
-    except UnreadableError as error:
+    except MalformedError as error:
         findings.discrepancies.append(error.finding)
     except Exception as error:  # any effect of a hostile document is a discrepancy of it
         findings.add("cannot-be-checked", error=f"{type(error).__name__}: {error}")

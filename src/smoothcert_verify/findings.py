@@ -55,7 +55,7 @@ class Findings:
         self.discrepancies.append(Finding(code, values))
 
 
-class UnreadableError(Exception):
+class MalformedError(Exception):
     """Content that cannot be checked any further, because a part of it is not what it must be."""
 
     def __init__(self, finding: Finding) -> None:
@@ -66,9 +66,9 @@ class UnreadableError(Exception):
         return str(self.finding)
 
 
-def refuse(code: str, /, **values: Any) -> UnreadableError:
+def refuse(code: str, /, **values: Any) -> MalformedError:
     """The error to raise for a finding after which nothing more can be checked."""
-    return UnreadableError(Finding(code, values))
+    return MalformedError(Finding(code, values))
 
 
 class CheckerError(Exception):

@@ -1,6 +1,6 @@
 """Strict JSON: parsing without NaN or repeated names, canonical digests, and shapes that values are checked against.
 
-A shape is called with a value and the name of its field. It raises an UnreadableError that names the field. What passes
+A shape is called with a value and the name of its field. It raises an MalformedError that names the field. What passes
 a shape may be indexed without further checks.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from smoothcert_verify.findings import UnreadableError, refuse
+from smoothcert_verify.findings import MalformedError, refuse
 
 Document = dict[str, Any]
 Shape = Callable[[Any, str], None]
@@ -64,7 +64,7 @@ def is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _refuse_value(field: str, value: Any, expected: str) -> UnreadableError:
+def _refuse_value(field: str, value: Any, expected: str) -> MalformedError:
     return refuse("invalid-value", field=field, value=value, expected=expected)
 
 
@@ -115,6 +115,7 @@ class OneOf:
 
 
 BOOLEAN = OneOf((True, False))
+TEXT = Text()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,11 @@ class TableOf:
             self.shape(item, f"{field}.{name:.60}")
 
 
-@dataclass(frozen=True, slots=True)
 class Record:
     """An object with exactly these fields."""
 
-    fields: Mapping[str, Shape]
+    def __init__(self, **fields: Shape) -> None:
+        self.fields = fields
 
     def __call__(self, value: Any, field: str) -> None:
         if not isinstance(value, Mapping):
@@ -179,17 +180,20 @@ class Record:
 class Tagged:
     """A record whose field `kind` says which one it is."""
 
-    records: Mapping[str, Mapping[str, Shape]]
+    records: Mapping[str, Record]
 
     def __call__(self, value: Any, field: str) -> None:
         kind = value.get("kind") if isinstance(value, Mapping) else None
         if not isinstance(kind, str) or kind not in self.records:
             raise _refuse_value(f"{field}.kind", kind, "one of " + ", ".join(self.records))
-        Record({"kind": Text(), **self.records[kind]})(value, field)
+        self.records[kind]({name: item for name, item in value.items() if name != "kind"}, field)
 
 
 def accept_anything(value: Any, field: str) -> None:
     """The shape of what is information only."""
+
+
+OBJECT = TableOf(accept_anything)
 
 
 def read_fraction(entry: Mapping[str, Any], name: str) -> Fraction:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.document_checks import CheckedInput
-from smoothcert_verify.findings import Finding, UnreadableError, note, refuse
-from smoothcert_verify.json_values import Document, OneOf, Record, Text, Whole, is_same, parse_json
+from smoothcert_verify.findings import Finding, MalformedError, note, refuse
+from smoothcert_verify.json_values import TEXT, Document, OneOf, Record, Whole, is_same, parse_json
 from smoothcert_verify.memory_geometry import (
     PairCounter,
     Progress,
@@ -31,16 +31,7 @@ from smoothcert_verify.run_facts import RunFacts, digest_constant
 
 _SETTLED = ("WHOLE", "CUT", "OVERRULED")
 _INHERITED = "INHERITED"
-_KEY = Record(
-    {
-        "model": Text(),
-        "sigma_rule": Text(),
-        "noise": Text(),
-        "norm": OneOf(("l1", "l2")),
-        "preprocessing": Text(),
-        "dimension": Whole(1),
-    }
-)
+_KEY = Record(model=TEXT, sigma_rule=TEXT, noise=TEXT, norm=OneOf(("l1", "l2")), preprocessing=TEXT, dimension=Whole(1))
 
 Inputs = Callable[[int], NDArray[np.float32]]
 """From the index of an input to its numbers."""
@@ -93,7 +84,7 @@ def _verify_one(
 ) -> None:
     try:
         key = _read_key(memory)
-    except UnreadableError as error:
+    except MalformedError as error:
         report.discrepancies.append(error.finding)
         return
     for run in {id(one.run.manifest): one.run for one in checked}.values():

@@ -61,7 +61,7 @@ class Stream:
     stage: int
 
 
-class NoisyCopies(Protocol):
+class NoisyInput(Protocol):
     """The noisy copies of one input that the base classifier was asked about."""
 
     def copies(self, stream: Stream, start: int, count: int) -> Floats:

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.document_checks import CheckedInput
-from smoothcert_verify.findings import Finding, OptionError, UnreadableError, note, refuse
-from smoothcert_verify.noise_forms import GridNoise, NoisyCopies, Stream
+from smoothcert_verify.findings import Finding, MalformedError, OptionError, note, refuse
+from smoothcert_verify.noise_forms import GridNoise, NoisyInput, Stream
 from smoothcert_verify.replay_model import ReplayData, ReplayModel, Rows, open_data, open_model
 from smoothcert_verify.run_checks import Report
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.samples import SCORE_CELLS, IntArray, unpack_sums
-from smoothcert_verify.sigma_rules import StoredRule, read_rule
+from smoothcert_verify.sigma_rules import RuleFile, read_rule
 
 SAMPLING_VERSION = 1
 """The version of the sampling that `noise_forms` repeats."""
@@ -71,7 +71,7 @@ class Replay:
     facts: RunFacts
     model: ReplayModel
     data: ReplayData
-    rule: StoredRule | None = None
+    rule: RuleFile | None = None
     batch: int | None = None
     discrepancies: list[Finding] = field(default_factory=list)
     _other_votes: list[tuple[int, int]] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Replay:
             return
         try:
             documents = [one.read_again() for one in inputs]
-        except UnreadableError as error:
+        except MalformedError as error:
             report.discrepancies.append(error.finding)
             return
         total = sum(self._count_samples(document) for document in documents)
@@ -124,7 +124,7 @@ class Replay:
                 name = f"input {document['input']['index']}: drawn again"
                 try:
                     report.discrepancies += [finding.at(name) for finding in self._check(document, advance)]
-                except UnreadableError as error:
+                except MalformedError as error:
                     report.discrepancies.append(error.finding.at(name))
                 except ValueError as error:
                     report.discrepancies.append(note("cannot-be-checked", error=str(error)).at(name))
@@ -194,7 +194,7 @@ class Replay:
             yield note("other-votes-kept", counted=votes)
 
     def _count_again(
-        self, tallies: Sequence[Tally], noisy: NoisyCopies, stream: Stream, advance: Callable[[int], None]
+        self, tallies: Sequence[Tally], noisy: NoisyInput, stream: Stream, advance: Callable[[int], None]
     ) -> list[_Count]:
         """Each tally counted again. Batches continue from one tally to the next, as they did in the run."""
         counts = [_Count(tally, self.facts.num_classes) for tally in tallies]
@@ -215,7 +215,7 @@ class Replay:
             advance(count * (2 if kind == "pairs" else 1))
         return counts
 
-    def _ask_batch(self, kind: str, noisy: NoisyCopies, stream: Stream, at: int, count: int) -> list[NDArray[Any]]:
+    def _ask_batch(self, kind: str, noisy: NoisyInput, stream: Stream, at: int, count: int) -> list[NDArray[Any]]:
         """Votes; of pairs those at x+ε and at x-ε; of scores the votes and the scores."""
         if kind != "pairs":
             return self._ask(_make_rows(noisy.copies, stream, at, count), scores=kind == "scores")

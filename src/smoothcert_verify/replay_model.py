@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.findings import Finding, MissingPackageError, note
-from smoothcert_verify.noise_forms import FloatNoise, GridNoise, NoisyCopies
+from smoothcert_verify.noise_forms import FloatNoise, GridNoise, NoisyInput
 from smoothcert_verify.run_facts import RunFacts
 
 Rows = NDArray[np.float32]
@@ -80,7 +80,7 @@ class ReplayModel:
             for line in probe_differences(run.manifest["model"]["probe"], self.classifier, self.input_shape):
                 yield note("other-answers", difference=str(line))
 
-    def make_copies(self, run: RunFacts, x: Rows, sigma: float) -> NoisyCopies:
+    def make_copies(self, run: RunFacts, x: Rows, sigma: float) -> NoisyInput:
         """The noisy copies of an input, or of what the first layer makes of it. x: flat."""
         if run.grid is not None:
             return GridNoise(run.kind, x, sigma=sigma, levels=run.grid)

@@ -15,7 +15,7 @@ from typing import Any
 from smoothcert_verify.arithmetic import upper_limit
 from smoothcert_verify.attack_records import PATTERN, Inputs, check_attack_record
 from smoothcert_verify.document_checks import CheckedInput, check_document
-from smoothcert_verify.findings import Finding, UnreadableError, note, refuse
+from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import Document, canonical_digest, parse_json
 from smoothcert_verify.run_facts import RunFacts, check_run, read_run
 from smoothcert_verify.run_reading import RunReader, StoredInput, list_certificates, read_bytes
@@ -99,7 +99,7 @@ def verify_run(path: Path, *, unfinished: bool = False, progress: Progress | Non
             report.discrepancies += [*check_run(run), *reader.stray_rows(), *reader.failures()]
             indices, chain = reader.indices(), _SealChain(reader.seals(), run)
             model_checks = reader.model_checks()
-        except UnreadableError as error:
+        except MalformedError as error:
             report.discrepancies.append(error.finding)
             return report
         _check_indices(report, indices, run, unfinished=unfinished)
@@ -111,7 +111,7 @@ def verify_run(path: Path, *, unfinished: bool = False, progress: Progress | Non
                 report.discrepancies += [finding.at(f"input {index}") for finding in _check_rows(stored, chain)]
                 again = functools.partial(read_input, path, index)
                 report.add_document(stored.to_document(run), run, f"input {index}", again)
-            except UnreadableError as error:
+            except MalformedError as error:
                 report.discrepancies.append(error.finding.at(f"input {index}"))
             if progress is not None:
                 progress(done, len(indices))
@@ -142,7 +142,7 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
             if named in seen:
                 report.discrepancies.append(note("same-input", other=seen[named]).at(file.name))
             seen[named] = file.name
-        except UnreadableError as error:
+        except MalformedError as error:
             report.discrepancies.append(error.finding.at(file.name))
         if progress is not None:
             progress(done, len(files))
@@ -223,7 +223,7 @@ def _check_sigma_rule(report: Report, path: Path, run: RunFacts) -> None:
     try:
         rule = read_rule(file)
         found = list(rule.compare(facts["rule"] if facts else {}, digest=run.manifest["digests"]["sigma"]))
-    except UnreadableError as error:
+    except MalformedError as error:
         found = [note("invalid-rule-file", error=str(error))]
     except (OSError, KeyError, TypeError, ValueError, IndexError, struct.error) as error:
         found = [note("invalid-rule-file", error=f"{type(error).__name__}: {error}")]

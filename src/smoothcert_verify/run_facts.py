@@ -14,6 +14,8 @@ from smoothcert_verify.arithmetic import MOST_TRIALS
 from smoothcert_verify.findings import Finding, note, refuse
 from smoothcert_verify.json_values import (
     BOOLEAN,
+    OBJECT,
+    TEXT,
     ListOf,
     Number,
     OneOf,
@@ -36,120 +38,100 @@ NEARLY_ALL = 1 - Fraction(1, 10**9)
 
 _GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
 _LARGEST_GRID = 2**23 + 1
-_COUNT = Whole(1, 2 * MOST_TRIALS)
-_LEVEL = Number(1e-100, 1e100)
-_DIGEST = Text(64)
-_SEED = Whole(0, 2**128 - 1)
-_ENDS = ListOf(Number(), 2, 2)
-_SHAPE = ListOf(Whole(1, 10**9), 1, 100)
+_COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
+_ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
+_MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
+_MAYBE_LEVEL, _MAYBE_DIGEST = Optional(_LEVEL), Optional(_DIGEST)
+
+
+def _check_range(value: Any, field: str) -> None:
+    if value != "default":
+        Optional(_ENDS)(value, field)
+
 
 NOISE = Record(
+    kind=OneOf(tuple(NOISES)),
+    grid=Optional(Whole(2, _LARGEST_GRID)),
+    generator=OneOf((_GRID_GENERATOR, _FLOAT_GENERATOR)),
+    place=OneOf(("input", "first-layer")),
+    shared=BOOLEAN,
+)
+_MODEL_SPEC = Record(
+    place=TEXT,
+    arch=_MAYBE_TEXT,
+    standardise=Optional(ListOf(ListOf(Number()), 2, 2)),
+    num_classes=_MAYBE_COUNT,
+    backend=_MAYBE_TEXT,
+    device=TEXT,
+)
+_DATA_SPEC = Record(
+    place=TEXT,
+    split=TEXT,
+    root=_MAYBE_TEXT,
+    input_range=_check_range,
+    input_shape=Optional(_SHAPE),
+    skip=_COUNT,
+    max_inputs=_MAYBE_COUNT,
+)
+_SIGMA_SPEC = Tagged(
     {
-        "kind": OneOf(tuple(NOISES)),
-        "grid": Optional(Whole(2, _LARGEST_GRID)),
-        "generator": OneOf((_GRID_GENERATOR, _FLOAT_GENERATOR)),
-        "place": OneOf(("input", "first-layer")),
-        "shared": BOOLEAN,
+        "constant": Record(level=_LEVEL),
+        "rule": Record(place=TEXT),
+        "optimised": Record(
+            start=_LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
+        ),
+    }
+)
+_QUESTION_SPEC = Tagged(
+    {
+        "fixed-n": Record(n=_COUNT, n0=Whole(0, MOST_TRIALS)),
+        "decide": Record(radii=ListOf(Number(0), 1), n=_COUNT, n0=_COUNT),
+        "precision": Record(width=Number(0), n=_COUNT, n0=_COUNT),
+    }
+)
+_ENGINE_SPEC = Tagged(
+    {
+        "local": Record(workers=_MAYBE_COUNT),
+        "ray": Record(address=_MAYBE_TEXT, actors=_MAYBE_COUNT, cpus_per_actor=Number(0), gpus_per_actor=Number(0)),
     }
 )
 _SPEC = Record(
-    {
-        "task": OneOf(TASKS),
-        "model": Record(
-            {
-                "place": Text(),
-                "arch": Optional(Text()),
-                "standardise": Optional(ListOf(ListOf(Number()), 2, 2)),
-                "num_classes": Optional(_COUNT),
-                "backend": Optional(Text()),
-                "device": Text(),
-            }
-        ),
-        "data": Record(
-            {
-                "place": Text(),
-                "split": Text(),
-                "root": Optional(Text()),
-                "input_range": lambda value, field: None if value == "default" else Optional(_ENDS)(value, field),
-                "input_shape": Optional(_SHAPE),
-                "skip": _COUNT,
-                "max_inputs": Optional(_COUNT),
-            }
-        ),
-        "noise": NOISE,
-        "sigma": Tagged(
-            {
-                "constant": {"level": _LEVEL},
-                "rule": {"place": Text()},
-                "optimised": {
-                    "start": _LEVEL,
-                    "search": Text(),
-                    "settings": TableOf(accept_anything),
-                    "least": Optional(_LEVEL),
-                    "most": Optional(_LEVEL),
-                    "two_class": BOOLEAN,
-                },
-            }
-        ),
-        "question": Tagged(
-            {
-                "fixed-n": {"n": _COUNT, "n0": Whole(0, MOST_TRIALS)},
-                "decide": {"radii": ListOf(Number(0), 1), "n": _COUNT, "n0": _COUNT},
-                "precision": {"width": Number(0), "n": _COUNT, "n0": _COUNT},
-            }
-        ),
-        "alpha": Number(0, 1),
-        "certificates": ListOf(Text()),
-        "best_of": BOOLEAN,
-        "memory": Optional(Text()),
-        "seed": Optional(_SEED),
-        "batch": Optional(_COUNT),
-        "rigorous": BOOLEAN,
-        "engine": Tagged(
-            {
-                "local": {"workers": Optional(_COUNT)},
-                "ray": {
-                    "address": Optional(Text()),
-                    "actors": Optional(_COUNT),
-                    "cpus_per_actor": Number(0),
-                    "gpus_per_actor": Number(0),
-                },
-            }
-        ),
-    }
+    task=OneOf(TASKS),
+    model=_MODEL_SPEC,
+    data=_DATA_SPEC,
+    noise=NOISE,
+    sigma=_SIGMA_SPEC,
+    question=_QUESTION_SPEC,
+    alpha=Number(0, 1),
+    certificates=ListOf(TEXT),
+    best_of=BOOLEAN,
+    memory=_MAYBE_TEXT,
+    seed=Optional(_SEED),
+    batch=_MAYBE_COUNT,
+    rigorous=BOOLEAN,
+    engine=_ENGINE_SPEC,
+)
+_DATA = Record(
+    name=TEXT,
+    input_shape=_SHAPE,
+    size=Whole(1, MOST_INDEX),
+    inputs=_COUNT,
+    levels=Optional(Whole(2)),
+    input_range=Optional(_ENDS),
 )
 _MANIFEST = Record(
-    {
-        "schema": OneOf((SCHEMA,)),
-        "spec": _SPEC,
-        "sampling_version": Whole(1),
-        "seed": _SEED,
-        "digests": Record(
-            {
-                "model": _DIGEST,
-                "data": _DIGEST,
-                "sigma": Optional(_DIGEST),
-                "memory": Optional(_DIGEST),
-                "code": _DIGEST,
-            }
-        ),
-        "measured": Record({"batch": _COUNT, "backend": Text()}),
-        "model": Record({"num_classes": Whole(2, 10**6), "description": Text(), "probe": accept_anything}),
-        "data": Record(
-            {
-                "name": Text(),
-                "input_shape": _SHAPE,
-                "size": Whole(1, MOST_INDEX),
-                "inputs": _COUNT,
-                "levels": Optional(Whole(2, 10**15)),
-                "input_range": Optional(_ENDS),
-            }
-        ),
-        "sigma": Optional(Record({"rule": TableOf(accept_anything), "envelope": Optional(TableOf(accept_anything))})),
-        "alpha_split": TableOf(TableOf(Number(0, 1))),
-        "environment": TableOf(Text()),
-        "recertified_from": Optional(TableOf(accept_anything)),
-    }
+    schema=OneOf((SCHEMA,)),
+    spec=_SPEC,
+    sampling_version=Whole(1),
+    seed=_SEED,
+    digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
+    measured=Record(batch=_COUNT, backend=TEXT),
+    model=Record(num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything),
+    data=_DATA,
+    sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
+    alpha_split=TableOf(TableOf(Number(0, 1))),
+    environment=TableOf(TEXT),
+    recertified_from=Optional(OBJECT),
 )
 
 
@@ -218,7 +200,7 @@ class RunFacts:
 
 
 def read_run(manifest: Any) -> RunFacts:
-    """What this manifest states; UnreadableError if it is not a manifest of this format."""
+    """What this manifest states; MalformedError if it is not a manifest of this format."""
     if isinstance(manifest, Mapping) and type(manifest.get("schema")) is int and manifest["schema"] != SCHEMA:
         raise refuse("unknown-schema", value=manifest["schema"], expected=SCHEMA)
     _MANIFEST(manifest, "run")

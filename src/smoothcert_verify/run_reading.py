@@ -1,7 +1,7 @@
 """Reading certificates and run directories. The rows of a run are turned into the documents that `export` writes.
 
 Nothing here trusts what it reads: files must be regular and of limited length, and a database is opened for reading
-only. Content that cannot be read raises an UnreadableError; a file that cannot be read raises a PlaceError.
+only. Content that cannot be read raises an MalformedError; a file that cannot be read raises a PlaceError.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from smoothcert_verify.document_checks import FORMAT, PROMISE_FIELDS, VERSION
-from smoothcert_verify.findings import Finding, PlaceError, UnreadableError, note, refuse
+from smoothcert_verify.document_checks import FORMAT, PROMISE, VERSION
+from smoothcert_verify.findings import Finding, MalformedError, PlaceError, note, refuse
 from smoothcert_verify.json_values import Document, parse_json
 from smoothcert_verify.run_facts import RunFacts
 
@@ -33,7 +33,7 @@ _COLUMNS = {
     "points": ("idx", "label", "sigma", "seconds"),
     "verdicts": ("idx", "place", "certificate", "prediction", "radius", "norm", "outcome", "reason", "bounds"),
     "tallies": ("idx", "stage", "start", "stop", "sigma", "kind", "num_classes", "counts", "sums"),
-    "promises": ("idx", *PROMISE_FIELDS),
+    "promises": ("idx", *PROMISE.fields),
     "model_checks": ("idx", "drawn", "asked", "ties"),
     "failures": ("position", "reason"),
     "seals": ("position", "idx", "seal"),
@@ -142,8 +142,8 @@ def _parse_column(name: str, text: Any) -> Any:
         raise refuse("invalid-value", field=name, value=text, expected="a text")
     try:
         return parse_json(text)
-    except UnreadableError as error:
-        raise UnreadableError(error.finding.at(name)) from error
+    except MalformedError as error:
+        raise MalformedError(error.finding.at(name)) from error
 
 
 class RunReader:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from smoothcert_verify.arithmetic import MOST_TRIALS
 from smoothcert_verify.findings import refuse
-from smoothcert_verify.json_values import ListOf, Number, OneOf, Optional, Record, TableOf, Text, Whole
+from smoothcert_verify.json_values import OBJECT, TEXT, ListOf, Number, OneOf, Optional, Record, Shape, TableOf, Whole
 
 IntArray = NDArray[np.int64]
 
@@ -25,25 +25,22 @@ STAGES = ("SELECTION", "ESTIMATION", "PREDICTION")
 
 _COUNT = Whole(most=2 * MOST_TRIALS)
 _SIGNED = Whole(1 - 2**63, 2**63 - 1)
+_VOTES: Mapping[str, Shape] = {"votes": TableOf(_COUNT), "invalid": _COUNT}
 _COUNTS = {
-    "votes": Record({"votes": TableOf(_COUNT), "invalid": _COUNT}),
-    "pairs": Record({name: TableOf(_COUNT) for name in ("both", "first", "second")}),
-    "gradients": Record(
-        {"votes": TableOf(_COUNT), "invalid": _COUNT, "group": ListOf(_SIGNED), "products": ListOf(_SIGNED)}
-    ),
-    "scores": Record({"votes": TableOf(_COUNT), "invalid": _COUNT, "label": Whole()}),
+    "votes": Record(**_VOTES),
+    "pairs": Record(both=TableOf(_COUNT), first=TableOf(_COUNT), second=TableOf(_COUNT)),
+    "gradients": Record(**_VOTES, group=ListOf(_SIGNED), products=ListOf(_SIGNED)),
+    "scores": Record(**_VOTES, label=Whole()),
 }
 TALLY = Record(
-    {
-        "stage": OneOf(STAGES),
-        "kind": OneOf(tuple(_COUNTS)),
-        "start": Whole(most=2**63),
-        "stop": Whole(most=2**63),
-        "sigma": Number(),
-        "num_classes": Whole(2, 10**6),
-        "counts": TableOf(lambda value, field: None),
-        "sums": Optional(Text()),
-    }
+    stage=OneOf(STAGES),
+    kind=OneOf(tuple(_COUNTS)),
+    start=Whole(most=2**63),
+    stop=Whole(most=2**63),
+    sigma=Number(),
+    num_classes=Whole(2, 10**6),
+    counts=OBJECT,
+    sums=Optional(TEXT),
 )
 """The shape of an entry of "tallies"; its counts are checked by `read_samples`."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.document_checks import CheckedInput
-from smoothcert_verify.findings import Finding, UnreadableError, note
+from smoothcert_verify.findings import Finding, MalformedError, note
 from smoothcert_verify.json_values import canonical_digest
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.varying_theorems import SigmaEnvelope, read_envelope
@@ -152,7 +152,7 @@ def _read_levels(inputs: Sequence[CheckedInput]) -> _Levels | None:
         return None  # nothing is assumed of σ: a prediction, or a memory keeps what is promised
     try:
         envelope = read_envelope(run.envelope, remembered=False)
-    except UnreadableError:
+    except MalformedError:
         return None  # reported with the documents
     if not envelope.known:
         return None

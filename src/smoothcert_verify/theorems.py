@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from flint import arb, ctx
 
-from smoothcert_verify import proofs
+from smoothcert_verify import proof_checks as proofs
 from smoothcert_verify.arithmetic import (
     PRECISIONS,
     ball,

@@ -24,7 +24,7 @@ from smoothcert_verify.arithmetic import (
     upper_tail,
 )
 from smoothcert_verify.findings import refuse
-from smoothcert_verify.json_values import TableOf, accept_anything, read_fraction
+from smoothcert_verify.json_values import OBJECT, read_fraction
 from smoothcert_verify.worst_regions import chance_at_most
 
 Values = Mapping[str, Fraction]
@@ -99,14 +99,14 @@ def read_envelope(document: Any, *, remembered: bool) -> SigmaEnvelope:
         return SigmaEnvelope()
     slacks: list[Fraction] = []
     shift = Fraction(0)
-    TableOf(accept_anything)(document, "envelope")
+    OBJECT(document, "envelope")
     while document.get("kind") == "widened":
         slacks.append(_read_slope(document, "slack"))
         shift += _read_slope(document, "shift")
         if slacks[-1] >= 1 or len(slacks) > _MOST_LAYERS:
             raise refuse("invalid-value", field="envelope.slack", value=slacks[-1], expected="a number below 1")
         document = document.get("inner")
-        TableOf(accept_anything)(document, "envelope.inner")
+        OBJECT(document, "envelope.inner")
     room = (*slacks, SIGMA_SLACK)
     match document.get("kind"):
         case "constant":

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from smoothcert_verify.findings import Finding, note, refuse
-from smoothcert_verify.json_values import ListOf, Number, OneOf, Optional, Record, TableOf, Text, Whole
+from smoothcert_verify.json_values import TEXT, ListOf, Number, OneOf, Optional, Record, TableOf, Whole
 from smoothcert_verify.noise_forms import NOISES
-from smoothcert_verify.proofs import (
+from smoothcert_verify.proof_checks import (
     LOOSE,
     NOISE_TABLES,
     PROOFS,
@@ -27,17 +27,15 @@ from smoothcert_verify.run_facts import NEARLY_ALL, SMALLEST_ALPHA, RunFacts
 from smoothcert_verify.theorems import CERTIFICATE_FORMS, CertificateForm, certifies
 from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope, gaussian_holds
 
-_BOUND = Record({"value": Number(0), "side": OneOf(("lower", "upper")), "alpha": Number(0, 1), "method": Text()})
+_BOUND = Record(value=Number(0), side=OneOf(("lower", "upper")), alpha=Number(0, 1), method=TEXT)
 _VERDICT = Record(
-    {
-        "certificate": Text(),
-        "prediction": Optional(Whole()),
-        "radius": Number(0),
-        "norm": OneOf(("l1", "l2")),
-        "outcome": OneOf(("certified", "predicted", "abstained", "failed")),
-        "reason": check_reason_shape,
-        "bounds": Optional(Record({"label": Whole(), "quantities": TableOf(_BOUND), "spent": TableOf(Number(0, 1))})),
-    }
+    certificate=TEXT,
+    prediction=Optional(Whole()),
+    radius=Number(0),
+    norm=OneOf(("l1", "l2")),
+    outcome=OneOf(("certified", "predicted", "abstained", "failed")),
+    reason=check_reason_shape,
+    bounds=Optional(Record(label=Whole(), quantities=TableOf(_BOUND), spent=TableOf(Number(0, 1)))),
 )
 VERDICTS = ListOf(_VERDICT, 1, 1000)
 

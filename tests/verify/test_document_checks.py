@@ -29,8 +29,9 @@ from certified_documents import (
 )
 from smoothcert.certificates import CERTIFICATES
 from smoothcert.runs.certificate_documents import document_of
-from smoothcert_verify import Finding, proofs
+from smoothcert_verify import Finding
 from smoothcert_verify import check_document as check
+from smoothcert_verify import proof_checks as proofs
 from smoothcert_verify.theorems import CERTIFICATE_FORMS
 from verified_runs import redigested
 

@@ -23,9 +23,8 @@ from smoothcert.cli.main import app
 from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.distances import ExactDistance
 from smoothcert.records import Norm
-from smoothcert_verify.document_checks import PROMISE_FIELDS, CheckedInput
-from smoothcert_verify.findings import MemoryPlaceError, UnreadableError
-from smoothcert_verify.json_values import Record
+from smoothcert_verify.document_checks import PROMISE, CheckedInput
+from smoothcert_verify.findings import MalformedError, MemoryPlaceError
 from smoothcert_verify.memory_log import MemoryReport, verify_memory
 from smoothcert_verify.run_checks import verify_run
 from smoothcert_verify.run_facts import read_run
@@ -189,8 +188,8 @@ class TestMutations:
         first = next(place for place, one in enumerate(documents) if one.promise is not None)
         promise = (documents[first].promise or {}) | {field: value}
         if type(value) is not type((documents[first].promise or {})[field]) or value == "WHOLE?":
-            with pytest.raises(UnreadableError):  # a document with such a promise is refused before
-                Record(PROMISE_FIELDS)(promise, "promise")
+            with pytest.raises(MalformedError):  # a document with such a promise is refused before
+                PROMISE(promise, "promise")
             return
         others = [*documents[:first], with_document(documents[first], promise=promise), *documents[first + 1 :]]
         assert one_report(folder / "memory.sqlite", others).discrepancies

@@ -18,7 +18,7 @@ from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.network import SigmaNetwork
 from smoothcert_verify import Finding
-from smoothcert_verify.findings import UnreadableError
+from smoothcert_verify.findings import MalformedError
 from smoothcert_verify.run_checks import verify_run
 from smoothcert_verify.run_facts import check_run, compute_rule_digest, read_run
 from smoothcert_verify.sigma_rules import read_rule
@@ -31,7 +31,7 @@ Change = Callable[[Manifest], None]
 def check_manifest(manifest: Manifest) -> list[Finding]:
     try:
         return list(check_run(read_run(manifest)))
-    except UnreadableError as error:
+    except MalformedError as error:
         return [error.finding]
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from smoothcert.runs.certificate_documents import write_certificates
 from smoothcert_verify.document_checks import check_version
-from smoothcert_verify.findings import Finding, PlaceError, UnreadableError
+from smoothcert_verify.findings import Finding, MalformedError, PlaceError
 from smoothcert_verify.json_values import canonical_digest, parse_json
 from smoothcert_verify.run_checks import verify_certificates
 from smoothcert_verify.run_reading import is_run, list_certificates
@@ -232,15 +232,15 @@ class TestJson:
 
     @pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999", '{"a": 1, "a": 2}', "[1,]", "'a'", "1" * 5000])
     def test_what_is_refused(self, text: str) -> None:
-        with pytest.raises(UnreadableError):
+        with pytest.raises(MalformedError):
             parse_json(text)
 
     def test_what_has_no_canonical_form(self) -> None:
-        with pytest.raises(UnreadableError):
+        with pytest.raises(MalformedError):
             canonical_digest({"a": float("nan")})
 
     def test_a_certificate_must_say_that_it_is_one(self, tmp_path: Path) -> None:
-        with pytest.raises(UnreadableError, match="format"):
+        with pytest.raises(MalformedError, match="format"):
             check_version({"format": "something"})
         (finding,) = found_in({"format": "something"}, tmp_path)
         assert finding.code == "unknown-format"

@@ -11,7 +11,7 @@ pytest.importorskip("flint")
 
 from flint import arb, ctx
 
-from smoothcert_verify.findings import UnreadableError
+from smoothcert_verify.findings import MalformedError
 from smoothcert_verify.theorems import CERTIFICATE_FORMS
 from smoothcert_verify.theorems import certifies as certifies_by
 from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope, _factor, read_envelope, shift_to_grid
@@ -215,7 +215,7 @@ def test_envelopes_are_read_with_room_for_rounding() -> None:
     ],
 )
 def test_what_is_no_envelope_is_refused(document: object) -> None:
-    with pytest.raises(UnreadableError):
+    with pytest.raises(MalformedError):
         read_envelope(document, remembered=False)
 
 

@@ -108,7 +108,7 @@ class ProofCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class ProofForm:
     """bounds: the quantities it bounds. check: of their values at a price in α. sampled: the kind of tally it needs;
     plain votes can be had from every tally."""
 
@@ -384,26 +384,28 @@ def _bind(
     return functools.partial(check, quantity, function)
 
 
-PROOFS: Mapping[str, Proof] = {
-    TOP: Proof(("p-a",), _bind(_check_count, "p-a", lambda e: e.samples.votes[e.label])),
-    RUNNER_UP: Proof(("p-b",), _check_runner_up),
-    PAIR_BOTH: Proof(("both",), _bind(_check_count, "both", lambda e: e.pairs.both[e.label]), "pairs"),
-    PAIR_ONE_SIDED: Proof(("one-sided",), _bind(_check_count, "one-sided", lambda e: e.pairs.first[e.label]), "pairs"),
-    PAIR_REGION: Proof(("both", "one-sided"), _check_pair_region, "pairs"),
-    PAIRS_OF_EVERY_CLASS: Proof(
+PROOFS: Mapping[str, ProofForm] = {
+    TOP: ProofForm(("p-a",), _bind(_check_count, "p-a", lambda e: e.samples.votes[e.label])),
+    RUNNER_UP: ProofForm(("p-b",), _check_runner_up),
+    PAIR_BOTH: ProofForm(("both",), _bind(_check_count, "both", lambda e: e.pairs.both[e.label]), "pairs"),
+    PAIR_ONE_SIDED: ProofForm(
+        ("one-sided",), _bind(_check_count, "one-sided", lambda e: e.pairs.first[e.label]), "pairs"
+    ),
+    PAIR_REGION: ProofForm(("both", "one-sided"), _check_pair_region, "pairs"),
+    PAIRS_OF_EVERY_CLASS: ProofForm(
         ("both", "one-sided", "other-neither", "other-one-sided"), _check_pairs_of_every_class, "pairs"
     ),
-    GRADIENT_HALVES: Proof(("gradient-norm",), _check_gradient_halves, "gradients"),
-    GRADIENT_PAIRS: Proof(("gradient-norm",), _check_gradient_pairs, "gradients"),
-    GRADIENTS_OF_EVERY_CLASS: Proof(
+    GRADIENT_HALVES: ProofForm(("gradient-norm",), _check_gradient_halves, "gradients"),
+    GRADIENT_PAIRS: ProofForm(("gradient-norm",), _check_gradient_pairs, "gradients"),
+    GRADIENTS_OF_EVERY_CLASS: ProofForm(
         ("p-a", "gradient-norm", "other-p", "other-gradient-norm"), _check_gradients_of_every_class, "gradients"
     ),
-    SCORE_TOP: Proof(("p-a",), _bind(_check_scores, "p-a", lower_by_betting), "scores"),
-    SCORE_OTHER: Proof(("p-b",), _bind(_check_scores, "p-b", upper_by_betting), "scores"),
-    SCORE_TOP_BERNSTEIN: Proof(("p-a",), _bind(_check_scores, "p-a", lower_by_bernstein), "scores"),
-    SCORE_OTHER_BERNSTEIN: Proof(("p-b",), _bind(_check_scores, "p-b", upper_by_bernstein), "scores"),
-    TOP_DECIDED: Proof(("p-a",), _check_anytime),
-    TOP_SEQUENCE: Proof(("p-a",), _check_anytime),
+    SCORE_TOP: ProofForm(("p-a",), _bind(_check_scores, "p-a", lower_by_betting), "scores"),
+    SCORE_OTHER: ProofForm(("p-b",), _bind(_check_scores, "p-b", upper_by_betting), "scores"),
+    SCORE_TOP_BERNSTEIN: ProofForm(("p-a",), _bind(_check_scores, "p-a", lower_by_bernstein), "scores"),
+    SCORE_OTHER_BERNSTEIN: ProofForm(("p-b",), _bind(_check_scores, "p-b", upper_by_bernstein), "scores"),
+    TOP_DECIDED: ProofForm(("p-a",), _check_anytime),
+    TOP_SEQUENCE: ProofForm(("p-a",), _check_anytime),
 }
 
 

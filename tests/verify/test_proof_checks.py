@@ -12,10 +12,10 @@ pytest.importorskip("flint")
 
 from flint import arb
 
-from smoothcert_verify import proofs as catalogue
+from smoothcert_verify import proof_checks as catalogue
 from smoothcert_verify.findings import Finding
 from smoothcert_verify.gradients import halves_norm, pair_products_norm
-from smoothcert_verify.proofs import (
+from smoothcert_verify.proof_checks import (
     Evidence,
     _corner_levels,
     _log_wealth,
