@@ -23,7 +23,7 @@ from smoothcert_verify.run_checks import (
     verify_certificates,
     verify_run,
 )
-from smoothcert_verify.run_reading import is_run, list_certificates
+from smoothcert_verify.run_reading import is_run, list_certificate_files
 from smoothcert_verify.sigma_levels import check_levels, count_classifiers, measure_levels, needs_distances
 
 ShowProgress = Callable[[str, str], AbstractContextManager[Progress | None]]
@@ -113,7 +113,7 @@ def inspect_places(
         raise MissingPackageError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
     for place in places:
         if not is_run(place):
-            list_certificates(place)  # report a missing place before anything slow begins
+            list_certificate_files(place)  # report a missing place before anything slow begins
     inspection = Inspection()
     for place in places:
         with show_progress(f"verifying {place.name}", "inputs") as progress:

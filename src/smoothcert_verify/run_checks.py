@@ -18,7 +18,7 @@ from smoothcert_verify.document_checks import CheckedInput, check_document
 from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import Document, canonical_digest, parse_json
 from smoothcert_verify.run_facts import RunFacts, check_run, read_run
-from smoothcert_verify.run_reading import RunReader, StoredInput, list_certificates, read_bytes
+from smoothcert_verify.run_reading import RunReader, StoredInput, list_certificate_files, read_bytes
 from smoothcert_verify.sigma_levels import check_levels
 from smoothcert_verify.sigma_rules import read_rule
 
@@ -132,7 +132,7 @@ def read_input(path: Path, index: int) -> Document:
 def verify_certificates(path: Path, *, progress: Progress | None = None) -> Report:
     """Every certificate at this place, a file or a directory."""
     report = Report(name=str(path))
-    files = list_certificates(path)
+    files = list_certificate_files(path)
     seen: dict[tuple[str, Any], str] = {}
     for done, file in enumerate(files, start=1):
         try:

@@ -62,7 +62,7 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and any((path / name).exists() for name in (MANIFEST, RESULTS))
 
 
-def list_certificates(path: Path) -> list[Path]:
+def list_certificate_files(path: Path) -> list[Path]:
     """The file itself, or the .json files of a directory, in the order of their names."""
     if not path.exists():
         raise PlaceError(

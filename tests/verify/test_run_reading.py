@@ -19,7 +19,7 @@ from smoothcert_verify.document_checks import check_version
 from smoothcert_verify.findings import Finding, MalformedError, PlaceError
 from smoothcert_verify.json_values import canonical_digest, parse_json
 from smoothcert_verify.run_checks import verify_certificates
-from smoothcert_verify.run_reading import is_run, list_certificates
+from smoothcert_verify.run_reading import is_run, list_certificate_files
 from verified_runs import leaves, make_run, redigested, with_change
 
 
@@ -206,21 +206,21 @@ class TestHostile:
 class TestPlaces:
     def test_nothing_there(self, tmp_path: Path) -> None:
         with pytest.raises(PlaceError, match="does not exist"):
-            list_certificates(tmp_path / "none")
+            list_certificate_files(tmp_path / "none")
         with pytest.raises(PlaceError, match="neither a run"):
-            list_certificates(tmp_path)
+            list_certificate_files(tmp_path)
         assert not is_run(tmp_path)
 
     def test_a_pipe_is_no_file(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe.json")
         with pytest.raises(PlaceError, match="not a regular file"):
-            list_certificates(tmp_path / "pipe.json")
+            list_certificate_files(tmp_path / "pipe.json")
         with pytest.raises(PlaceError, match="neither a run"):
-            list_certificates(tmp_path)
+            list_certificate_files(tmp_path)
 
     def test_a_file_without_end(self) -> None:
         with pytest.raises(PlaceError, match="not a regular file"):
-            list_certificates(Path("/dev/zero"))
+            list_certificate_files(Path("/dev/zero"))
 
 
 class TestJson:
