@@ -4,10 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-network lint types imports check bench fuzz clean
+.PHONY: demo reproduce test test-network lint types imports check bench fuzz clean
 
 demo: $(INSTALLED)
 	$(BIN)/smoothcert demo --out demo
+
+# One published table: make reproduce RECIPE=cohen-mnist OPTIONS=--quick; without RECIPE the recipes are listed.
+reproduce: $(INSTALLED)
+	$(BIN)/python -m experiments $(if $(RECIPE),$(RECIPE),--list) $(OPTIONS)
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n auto -m "not network"

@@ -12,7 +12,7 @@ import argparse
 import time
 
 from smoothcert.models import as_classifier
-from smoothcert.models.backends import forward_rate
+from smoothcert.models.backends import measure_rate
 from timing import ROUNDS, SHAPES, best_batch, median_in_turn, network
 
 
@@ -26,7 +26,7 @@ def ratio(arch: str, *, seconds: float) -> float:
     batches = {backend: best_batch(classifier, clock=time.thread_time) for backend, classifier in found.items()}
     rates = median_in_turn(
         {
-            backend: lambda backend=backend: forward_rate(  # type: ignore[misc]
+            backend: lambda backend=backend: measure_rate(  # type: ignore[misc]
                 found[backend], batch=batches[backend], seconds=seconds / ROUNDS, clock=time.thread_time
             )
             for backend in found

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from smoothcert.models import NOISE_AT, as_classifier
-from smoothcert.models.backends import forward_rate
+from smoothcert.models.backends import measure_rate
 from smoothcert.models.base import BaseClassifier
 from smoothcert.noise import from_grid
 from smoothcert.records import Stage, StreamId
@@ -128,7 +128,7 @@ def _sampling_measures(
     }
     if name == "sampling":
         bare = best_batch(classifier)
-        measures["bare forward"] = lambda: forward_rate(classifier, batch=bare, seconds=seconds)
+        measures["bare forward"] = lambda: measure_rate(classifier, batch=bare, seconds=seconds)
     return measures
 
 

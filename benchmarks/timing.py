@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from smoothcert.models.architectures import build
-from smoothcert.models.backends import forward_rate
+from smoothcert.models.backends import measure_rate
 from smoothcert.models.base import BaseClassifier
 
 SHAPES = {"small_net": (1, 7, 7), "lenet": (1, 28, 28), "cifar_resnet20": (3, 32, 32), "mlp": (1, 28, 28)}
@@ -31,7 +31,7 @@ def best_batch(classifier: BaseClassifier, *, seconds: float = 0.2, clock: Clock
     """The batch size at which the bare forward pass is fastest, each measured twice."""
     found: dict[int, float] = {}
     for batch in BATCHES * 2:
-        found[batch] = max(forward_rate(classifier, batch=batch, seconds=seconds, clock=clock), found.get(batch, 0.0))
+        found[batch] = max(measure_rate(classifier, batch=batch, seconds=seconds, clock=clock), found.get(batch, 0.0))
     return max(found, key=lambda batch: found[batch])
 
 

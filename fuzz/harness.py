@@ -17,14 +17,18 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["smoothcert", "tarfile", "zipfile", "csv", "tomllib", "numpy.lib"]):
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # for `experiments`
+
+with atheris.instrument_imports(
+    include=["smoothcert", "experiments", "tarfile", "zipfile", "csv", "tomllib", "numpy.lib"]
+):
+    from experiments.reproduction.recipe import parse_recipe
     from smoothcert.certificates import get_portfolio
     from smoothcert.data.decoding import read_json_labels
     from smoothcert.data.extraction import extract_tar
-    from smoothcert.data.files import load_file
     from smoothcert.data.idx import decode_idx
+    from smoothcert.data.user_files import load_file
     from smoothcert.errors import SmoothcertError
-    from smoothcert.reproduction.recipe import parse_recipe
     from smoothcert.runs.manifest import parse_manifest
     from smoothcert.runs.stored_tallies import tally_from_row
     from smoothcert.runs.tsv import read_log
@@ -76,9 +80,9 @@ def archive(content: bytes) -> None:
 
 
 def weights(content: bytes) -> None:
-    from smoothcert.models.checkpoints import load_any
+    from smoothcert.models.checkpoints import load_checkpoint
 
-    load_any(written(content, ".safetensors"))
+    load_checkpoint(written(content, ".safetensors"))
 
 
 def rule(content: bytes) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Some virtual machines announce AMX instructions and stop a process that uses them. Set before torch is imported.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
 import pytest
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""Settings in words: what is written is read back, and what cannot be read gets a sentence."""
+"""Settings in words: what is format_settings is read back, and what cannot be read gets a sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.settings_text import parse_worded, settings_of, written
+from smoothcert.settings_text import collect_settings, format_settings, parse_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ KINDS = {"oven": Oven, "fire": Fire, "stove": Oven}
 
 
 def parse(text):
-    return parse_worded(text, KINDS, what="way to cook")
+    return parse_settings(text, KINDS, what="way to cook")
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -44,8 +44,8 @@ words = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1)
 
 
 @given(st.builds(Oven, heat=numbers, trays=st.integers(), mode=words, timer=st.none() | numbers))
-def test_what_is_written_is_read_back(oven):
-    assert parse(written(oven)) == oven
+def test_parsing_inverts_formatting(oven):
+    assert parse(format_settings(oven)) == oven
 
 
 @given(st.permutations(["heat=200", "trays=3", "mode=grill", "timer=5"]), st.sampled_from(["", " ", "  "]))
@@ -65,23 +65,23 @@ def test_order_and_spaces_do_not_matter(items, space):
         ("fire", Fire()),
     ],
 )
-def test_reading(text, expected):
+def test_parsing(text, expected):
     found = parse(text)
     assert found == expected
     assert type(found) is type(expected)
 
 
-def test_writing():
-    assert written(Fire()) == "fire"
-    assert written(Oven(heat=200, trays=1)) == "oven:heat=200.0,trays=1,mode=fan"
-    assert written(Oven(timer=0.1)) == "oven:heat=180.0,trays=2,mode=fan,timer=0.1"
+def test_formatting():
+    assert format_settings(Fire()) == "fire"
+    assert format_settings(Oven(heat=200, trays=1)) == "oven:heat=200.0,trays=1,mode=fan"
+    assert format_settings(Oven(timer=0.1)) == "oven:heat=180.0,trays=2,mode=fan,timer=0.1"
 
 
 def test_a_number_typed_without_a_point_is_the_same_number():
-    facts = settings_of(Oven(heat=200, timer=3))
+    facts = collect_settings(Oven(heat=200, timer=3))
     assert facts == {"heat": 200.0, "trays": 2, "mode": "fan", "timer": 3.0}
     assert [type(value) for value in facts.values()] == [float, int, str, float]
-    assert settings_of(Oven()) == {"heat": 180.0, "trays": 2, "mode": "fan"}
+    assert collect_settings(Oven()) == {"heat": 180.0, "trays": 2, "mode": "fan"}
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_a_number_typed_without_a_point_is_the_same_number():
         ("oven:heat=1,heat=2", "'heat' is given twice; oven takes heat, trays, mode, timer"),
         ("fire:heat=1", "'heat' is unknown; fire takes no settings"),
         ("stove:name=x", "'name' is unknown; stove takes heat"),
-        ("oven:heat=hot", "'heat=hot' cannot be read: expected a number after the equals sign"),
-        ("oven:heat", "'heat' cannot be read: expected a number after the equals sign"),
-        ("oven:trays=2.5", "'trays=2.5' cannot be read: expected a whole number after the equals sign"),
-        ("oven:timer=", "'timer=' cannot be read: expected a number after the equals sign"),
+        ("oven:heat=hot", "'heat=hot' is invalid: expected a number after the equals sign"),
+        ("oven:heat", "'heat' is invalid: expected a number after the equals sign"),
+        ("oven:trays=2.5", "'trays=2.5' is invalid: expected a whole number after the equals sign"),
+        ("oven:timer=", "'timer=' is invalid: expected a number after the equals sign"),
         ("oven:=3", "'' is unknown"),
     ],
 )
-def test_what_cannot_be_read_gets_a_sentence(text, message):
+def test_invalid_text_is_explained(text, message):
     with pytest.raises(InputError) as refusal:
         parse(text)
     assert message in str(refusal.value)

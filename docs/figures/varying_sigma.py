@@ -25,8 +25,7 @@ from PIL import Image
 from scipy.special import ndtr
 
 from smoothcert.analysis.thresholds import practical_smallest_ratio, simple_smallest_ratio, smallest_ratio
-from smoothcert.certificates import gaussian_radius, renyi_radius
-from smoothcert.certificates.envelope import envelope_radius, worst_case_probability
+from smoothcert.certificates import envelope_radius, gaussian_radius, renyi_radius, worst_case_probability
 from smoothcert.records import FloatArray, IntArray, SemiElastic
 from smoothcert.statistics.binomial import clopper_pearson_lower
 

@@ -1,4 +1,4 @@
-"""Settings in words: `name:setting=value,…` on the command line and in manifests, a dataclass inside."""
+"""Settings as text: `name:setting=value,…` on the command line and in manifests, a dataclass in Python."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from smoothcert.errors import InputError
 
 
-class Worded(Protocol):
-    """A dataclass of numbers and words with a name. Its settings are its fields."""
+class NamedSettings(Protocol):
+    """A dataclass of numbers and words, with a name. Its settings are its fields."""
 
     name: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
-Kind = TypeVar("Kind", bound=Worded)
+SettingsT = TypeVar("SettingsT", bound=NamedSettings)
 
 
-def parse_worded(text: str, kinds: Mapping[str, type[Kind]], *, what: str) -> Kind:
-    """The dataclass of that name with the settings given; `written` gives the text back.
+def parse_settings(text: str, kinds: Mapping[str, type[SettingsT]], *, what: str) -> SettingsT:
+    """Parse the text that `format_settings` writes. Omitted settings have their default.
 
-    kinds: by the word that names them. what: the noun for messages, as "search for sigma".
+    kinds: classes by name. what: the noun for messages, such as "search for sigma".
     """
     name, _, listed = text.strip().partition(":")
     kind = kinds.get(name.strip())
     if kind is None:
         raise InputError(f"there is no {what} {name!r}; choose {', '.join(kinds)}")
-    known = {each.name: each for each in fields(kind)}
+    known = {field.name: field for field in fields(kind)}
     settings: dict[str, Any] = {}
     for item in filter(None, (part.strip() for part in listed.split(","))):
         key, _, value = (part.strip() for part in item.partition("="))
@@ -36,25 +36,25 @@ def parse_worded(text: str, kinds: Mapping[str, type[Kind]], *, what: str) -> Ki
             problem = "is given twice" if key in settings else "is unknown"
             takes = f"{name} takes {', '.join(known)}" if known else f"{name} takes no settings"
             raise InputError(f"{item!r} in the {what} {text!r}: {key!r} {problem}; {takes}")
-        settings[key] = _value(value, known[key], item=item)
+        settings[key] = _parse_value(value, known[key], item=item)
     return kind(**settings)
 
 
-def written(worded: Worded) -> str:
-    """The name with all settings, as `parse_worded` reads it; what is None is left out."""
-    values = settings_of(worded)
+def format_settings(settings: NamedSettings) -> str:
+    """The name with all settings that are not None, as `parse_settings` reads it."""
+    values = collect_settings(settings)
     listed = ",".join(f"{name}={value if isinstance(value, str) else repr(value)}" for name, value in values.items())
-    return f"{worded.name}:{listed}" if values else worded.name
+    return f"{settings.name}:{listed}" if values else settings.name
 
 
-def settings_of(worded: Worded) -> dict[str, Any]:
-    """The settings that are not None, as plain JSON."""
-    given = {each: value for each in fields(worded) if (value := getattr(worded, each.name)) is not None}
-    # A number typed without a point is the same number, and makes the same digest.
-    return {each.name: value if each.type in {"int", "str"} else float(value) for each, value in given.items()}
+def collect_settings(settings: NamedSettings) -> dict[str, Any]:
+    """The settings that are not None, as JSON values."""
+    given = {field: value for field in fields(settings) if (value := getattr(settings, field.name)) is not None}
+    # 1 and 1.0 are the same setting and must give the same digest.
+    return {field.name: value if field.type in {"int", "str"} else float(value) for field, value in given.items()}
 
 
-def _value(text: str, field: Field[Any], *, item: str) -> int | float | str:
+def _parse_value(text: str, field: Field[Any], *, item: str) -> int | float | str:
     try:
         match field.type:
             case "int":
@@ -65,4 +65,4 @@ def _value(text: str, field: Field[Any], *, item: str) -> int | float | str:
                 return float(text)
     except ValueError:
         expected = "a whole number" if field.type == "int" else "a number"
-        raise InputError(f"{item!r} cannot be read: expected {expected} after the equals sign") from None
+        raise InputError(f"{item!r} is invalid: expected {expected} after the equals sign") from None

@@ -20,7 +20,7 @@ from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
-from smoothcert.models.scores import scoring
+from smoothcert.models.scores import require_scores
 from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
@@ -240,7 +240,7 @@ class SmoothedClassifier:
     @property
     def usual_certificate(self) -> str:
         """The certificate for this noise and this sigma if none is named."""
-        return usual_certificate(self.noise, constant=self._memory is not None or _is_constant(self._sigma))
+        return self.noise.usual_certificate(constant_sigma=self._memory is not None or _is_constant(self._sigma))
 
     def smoothing(self, portfolio: Portfolio) -> Smoothing:
         """What the theorems must know; an InputError if they cannot hold for this classifier."""
@@ -255,7 +255,7 @@ class SmoothedClassifier:
         portfolio.check_suits(found)
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if portfolio.tally is TallyKind.SCORES:
-            scoring(self.classifier)  # a model without scores is refused before anything is sampled
+            require_scores(self.classifier)  # a model without scores is refused before anything is sampled
         _check_varying(found, self.input_range)
         if found.remembered:
             _check_one_region(portfolio, found)
@@ -439,10 +439,3 @@ def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
             f"{portfolio} gives radii in the {certificate.norm} norm, and with {smoothing.noise} noise a memory keeps "
             f"regions in the {smoothing.norm} norm"
         )
-
-
-def usual_certificate(noise: Noise, *, constant: bool) -> str:
-    """The certificate to use if none is named. constant: σ is, or is taken to be, the same around each input."""
-    if noise is Noise.UNIFORM:
-        return "uniform-l1"
-    return "gaussian" if constant else "envelope"

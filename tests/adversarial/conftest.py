@@ -1,4 +1,4 @@
-"""One thread inside torch: the room asks thousands of single rows, where more threads only wait for each other."""
+"""One thread inside torch: for thousands of single rows more threads only wait for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check itself: rows asked again from the user's object, how many, and what they find or leave in peace."""
+"""The model checks: how many rows are compared with the user's object, and what they find or tolerate."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def smoothed(model: Any, **settings: Any) -> SmoothedClassifier:
 
 
 def constant_images(count: int, value: float = CALIBRATED) -> np.ndarray:
-    """On no grid, and no two of them equal."""
+    """Not on a grid, and all different."""
     offsets = 1e-5 * np.sqrt(np.arange(count) + 2.0)
     return (value + offsets[:, None] * np.ones(SIZE)).astype(np.float32).reshape(count, *SHAPE)
 
 
 class ByBatchMean(nn.Module):
-    """All rows by the mean of the batch, which gives away the input they are copies of."""
+    """Classifies all rows by the mean of the batch, which reveals the clean input."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         margin = (inputs.mean() - CALIBRATED + 0.01).expand(len(inputs))
@@ -43,7 +43,7 @@ class ByBatchMean(nn.Module):
 
 
 class ByRowPosition(nn.Module):
-    """The first row of a batch by its brightness, all others are class 0."""
+    """Classifies the first row of a batch by its brightness; all others are class 0."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         margin = inputs.flatten(1).mean(dim=1) - CALIBRATED
@@ -52,7 +52,7 @@ class ByRowPosition(nn.Module):
 
 
 class ByBatchSize(nn.Module):
-    """One vote in a hundred is another one in a batch than alone."""
+    """One vote in a hundred differs between a batch and a single row."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         margin = inputs.flatten(1).mean(dim=1) - CALIBRATED
@@ -93,7 +93,7 @@ WAYS = {
 def test_dependence_on_the_batch_is_caught_six_times_of_six(
     name: str, way: str, dependent: dict[str, BaseClassifier]
 ) -> None:
-    """Fails where one row a batch is asked, or where the search begins anew with every worker and shard."""
+    """Fails if one row per batch is checked, or if the search restarts with every worker and shard."""
     inputs, n, batch, workers = WAYS[way]
     for seed in range(6):
         with pytest.raises(ModelError):
@@ -120,7 +120,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     *(("batch size", setting) for setting in SETTINGS if setting not in ("a question", "onnxruntime")),
 ])  # fmt: skip
 def test_dependence_on_the_batch_is_caught_in_every_kind_of_run(name: str, setting: str) -> None:
-    """Fails where only plain votes under plain noise are looked at."""
+    """Fails if only plain votes under plain noise are checked."""
     chosen = dict(SETTINGS[setting])
     asked = {key: chosen.pop(key) for key in ("certificate", "decide") if key in chosen}
     inputs = np.full((2, *SHAPE), 51 / 255, dtype=np.float32) if "grid" in chosen else constant_images(2)
@@ -134,7 +134,7 @@ def test_dependence_on_the_batch_is_caught_when_predicting() -> None:
 
 
 class ColderInBatches(nn.Module):
-    """The votes of a row are the same in any company; its scores are not."""
+    """The votes of a row are the same in every batch; its scores are not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class ColderInBatches(nn.Module):
 
 
 def test_scores_are_compared_where_scores_are_counted() -> None:
-    """Fails where votes alone are compared: the mean score is nearly 1 here, and .7 for the model itself."""
+    """Fails if only votes are compared: the mean score is nearly 1 here, and .7 for the model itself."""
     with pytest.raises(ModelError):
         smoothed(ColderInBatches(), batch=500).certify(images(), n0=100, n=2000, certificate="gaussian-soft")
 
@@ -154,7 +154,7 @@ def test_scores_are_compared_where_scores_are_counted() -> None:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, *, share: float) -> None:
-    """Every torch classifier votes otherwise for this share of the rows, always the same ones, unless asked for one."""
+    """Make every torch classifier vote differently for this share of the rows, unless called with a single row."""
     right = TorchClassifier.classify
 
     def classify(self: TorchClassifier, batch: np.ndarray, /) -> np.ndarray:
@@ -169,14 +169,14 @@ def spoil(monkeypatch: pytest.MonkeyPatch, *, share: float) -> None:
 
 @pytest.mark.parametrize(("batch", "workers"), [(64, 1), (4096, 2)])
 def test_one_wrong_vote_in_a_hundred_stops_the_run(monkeypatch: pytest.MonkeyPatch, batch: int, workers: int) -> None:
-    """Fails where fewer than 2000 rows are asked, or a share of wrong answers is forgiven. By bad luck: once in 10⁸."""
+    """Fails if fewer than 2000 rows are checked, or if some wrong answers are tolerated. False alarm: once in 10⁸."""
     spoil(monkeypatch, share=0.01)
     with ROOM["plain_mlp"].opened() as model, pytest.raises(ModelError):
         smoothed(model, batch=batch, workers=workers).certify(images()[:1], n0=100, n=10_000)
 
 
 def test_votes_that_are_never_wrong_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control of the test above: the same detour, and no wrong vote."""
+    """Control of the test above: the same wrapper without wrong votes."""
     spoil(monkeypatch, share=0.0)
     with ROOM["plain_mlp"].opened() as model:
         assert smoothed(model).certify(images()[:1], n0=100, n=10_000)
@@ -198,7 +198,7 @@ def clean() -> BaseClassifier:
 def test_two_thousand_rows_are_asked_whatever_batch_workers_and_shards(
     inputs: int, n: int, batch: int, workers: int, clean: BaseClassifier
 ) -> None:
-    """Fails where the number asked is so many a batch, a worker or a shard."""
+    """Fails if the number of checked rows depends on batches, workers or shards."""
     classifier = smoothed(clean, batch=batch, workers=workers)
     classifier.predict(constant_images(inputs), n=n)
     assert classifier.checks.drawn == inputs * n
@@ -208,7 +208,7 @@ def test_two_thousand_rows_are_asked_whatever_batch_workers_and_shards(
 
 @pytest.mark.parametrize(("batch", "workers"), [(256, 1), (8192, 2)])
 def test_one_in_a_thousand_is_asked_afterwards(batch: int, workers: int, clean: BaseClassifier) -> None:
-    """Fails where nothing is asked after the first rows, or where asking goes on at the rate of the first."""
+    """Fails if nothing is checked after the first rows, or if checking continues at the initial rate."""
     classifier = smoothed(clean, batch=batch, workers=workers)
     classifier.predict(constant_images(1), n=20_000)
     first = classifier.checks.asked
@@ -218,7 +218,7 @@ def test_one_in_a_thousand_is_asked_afterwards(batch: int, workers: int, clean: 
 
 
 def test_small_runs_are_asked_whole(clean: BaseClassifier) -> None:
-    """Fails where a share is taken of what is too little to take a share of."""
+    """Fails if a share of very few rows is rounded to none."""
     classifier = smoothed(clean, batch=64)
     classifier.certify(constant_images(3), n0=20, n=400)
     assert classifier.checks.drawn == 3 * 420
@@ -226,7 +226,7 @@ def test_small_runs_are_asked_whole(clean: BaseClassifier) -> None:
 
 
 def test_a_small_beginning_is_made_up_for(clean: BaseClassifier) -> None:
-    """Fails where the two thousand are counted against the first call only."""
+    """Fails if the two thousand rows are counted for the first call only."""
     classifier = smoothed(clean)
     classifier.predict(constant_images(1), n=500)
     assert classifier.checks.asked >= 500
@@ -259,7 +259,7 @@ class AllEqual(nn.Module):
 
 
 def test_exact_ties_raise_no_alarm() -> None:
-    """All go to the lowest class, asked in any way."""
+    """All ties go to the lowest class, in every mode."""
     classifier = smoothed(AllEqual(), batch=500)
     points = classifier.certify(images(), n0=100, n=5000)
     assert [point.prediction for point in points] == [0, 0, 0]
@@ -279,7 +279,7 @@ class SometimesATie(Judge):
 
 
 def test_near_ties_raise_no_alarm() -> None:
-    """Fails where a vote that rounding decides is taken for another function."""
+    """Fails if a vote decided by rounding counts as another function."""
     classifier = smoothed(SometimesATie(), batch=500)
     assert classifier.certify(images(), n0=100, n=5000)
     assert classifier.checks.asked >= 2000
@@ -287,7 +287,7 @@ def test_near_ties_raise_no_alarm() -> None:
 
 
 def test_near_ties_are_no_excuse() -> None:
-    """The control of the test above: a model with near ties that is wrong elsewhere is stopped."""
+    """Control of the test above: a model with near ties that is wrong elsewhere is refused."""
 
     class WrongElsewhere(SometimesATie):
         def forward(self, inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The room by the command line: models of the user's own code, in a module of their own, in another process."""
+"""Adversarial models on the command line: user code in its own module, in another process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_runs import finished
+from smoothcert.runs.jobs import Job
 
 from adversarial_models import SIZE
 from cli_runner import smoothcert
-from engine_runs import finished
 from smoothcert.errors import InputError, InterruptedRunError, ModelError, RunError
-from smoothcert.runs.jobs import Job
 
 REFUSED = {ModelError.exit_code, InputError.exit_code}
 
@@ -133,7 +133,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _importable(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here and in other processes."""
+    """Make the module importable here and in other processes."""
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(place), os.environ.get("PYTHONPATH")])))
 
@@ -154,21 +154,21 @@ def predictions(out: Path) -> list[int | None]:
 
 
 def assert_told(told: subprocess.CompletedProcess[str], codes: set[int]) -> None:
-    """Refused in a sentence."""
+    """The command refuses the model with a message."""
     assert told.returncode in codes, told.stdout + told.stderr
     assert "smoothcert: " in told.stderr
     assert "Traceback" not in told.stderr
 
 
 def test_a_clamping_hook_is_kept(place: Path, tmp_path: Path) -> None:
-    """All defaults. Fails where the hook is dropped: class 1 with a radius of .72, and the model votes for class 0."""
+    """All defaults. Fails if the hook is dropped: class 1 with radius .72 instead of class 0."""
     told = certify(place, "clamps_before", tmp_path / "run")
     assert told.returncode == 0, told.stderr
     assert predictions(tmp_path / "run") == [0, 0]
 
 
 def test_a_branch_on_values_is_kept_and_it_is_said_why_that_is_slower(place: Path, tmp_path: Path) -> None:
-    """Fails where one side of the branch is frozen, or where nothing is said about the slower way."""
+    """Fails if one branch is frozen, or if the slower mode is not reported."""
     told = certify(place, "asked_allclose", tmp_path / "run", "--n", 4000)
     assert told.returncode == 0, told.stderr
     assert predictions(tmp_path / "run") == [0, 0]
@@ -177,7 +177,7 @@ def test_a_branch_on_values_is_kept_and_it_is_said_why_that_is_slower(place: Pat
 
 
 def test_an_operation_that_fails_for_some_values_is_followed(place: Path, tmp_path: Path) -> None:
-    """Fails where a trace holds the side on which nothing failed, or where tracing it ends the process."""
+    """Fails if a trace contains the branch without the failure, or if tracing ends the process."""
     told = certify(place, "raises", tmp_path / "run", "--n", 2000)
     if told.returncode == 0:
         assert predictions(tmp_path / "run") == [0, 0]
@@ -186,7 +186,7 @@ def test_an_operation_that_fails_for_some_values_is_followed(place: Path, tmp_pa
 
 
 def test_onnxruntime_refuses_a_branch_on_values(place: Path, tmp_path: Path) -> None:
-    """Fails where the export holds one side of it."""
+    """Fails if the export contains one branch."""
     told = certify(place, "asked_allclose", tmp_path / "run", "--n", 4000, "--backend", "onnxruntime")
     if told.returncode == 0:
         assert predictions(tmp_path / "run") == [0, 0]
@@ -196,7 +196,7 @@ def test_onnxruntime_refuses_a_branch_on_values(place: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("model", ["clips_first", "hook_on_root"])
 def test_noise_in_the_first_layer_is_refused_behind_other_code(place: Path, tmp_path: Path, model: str) -> None:
-    """Fails where a subclass of Standardise is taken for affine, or a hook on the root is forgotten: class 1 then."""
+    """Fails if a subclass of Standardise is treated as affine, or if a hook on the root is ignored: class 1 then."""
     told = certify(place, model, tmp_path / "run", "--n", 4000, "--noise-at", "first-layer", "--noise", "float")
     if told.returncode == 0:
         assert predictions(tmp_path / "run") == [0, 0]
@@ -213,7 +213,7 @@ def test_noise_in_a_linear_first_layer_is_drawn(place: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("model", ["batch_mean", "row_position"])
 def test_dependence_on_the_batch_stops_the_run(place: Path, tmp_path: Path, model: str) -> None:
-    """Fails where one row a batch is asked: radius 1.6, and the true one is 0."""
+    """Fails if one row per batch is checked: radius 1.6 instead of 0."""
     told = certify(place, model, tmp_path / "run", "--n", 10_000, "--batch", 4096)
     assert_told(told, {ModelError.exit_code})
 
@@ -221,7 +221,7 @@ def test_dependence_on_the_batch_stops_the_run(place: Path, tmp_path: Path, mode
 def test_a_run_is_not_resumed_with_another_threshold(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fails where plain attributes are no part of a model's identity: 5 inputs of class 0 then, and 35 of class 1."""
+    """Fails if plain attributes are not part of a model's identity: 5 inputs of class 0 then, and 35 of class 1."""
     out = tmp_path / "run"
     job = Job(
         task="certify", model="models_of_the_room:threshold", data=str(place / "black.npz"), sigma=0.5, n0=20, n=1000,

@@ -1,4 +1,4 @@
-"""Noise in the first layer: only where that layer is all there is between the input and the rest."""
+"""Noise in the first layer: only if the network sees its input through that layer alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class ClipsInItsForward(nn.Module):
 
 
 class ClipsWithinItsLaw(nn.Module):
-    """Where no unit vector and no zero is changed, but noise is."""
+    """Changes noisy inputs, but neither zero nor unit vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def certified(model: Any, **settings: Any) -> list[CertifiedPoint]:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_linear_first_is_refused_or_answered_alike(name: str) -> None:
-    """Fails where the layer is read off from zero and unit vectors, and everything around it is taken for nothing."""
+    """Fails if the layer is computed from zero and unit vectors, and everything around it is ignored."""
     model = OTHERS[name]()
     at_input = certified(model)
     try:
@@ -144,7 +144,7 @@ def test_what_is_not_linear_first_is_refused_or_answered_alike(name: str) -> Non
 
 
 def assert_alike(first: list[CertifiedPoint], second: list[CertifiedPoint]) -> None:
-    """Within what chance explains: 600 other samples of the same vote."""
+    """Within the deviation of 600 independent samples of the same vote."""
     assert [point.prediction for point in first] == [point.prediction for point in second]
     for one, other in zip(first, second, strict=True):
         assert abs(one.radius - other.radius) < 0.25
@@ -162,7 +162,7 @@ def clamping_before(kind: type[nn.Module]) -> Iterator[None]:
 
 
 def test_a_hook_for_all_modules_is_refused_or_answered_alike() -> None:
-    """Fails where the hooks of torch itself are forgotten."""
+    """Fails if hooks on all modules are ignored."""
     with clamping_before(Standardise):
         model = network()
         at_input = certified(model)
@@ -175,6 +175,6 @@ def test_a_hook_for_all_modules_is_refused_or_answered_alike() -> None:
 
 @pytest.mark.parametrize("make", [network, lambda: nn.Sequential(network())], ids=["plain", "nested"])
 def test_the_control_is_answered_alike(make: Factory) -> None:
-    """A linear first layer, as the option is meant: fails where everything is refused."""
+    """A linear first layer is accepted. Fails if everything is refused."""
     model = make()
     assert_alike(certified(model), certified(model, noise_at="first-layer"))

@@ -1,4 +1,4 @@
-"""For every model of the room: the votes counted are those of the user's own object, or it is refused."""
+"""For every adversarial model: the counted votes are those of the user's object, or it is refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def smoothed(model: Any, **settings: Any) -> SmoothedClassifier:
 
 @pytest.mark.parametrize("case", ROOM.values(), ids=ROOM)
 def test_votes_are_those_of_the_users_object(case: Case) -> None:
-    """Fails where a copy, a graph or another precision of the model is asked, and answers otherwise."""
+    """Fails if a copy, a graph or another precision of the model is used and answers differently."""
     inputs = images()
     with case.opened() as model:
         before = state_of(model)
@@ -45,7 +45,7 @@ def test_votes_are_those_of_the_users_object(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_models_are_computed_by_a_frozen_graph(name: str) -> None:
-    """The positive control: fails where faithfulness is had by giving up speed."""
+    """Positive control: fails if ordinary models are not fast."""
     with ROOM[name].opened() as model:
         classifier = smoothed(model, input_shape=SHAPE)
         assert "frozen" in classifier.classifier.backend
@@ -59,14 +59,14 @@ NEVER_FROZEN = (
 
 @pytest.mark.parametrize("name", NEVER_FROZEN)
 def test_models_that_a_graph_cannot_hold_run_as_they_are(name: str) -> None:
-    """Fails where a graph of one branch is taken for the model."""
+    """Fails if a graph of one branch is used as the model."""
     with ROOM[name].opened() as model:
         assert "eager" in smoothed(model, input_shape=SHAPE).classifier.backend
 
 
 @pytest.mark.parametrize("name", [*ORDINARY, "pre_hook_on_linear", "asked_numpy", "pipeline_with_function"])
 def test_batch_size_and_workers_change_no_vote(name: str) -> None:
-    """Fails where a row is answered otherwise in other company; `row_position` is the negative control."""
+    """Fails if the answer to a row depends on its batch; `row_position` is the negative control."""
     found = []
     with ROOM[name].opened() as model:
         adapted = as_classifier(model, num_classes=2, input_shape=SHAPE, device="cpu")
@@ -78,7 +78,7 @@ def test_batch_size_and_workers_change_no_vote(name: str) -> None:
 
 @pytest.mark.parametrize("batch", [16, 50, 128, 1024])
 def test_an_answer_by_place_in_the_batch_is_refused_whatever_the_batch(batch: int) -> None:
-    """The negative control of the test above."""
+    """Negative control of the test above."""
     with ROOM["row_position"].opened() as model, pytest.raises(ModelError):
         smoothed(model, batch=batch).certify(images(), n0=N0, n=N)
 
@@ -94,7 +94,7 @@ BEYOND_GRAPHS = (
     ("asked_allclose", "fastest"), ("bfloat16_module", "fastest"), ("batch_mean", "fastest"),
 ])  # fmt: skip
 def test_other_back_ends_refuse_what_they_would_change(name: str, backend: str) -> None:
-    """Fails where an export holds one branch, no hooks or another precision, and is computed all the same."""
+    """Fails if an export with one branch, without hooks or in another precision is used."""
     case = dataclasses.replace(ROOM[name], tolerance=max(ROOM[name].tolerance, 1e-5))
     inputs = images()
     with case.opened() as model:
@@ -108,7 +108,7 @@ def test_other_back_ends_refuse_what_they_would_change(name: str, backend: str) 
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_other_back_ends_compute_ordinary_models(name: str) -> None:
-    """The positive control."""
+    """Positive control."""
     inputs = images()
     with ROOM[name].opened() as model:
         classifier = smoothed(model, backend="onnxruntime")
@@ -118,7 +118,7 @@ def test_other_back_ends_compute_ordinary_models(name: str) -> None:
 
 
 def test_a_model_changed_between_two_calls_is_not_certified_as_what_it_was() -> None:
-    """Fails where the copy made at the first call answers for the object the user has since changed."""
+    """Fails if the copy made at the first call is used after the user changed the object."""
     inputs = images()
     with ROOM["plain_mlp"].opened() as model:
         classifier = smoothed(model)

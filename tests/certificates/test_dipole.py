@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mpmath import mpf
 from scipy import optimize, sparse, special
 
+from dipole_bound import dipole_lower_bound
 from fifty_digits import gaps, quantile
 from smoothcert.certificates import (
     CERTIFICATES,
@@ -22,7 +23,6 @@ from smoothcert.certificates import (
     gaussian_two_class_radius,
     second_order_radius,
 )
-from smoothcert.certificates.dipole import dipole_lower_bound
 from smoothcert.records import FloatArray, Norm, Quantity, Smoothing
 from smoothcert.statistics import clopper_pearson_lower
 

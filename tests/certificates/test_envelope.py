@@ -10,8 +10,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ball_arithmetic import least_at_x1, log_uniform, most_at_x1
-from smoothcert.certificates import gaussian_radius, gaussian_two_class_radius
-from smoothcert.certificates.envelope import envelope_radius, envelope_two_class_radius, worst_case_probability
+from smoothcert.certificates import (
+    envelope_radius,
+    envelope_two_class_radius,
+    gaussian_radius,
+    gaussian_two_class_radius,
+    worst_case_probability,
+)
 from smoothcert.errors import InputError
 from smoothcert.records.envelopes import ConstantSigma, Envelope, LipschitzSigma, MonotoneEnvelope, SemiElastic, Widened
 

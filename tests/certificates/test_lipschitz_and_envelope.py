@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from smoothcert.questions.certification import smoothing_of
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certificates.envelope import envelope_radius
 from smoothcert.certificates.lipschitz import lipschitz_factor, lipschitz_radius
 from smoothcert.errors import InputError
-from smoothcert.questions.certification import smoothing_of
 from smoothcert.records import FloatArray, LipschitzSigma, Quantity, Smoothing, Widened
 
 PROBABILITY = st.floats(0.5, 0.9999)

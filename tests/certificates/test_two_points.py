@@ -5,8 +5,8 @@ import pytest
 from flint import arb, ctx
 
 from ball_arithmetic import ball_inside, ball_outside, log_uniform, most_at_x1, normal_below, region_chances
+from ball_probabilities import boundary_of_inside, boundary_of_outside
 from smoothcert.certificates.envelope import envelope_radius
-from smoothcert.numerics.ball import boundary_of_inside, boundary_of_outside
 from smoothcert.records.envelopes import MonotoneEnvelope
 
 

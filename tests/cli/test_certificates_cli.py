@@ -17,11 +17,11 @@ from unittest import mock
 
 import pytest
 from scipy import special
+from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import smoothcert
 from smoothcert.cli import main
 from smoothcert.errors import InterruptedRunError
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore, read_manifest
 

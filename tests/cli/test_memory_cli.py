@@ -34,7 +34,7 @@ def model(data: Path, name: str = "ball_and_doubt") -> tuple[object, ...]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """points.npz, memory.sqlite and a run; nobody may change them."""
+    """points.npz, memory.sqlite and a run. Must not be changed."""
     place = tmp_path_factory.mktemp("memory")
     plane_points(place / "points.npz")
     invoke(
@@ -110,7 +110,7 @@ class TestCertify:
             assert float(line.split("\t")[3]) <= point.radius
 
     def test_plot_and_compare(self, folder: Path, tmp_path: Path) -> None:
-        """With a run of one sigma for all, over the same points."""
+        """Together with a run of constant sigma over the same points."""
         invoke(app, "certify", *model(folder / "points.npz"), "--sigma", 0.25, *SMALL, "--out", tmp_path / "plain")
         compared = invoke(app, "compare", tmp_path / "plain", folder / "run").stdout
         assert "regions kept by a memory" in compared
@@ -131,7 +131,7 @@ class TestCertify:
         assert not (tmp_path / "run").exists()
 
     def test_without_a_memory_both_ways_out_are_named(self, folder: Path, tmp_path: Path) -> None:
-        """Through the console: one sentence, its exit code, nothing left behind."""
+        """On the console: a message, its exit code, and no files left behind."""
         refused = smoothcert(
             "certify", *model(folder / "points.npz"), *OPTIMISED, *SEARCH, *SMALL, "--out", tmp_path / "run"
         )
@@ -155,7 +155,7 @@ class TestCertify:
         assert not (tmp_path / "run").exists()
 
     def test_default_folder(self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Runs that begin elsewhere do not get the same name."""
+        """Runs with different starts get different names."""
         monkeypatch.chdir(tmp_path)
         for start in (0.25, 0.5):
             invoke(
@@ -204,7 +204,7 @@ class TestPredict:
         assert "60 of 60 inputs are already" in again.stderr
 
     def test_all_answered_by_the_memory(self, folder: Path, memory: Path, tmp_path: Path) -> None:
-        """Nothing was sampled at all, so no noise level is known; the table must not mind."""
+        """Nothing was sampled, so no noise level is known. `table` must still work."""
         with np.load(folder / "points.npz") as points:
             promised = [point.index for point in stored(folder / "run") if point.prediction is not None]
             np.savez(tmp_path / "some.npz", x=points["x"][promised], y=points["y"][promised])
@@ -294,7 +294,7 @@ class TestStats:
             target = tmp_path / f"{one['digest'][:10]}.csv"
             invoke(app, "memory", "export", memory, "-o", target, "--key", one["digest"][:10].upper())
             assert len(target.read_text().splitlines()) == one["claims"] + 1
-        with pytest.raises(RegionMemoryError, match=r"there are 2 memories.*say which"):
+        with pytest.raises(RegionMemoryError, match=r"there are 2 memories.*name one by the beginning"):
             invoke(app, "memory", "export", memory, "-o", tmp_path / "all.csv")
         assert not (tmp_path / "all.csv").exists()
         with pytest.raises(RegionMemoryError, match=r"0 memories begin with 'zz'"):
@@ -332,9 +332,9 @@ class TestAudit:
         assert result.exit_code == 1
         assert "NOT consistent" in result.stdout
         assert words in result.stdout
-        told = invoke(app, "memory", "audit", memory, "--json")
-        assert told.exit_code == 1
-        (found,) = json.loads(told.stdout)
+        as_json = invoke(app, "memory", "audit", memory, "--json")
+        assert as_json.exit_code == 1
+        (found,) = json.loads(as_json.stdout)
         assert found["consistent"] is False
         assert any(words in problem for problem in found["problems"])
 
@@ -347,10 +347,10 @@ class TestAudit:
 
     def test_an_altered_key(self, memory: Path) -> None:
         altered(memory, "UPDATE memories SET key = replace(key, 'gaussian', 'uniform')")
-        with pytest.raises(RegionMemoryError, match=r"key, head and claims .* do not belong together"):
+        with pytest.raises(RegionMemoryError, match=r"key, head and claims .* do not match"):
             invoke(app, "memory", "audit", memory)
         altered(memory, "UPDATE heads SET key = replace(key, 'gaussian', 'uniform')")
-        with pytest.raises(RegionMemoryError, match=r"damaged: the key of .* does not have this digest"):
+        with pytest.raises(RegionMemoryError, match=r"damaged: the key of .* does not match this digest"):
             invoke(app, "memory", "audit", memory)
 
 
@@ -407,7 +407,7 @@ class TestWrongPlaces:
             with pytest.raises(RegionMemoryError, match=words[place]):
                 invoke(app, "memory", verb[0], place, *verb[1:])
         else:
-            # Nothing was claimed there, and looking must not turn the file into something else.
+            # Nothing was claimed there, and a lookup must not change the file.
             with contextlib.suppress(RegionMemoryError):
                 assert "no memory" in invoke(app, "memory", verb[0], place, *verb[1:]).stdout
         assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -445,7 +445,7 @@ class TestHelp:
 
 
 class TestPredictNeedsPromises:
-    """A mistyped place or another setting must not quietly begin an empty memory."""
+    """A mistyped location or another setting must not silently start an empty memory."""
 
     def ask(self, folder: Path, memory: Path, out: Path, *settings: object) -> None:
         invoke(
@@ -477,7 +477,7 @@ def test_the_cost_of_the_search_is_that_of_the_inputs(folder: Path, tmp_path: Pa
 
 class TestMisuse:
     def test_a_refused_resume_leaves_no_memory_behind(self, folder: Path, tmp_path: Path) -> None:
-        """Another file, made by another classifier: it must not get a memory of this one, which predict would take."""
+        """The file belongs to another classifier. No memory of this classifier may be created in it."""
         other, run = tmp_path / "other.sqlite", tmp_path / "run"
         invoke(
             app, "certify", *model(folder / "points.npz"), "--sigma-rule", "optimised", "--sigma", 0.3, *SMALL,

@@ -1,4 +1,4 @@
-"""Runs that claim regions, killed with -9 again and again: no promise is lost, doubled or changed."""
+"""Runs that claim regions are killed repeatedly with -9: no promise is lost, duplicated or changed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stored(out: Path) -> int:
 
 @contextmanager
 def started(*words: object) -> Iterator[subprocess.Popen[str]]:
-    """A process of ours, which does not outlive the block."""
+    """A process that is ended with the block."""
     process = subprocess.Popen(
         command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
@@ -107,7 +107,7 @@ def clean(shard: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_kill_nine(clean: Path, shard: str, tmp_path: Path) -> None:
-    """Moments differ from run to run; what is asserted holds for all of them."""
+    """The moments of the kills differ from run to run; the assertions hold for all of them."""
     words = arguments(clean / "points.npz", tmp_path / "memory.sqlite", tmp_path / "run", shard=shard)
     memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
     moments = random.Random(21)
@@ -152,7 +152,7 @@ def test_interrupted_and_resumed(clean: Path, shard: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_two_at_once_one_of_them_killed(tmp_path: Path) -> None:
-    """Different data, one memory: the survivor goes on, the other resumes, and all their promises are in the log."""
+    """Different data, one memory: one run continues, the other is resumed, and all promises are in the log."""
     memory = tmp_path / "memory.sqlite"
     data, others = (plane_points(tmp_path / f"{seed}.npz", count=POINTS["one"], seed=seed) for seed in (0, 3))
     one, two = tmp_path / "one", tmp_path / "two"

@@ -1,4 +1,4 @@
-"""`smoothcert plan` as a person uses it."""
+"""`smoothcert plan` from the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_json(document: dict[str, Any]) -> None:
 
 
 def test_what_is_planned_is_what_radius_gives(document: dict[str, Any]) -> None:
-    """The printed rate and constant are put into the other verb: the radius is there."""
+    """`radius` certifies the radius at the printed rate and constant."""
     known = ("--dim", 784, "--sigma", 0.25, "--p-a", 0.999, "--json")
     by_rate = invoke(app, "radius", "envelope", *known, "--rate", document["rate"])
     by_constant = invoke(app, "radius", "envelope", *known, "--lipschitz", document["lipschitz"], "--floor", 0.2)
@@ -59,7 +59,7 @@ def test_text_is_rounded_to_the_safe_side_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     result = invoke(app, *MNIST, "--plot", tmp_path / "plan.png")
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-    assert f"drawn into {tmp_path / 'plan.png'}" in result.stderr
+    assert f"wrote {tmp_path / 'plan.png'}" in result.stderr
     text = result.stdout
     assert "A constant sigma certifies 0.772558." in text
     assert "To certify 0.733930 (95% of that)" in text
@@ -82,7 +82,7 @@ def test_a_mistake_is_one_sentence_and_no_traceback() -> None:
     result = smoothcert("plan", "--dim", 784, "--sigma", 0.25, "--p-a", 0.999, "--radius", 1)
     assert result.returncode == 2
     assert result.stdout == ""
-    assert result.stderr.startswith("smoothcert: --radius 1 cannot be had")
+    assert result.stderr.startswith("smoothcert: --radius 1 is not possible")
     assert len(result.stderr.strip().splitlines()) == 1
     missing = smoothcert("plan", "--dim", 784)
     assert missing.returncode == 2

@@ -1,4 +1,4 @@
-"""`smoothcert sigma` as a person uses it."""
+"""`smoothcert sigma` from the command line."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from smoothcert.runs.jobs import SIGMA_RULE, Job
 
 from cli_runner import invoke, smoothcert
 from sample_rules import digits_knn, random_network, saved
 from smoothcert.cli.main import app
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ManifestMismatchError
-from smoothcert.runs.jobs import SIGMA_RULE, Job
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.files import load_rule
 

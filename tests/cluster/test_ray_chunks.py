@@ -14,7 +14,7 @@ from smoothcert.cluster.ray_engine import Pace
 from smoothcert.models import as_classifier
 from smoothcert.records import Noise, Stage, StreamId, TallyKind
 from smoothcert.sampling import Request, Sampler
-from smoothcert.sampling.plan import batch_slices
+from smoothcert.sampling.requests import batch_slices
 from smoothcert.sampling.sampler import new_counter
 
 CLASSIFIER = as_classifier(digits_by_brightness, num_classes=10, input_shape=(64,))

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from engine_runs import finished, timeless
+from smoothcert.runs.jobs import Job
+
 from ray_clusters import actor_processes, running_cluster
 from ray_models import kills_its_actor, logistic_with_pid, refuses_batches
 from sample_models import digits_by_brightness
@@ -23,7 +24,6 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier
 from smoothcert.records import CertifiedPoint, Noise
-from smoothcert.runs.jobs import Job
 from smoothcert.smoothed import SmoothedClassifier
 
 pytestmark = pytest.mark.slow

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_runs import finished, timeless
+from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import command, environment, smoothcert
-from engine_runs import finished, timeless
 from ray_clusters import running_cluster
 from smoothcert.records import CertifiedPoint
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 

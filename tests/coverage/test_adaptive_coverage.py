@@ -14,15 +14,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from smoothcert.questions.answers import Inquiry, answer_votes
+from smoothcert.questions.certification import Votes, smoothing_of
+from smoothcert.questions.questions import Decide, Precision, Question, looks
+from smoothcert.questions.rounds import draw_until_answered
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, selection_of
 from smoothcert.certificates import get_certificate
-from smoothcert.questions.answers import Inquiry, answer_votes
-from smoothcert.questions.certification import Votes, smoothing_of
 from smoothcert.questions.deciding import least_probabilities
-from smoothcert.questions.questions import Decide, Precision, Question, looks
-from smoothcert.questions.rounds import draw_until_answered
 from smoothcert.records import AnyTally, CertifiedPoint, FloatArray, IntArray, Proof, Quantity, Stage, StreamId, Tally
 from smoothcert.records.envelopes import ConstantSigma, SemiElastic
 from smoothcert.sampling.drawing import Drawing, Draws
@@ -32,9 +32,9 @@ from smoothcert.statistics import (
     log_threshold,
     log_wealth_above,
     one_sided_lower,
-    time_uniform_lower,
     time_uniform_upper,
 )
+from time_uniform import time_uniform_lower
 
 REPETITIONS = 300
 N = 300
@@ -239,7 +239,7 @@ def radii_tested_from_the_largest() -> Seen:
 
 
 def wealth_that_starts_again() -> Seen:
-    """The game begins anew, with new capital, after every twenty-five samples."""
+    """The game restarts with new capital after every 25 samples."""
     p, bar = 0.8413, log_threshold(0.05)
     hits = np.diff(paths(p)[:1500, 24::25], axis=1, prepend=0)
     return Seen.of((log_wealth_above(hits, 25, p0=p) >= bar).any(axis=1))

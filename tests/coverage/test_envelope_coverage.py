@@ -12,11 +12,11 @@ import functools
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from smoothcert.questions.certification import certify_votes, smoothing_of
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Line, draw_votes, false_plain_radii, false_radii
 from smoothcert.certificates import envelope_radius, gaussian_radius, get_portfolio
-from smoothcert.questions.certification import certify_votes, smoothing_of
 from smoothcert.records import Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 
@@ -106,7 +106,7 @@ def test_wrong_no_more_often_than_said(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ENVELOPES)
 def test_the_truth_is_what_the_theorem_says(name: str) -> None:
-    """So that the cases compare with the truth, and not with something far from it."""
+    """The cases compare with the exact truth."""
     found = float(envelope_radius(0.9, sigma=SIGMA, dimension=DIMENSION, envelope=ENVELOPES[name]))
     assert found == pytest.approx(true_radius(name, 0.9), rel=1e-8)
     assert found <= true_radius(name, 0.9) * (1 + 1e-9)
@@ -120,7 +120,7 @@ def radii(world: Line, certificate: str, told: Smoothing, *, alpha: float, n: in
 
 
 def more_than_is_said(name: str) -> Seen:
-    """Bounds made at α = 0.2 and sold as α = 0.05."""
+    """Bounds made at α = 0.2 and stated as α = 0.05."""
     found, times = radii(WORST, "envelope", smoothing(name), alpha=0.2)
     return Seen.of(found > true_radius(name, 0.9) * (1 + ROUNDING), times)
 

@@ -1,4 +1,4 @@
-"""Nothing that can certify is without a coverage case and a control, and the judge itself is right."""
+"""Every certificate and proof has a coverage case and a control, and the judge itself is correct."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_names_are_distinct() -> None:
 
 
 def test_every_control_is_in_the_document() -> None:
-    """The table of docs/coverage.md is made by the command it states; a control that is added belongs into it."""
+    """The table of docs/coverage.md is made by the command it states; a new control must be added to it."""
     text = DOCUMENT.read_text(encoding="utf-8")
     missing = [control.name for control in tables()[1] if f"| {control.name}" not in text]
     assert missing == []

@@ -6,11 +6,11 @@ Here the real sampler draws. Every statement is judged by `coverage_judge`, and 
 import numpy as np
 import pytest
 from scipy import stats
+from smoothcert.questions.certification import recertify_points
 
 from coverage_judge import Seen
 from sample_models import at_distance
 from smoothcert.certificates import get_portfolio
-from smoothcert.questions.certification import recertify_points
 from smoothcert.records import CertifiedPoint, Outcome, Quantity, Smoothing, Stage, merge
 from smoothcert.smoothed import SmoothedClassifier
 
@@ -65,7 +65,7 @@ def test_control_the_plain_estimate_fails(points: list[CertifiedPoint]) -> None:
 
 
 def test_control_spending_more_than_is_said_fails(points: list[CertifiedPoint]) -> None:
-    """Bounds made at α = 0.2 and sold as α = 0.05 are caught."""
+    """Bounds made at α = 0.2 and stated as α = 0.05 are caught."""
     radii = [
         point.radius for point in recertify_points(points, get_portfolio("gaussian"), alpha=0.2, smoothing=Smoothing())
     ]

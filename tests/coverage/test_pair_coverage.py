@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy import special, stats
+from smoothcert.questions.certification import certify_votes
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Line, beyond, draw_pairs, false_plain_radii, false_radii
 from smoothcert.certificates import dipole_radius, gaussian_radius, get_portfolio
-from smoothcert.questions.certification import certify_votes
 from smoothcert.records import PairTally, Proof, Stage, StreamId
 from smoothcert.statistics import prove
 from smoothcert.statistics.binomial import clopper_pearson_lower

@@ -12,10 +12,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import special
+from smoothcert.questions.certification import smoothing_of
 
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import ScoreLine, beyond, draw_scores, false_plain_radii, false_radii
-from smoothcert.questions.certification import smoothing_of
+from hoeffding_bounds import hoeffding_lower, hoeffding_upper
 from smoothcert.records import FloatArray, Noise, Proof, Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 from smoothcert.statistics import (
@@ -24,8 +25,6 @@ from smoothcert.statistics import (
     clopper_pearson_lower,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
-    hoeffding_lower,
-    hoeffding_upper,
     prove,
 )
 
@@ -154,7 +153,7 @@ def test_wrong_no_more_often_than_said(case: Case) -> None:
 
 
 def normal_approximation() -> Seen:
-    """mean - z s/√n, as in many a paper: with rare low scores the spread is not seen when it matters."""
+    """mean - z s/√n: with rare low scores the sample spread is often too small."""
     values, mean = sample("mostly 0.9, rarely 0", draws=4000)
     return Seen.of(values.mean(axis=1) + special.ndtri(0.001) * values.std(axis=1, ddof=1) / np.sqrt(N) > mean)
 
@@ -188,7 +187,7 @@ def hoeffding_unbounded() -> Seen:
 
 
 def votes_for_scores() -> Seen:
-    """Clopper–Pearson for the votes, sold as a bound on the mean score: most votes are right with a score of .6."""
+    """Clopper–Pearson for the votes, stated as a bound on the mean score: most votes are right with a score of .6."""
     values = np.random.default_rng(11).beta(12, 8, size=(4000, N))
     return Seen.of(clopper_pearson_lower((values > 0.5).sum(axis=1), N, alpha=0.05) > 0.6)
 

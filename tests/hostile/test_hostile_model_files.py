@@ -27,7 +27,6 @@ from smoothcert.models.checkpoints import (  # noqa: E402
     CheckpointHeader,
     ForeignCheckpointWarning,
     load_checkpoint,
-    load_foreign,
     write_tensors,
 )
 from smoothcert.training.state import load_state  # noqa: E402
@@ -125,7 +124,7 @@ def test_any_tensor_in_a_header(
     """Fails where a type that torch cannot compute with (F8_E4M3) reaches the network."""
     header = json.dumps({"layers.0.weight": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}}).encode()
     path = raw(tmp_path_factory.mktemp("model") / "x.safetensors", header, b"\1" * 64)
-    assert foreseen(lambda: load_foreign(path, arch="mlp-4", input_shape=SHAPE)) is None
+    assert foreseen(lambda: load_checkpoint(path, arch="mlp-4", input_shape=SHAPE)) is None
 
 
 FOREIGN: dict[str, Callable[[], Any]] = {
@@ -153,7 +152,7 @@ def test_torch_files_hold_plain_tensors_or_are_refused(
     """Fails where a tensor is believed to be what its shape says, and its name a name."""
     torch.save(document(), tmp_path / "x.pt")
     with pytest.raises(ModelError, match=r"x\.pt"):
-        load_foreign(tmp_path / "x.pt", arch="mlp-4", input_shape=SHAPE)
+        load_checkpoint(tmp_path / "x.pt", arch="mlp-4", input_shape=SHAPE)
 
 
 class Trap:
@@ -196,7 +195,7 @@ def test_damaged_weights_are_noticed_or_harmless(
     where %= len(sound)
     path.write_bytes(sound[:where] + new + sound[where + len(new) :])
     if ending == "pt":
-        foreseen(lambda: load_foreign(path, arch="mlp-4", input_shape=SHAPE))
+        foreseen(lambda: load_checkpoint(path, arch="mlp-4", input_shape=SHAPE))
         return
     found = foreseen(partial(load_checkpoint, path))
     if found is not None:
@@ -302,13 +301,13 @@ class TestOnnx:
 
     def test_weights_that_are_missing(self, tmp_path: Path) -> None:
         path = self.model(tmp_path / "x.onnx", self.outside("absent.bin"))
-        with pytest.raises(ModelError, match=r"keeps weights in 'absent\.bin', which is not there"):
+        with pytest.raises(ModelError, match=r"keeps weights in 'absent\.bin', which does not exist"):
             load_classifier(path, input_shape=(4,))
 
     def test_weights_in_every_part_of_a_model(self, tmp_path: Path) -> None:
         from onnx import SparseTensorProto, helper
 
-        from smoothcert.models.onnx_external import external_files
+        from smoothcert.models.onnx_session import external_files
 
         def constant(name: str) -> Any:
             return helper.make_node("Constant", [], ["y"], value=self.outside(name))
@@ -362,5 +361,5 @@ def test_a_sound_foreign_file_is_still_read(tmp_path: Path) -> None:
     """Fails where suspicion has no end."""
     torch.save({"arch": "mlp-4", "state_dict": WEIGHTS}, tmp_path / "x.pt")
     with pytest.warns(ForeignCheckpointWarning):
-        found = load_foreign(tmp_path / "x.pt", arch="mlp-4", input_shape=SHAPE)
+        found = load_checkpoint(tmp_path / "x.pt", arch="mlp-4", input_shape=SHAPE)
     assert found.header.num_classes == 3

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from smoothcert.runs.jobs import Job, prepare
 
 import hostile_models
 from cli_runner import command, environment, smoothcert
 from smoothcert.errors import ModelError, ModelMismatchError
 from smoothcert.models import load_classifier
 from smoothcert.records import CertifiedPoint, Outcome
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.execution import run_study
 from smoothcert.smoothed import SmoothedClassifier
 

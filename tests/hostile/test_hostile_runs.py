@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from smoothcert.questions.certification import Votes, certify_votes
 
 from foreseen import foreseen, same_every_time
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.reporting import TableRequest, results_table
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import CertifiedPoint, Outcome, RunManifest, Smoothing, Stage, StreamId, Tally
 from smoothcert.runs.exports import point_rows, write_csv, write_json
 from smoothcert.runs.load import load_all, load_results

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.reproduction.recipe import RecipeError, parse_recipe
 from smoothcert.errors import ModelError, RegionMemoryError, SmoothcertError
 from smoothcert.memory.log import Row, decode
-from smoothcert.reproduction.recipe import RecipeError, parse_recipe
 from smoothcert.sigma import load_sigma
 from smoothcert.training.state import load_state
 

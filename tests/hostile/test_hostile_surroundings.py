@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from smoothcert.runs.jobs import Job, prepare
 from typer.testing import CliRunner
 
 from cli_runner import command, environment
@@ -25,7 +26,6 @@ from foreseen import same_every_time
 from smoothcert.cli.main import app
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import write_whole
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 

@@ -16,7 +16,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL database. Where none can be had, the gate fails; elsewhere the tests are skipped."""
+    """The address of a PostgreSQL database. If none can be started, CI fails; elsewhere the tests are skipped."""
     try:
         with running_server() as address:
             yield address
@@ -28,7 +28,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def fresh_location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a memory can be made in a database that holds none yet."""
+    """The location of a database without memories."""
     if request.param == "sqlite":
         return str(tmp_path / "memory.sqlite")
     new_database: Callable[[], str] = request.getfixturevalue("new_database")
@@ -37,7 +37,7 @@ def fresh_location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def new_database(postgres: str) -> Callable[[], str]:
-    """A function that makes an empty PostgreSQL database and gives its address."""
+    """A function that creates an empty PostgreSQL database and returns its address."""
     import psycopg
 
     def make() -> str:

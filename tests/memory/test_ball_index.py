@@ -1,4 +1,4 @@
-"""The index proposes, and never loses: its bounds stay below the true distances, whatever the data."""
+"""The bounds of the index never exceed the true distances, for any data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 
 from smoothcert.memory.distances import measure, relative_error
 from smoothcert.memory.log import Centre
-from smoothcert.memory.nearest import with_smallest_gap
-from smoothcert.memory.search import BallIndex, Sketcher, gaps_from_below
+from smoothcert.memory.nearest import find_smallest_gaps
+from smoothcert.memory.search import BallIndex, Sketcher
 from smoothcert.records import FloatArray, Norm
 
 
@@ -26,7 +26,7 @@ def clustered(count: int, dimension: int, generator: np.random.Generator) -> Cen
 
 
 def far_away(count: int, dimension: int, generator: np.random.Generator) -> Centre:
-    """Huge norms and small differences: what single precision is worst at."""
+    """Huge norms and small differences, the worst case for single precision."""
     return (1e6 + generator.normal(size=(count, dimension))).astype(np.float32)
 
 
@@ -43,7 +43,7 @@ def of_all_sizes(count: int, dimension: int, generator: np.random.Generator) -> 
 
 
 def on_a_line(count: int, dimension: int, generator: np.random.Generator) -> Centre:
-    """One direction is all there is: the others have to come out of nothing."""
+    """The data varies in one direction only; the other directions are arbitrary."""
     direction = generator.normal(size=dimension)
     return (np.outer(generator.normal(size=count), direction / np.linalg.norm(direction))).astype(np.float32)
 
@@ -71,19 +71,19 @@ def test_bounds_stay_below_every_distance(kind, dimension: int) -> None:  # type
     queries = np.concatenate((centres[::30], kind(10, dimension, generator), smooth(3, dimension, generator)))
     for x in queries:
         true = measure(x, centres, norm=Norm.L2) * (1.0 + relative_error(dimension))
-        assert (index.distances_from_below(x) <= true).all()
+        assert (index.bound_distances(x) <= true).all()
 
 
 @pytest.mark.parametrize("kind", [smooth, noise, clustered])
 def test_bounds_are_of_use(kind) -> None:  # type: ignore[no-untyped-def]
-    """With the data it was fitted to in 100 dimensions, what is lost is rounding; in 3072, not everything."""
+    """On the fitted data the bounds are exact up to rounding in 100 dimensions, and still useful in 3072."""
     generator = np.random.default_rng(3)
     for dimension, least in ((100, 0.99), (3072, 0.15)):
         centres = kind(400, dimension, generator)
         index = BallIndex(Sketcher.fit(centres))
         index.add(centres, np.zeros(400, dtype=np.int64), np.zeros(400))
         x = kind(1, dimension, generator)[0]
-        assert np.median(index.distances_from_below(x) / measure(x, centres, norm=Norm.L2)) > least
+        assert np.median(index.bound_distances(x) / measure(x, centres, norm=Norm.L2)) > least
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,29 +97,29 @@ def test_the_smallest_gap_is_found(kind, norm: Norm, dimension: int) -> None:  #
     index = BallIndex(Sketcher.fit(centres[:150]))
     index.add(centres, np.zeros(400, dtype=np.int64), radii)
     for x in np.concatenate((centres[:5], kind(5, dimension, generator))):
-        gaps = gaps_from_below(index.distances_from_below(x), radii)
+        gaps = index.bound_gaps(x)
         true = exact_scan(x, centres, radii, norm)
         for limit in (0.0, 0.5 * typical, 1e300):
-            found = with_smallest_gap(
-                x, gaps=gaps, radii=radii, limit=limit, centres=lambda chosen: centres[chosen], norm=norm
+            found = find_smallest_gaps(
+                x, gaps=gaps, index=index, limit=limit, centres=lambda chosen: centres[chosen], norm=norm
             )
-            indices = {place for place, _ in found}
+            indices = {ball.position - 1 for ball in found}
             nearest = set(np.flatnonzero(true == true.min()).tolist())
             assert nearest <= indices or true.min() > limit
-            assert all(np.array_equal(centre, centres[place]) for place, centre in found)
+            assert all(np.array_equal(ball.centre, centres[ball.position - 1]) for ball in found)
 
 
 def test_a_basis_that_is_not_orthonormal_excludes_nothing() -> None:
-    """The defect is measured, not believed."""
+    """The defect of the basis is measured."""
     generator = np.random.default_rng(0)
     centres = noise(50, 300, generator)
     fitted = Sketcher.fit(centres)
     assert fitted.basis is not None
     from smoothcert.memory import search
 
-    bent = Sketcher(fitted.middle, 2.0 * fitted.basis, search._defect(2.0 * fitted.basis))
+    bent = Sketcher(fitted.middle, 2.0 * fitted.basis, search._bound_defect(2.0 * fitted.basis))
     index = BallIndex(bent)
     index.add(centres, np.zeros(50, dtype=np.int64), np.zeros(50))
-    assert (index.distances_from_below(noise(1, 300, generator)[0]) == 0).all()
-    assert search._defect(fitted.basis) < 1e-10
-    assert search._defect(np.full((2, 300), np.nan)) == np.inf
+    assert (index.bound_distances(noise(1, 300, generator)[0]) == 0).all()
+    assert search._bound_defect(fitted.basis) < 1e-10
+    assert search._bound_defect(np.full((2, 300), np.nan)) == np.inf

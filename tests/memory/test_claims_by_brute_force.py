@@ -35,7 +35,7 @@ def on_a_grid(generator: np.random.Generator, dimension: int) -> tuple[Point, fl
 
 
 def tiny(generator: np.random.Generator, dimension: int) -> tuple[Point, float]:
-    """Subnormal numbers, whose squares and differences a careless sum would lose."""
+    """Subnormal numbers, whose squares underflow."""
     x = (generator.integers(-4, 5, size=dimension) * 2.0**-149).astype(np.float32)
     return x, float(generator.integers(0, 8) * 2.0**-149 * dimension**0.5)
 
@@ -59,7 +59,7 @@ def overflowing(generator: np.random.Generator, dimension: int) -> tuple[Point, 
 
 @pytest.fixture
 def small_sketches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the search by sketches begin early, with fewer directions than dimensions."""
+    """Use sketches early, with fewer directions than dimensions."""
     monkeypatch.setattr(regions, "_FIRST_FIT", 8)
     monkeypatch.setattr(regions, "_SECONDS_BETWEEN_LOOKS", 0.0)
     monkeypatch.setattr(search, "DIRECTIONS", 6)

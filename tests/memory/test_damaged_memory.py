@@ -1,4 +1,4 @@
-"""A damaged memory is an error that names the way out; it is never taken for an empty one."""
+"""A damaged memory raises an error that says what to do. It is never taken for an empty one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from damaged_memories import CLAIMS, EARLIER_INSERT, KEY, centre, earlier_memory
 from memory_models import plane_points
 from smoothcert.cli.main import app
 from smoothcert.errors import DamagedMemoryError, RegionMemoryError
-from smoothcert.memory import MemoryKey, list_digests, list_memories, open_existing, open_memory
+from smoothcert.memory import MemoryKey, list_digests, list_memories, open_existing, open_memory, recover_memory
 from smoothcert.memory.log import encode
 from smoothcert.records import Norm
 
@@ -30,7 +30,7 @@ OTHER = MemoryKey("another model", "sigma", "gaussian", Norm.L2, "none", 4)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Eight claims of four numbers. Nobody may change it."""
+    """Eight claims of four numbers. Must not be changed."""
     return filled_memory(tmp_path_factory.mktemp("whole") / "memory.sqlite")
 
 
@@ -47,7 +47,7 @@ def change(path: Path, *statements: str) -> None:
 
 
 def refuse_everywhere(path: Path, key: MemoryKey = KEY) -> None:
-    """Whoever opens it is told that it is damaged, and what to do; nothing is answered or granted, nothing changed."""
+    """Every way to open it raises an error that says what to do. The file is not changed."""
     before = path.read_bytes()
     for attempt in (lambda: open_memory(path, key), lambda: open_existing(path), lambda: open_existing(path, "")):
         with pytest.raises(RegionMemoryError, match=r"(?i)restore") as caught:
@@ -58,7 +58,7 @@ def refuse_everywhere(path: Path, key: MemoryKey = KEY) -> None:
 
 
 def audit_fails(path: Path) -> bool:
-    """`memory audit`: an error, or an exit code and a list of what is wrong."""
+    """Whether `memory audit` raises an error, or exits with 1 and lists the problems."""
     try:
         result = invoke(app, "memory", "audit", path)
     except RegionMemoryError as error:
@@ -67,7 +67,7 @@ def audit_fails(path: Path) -> bool:
 
 
 class TestTheReportedCase:
-    """Eight claims, cut by a thousand bytes."""
+    """Eight claims, truncated by a thousand bytes."""
 
     @pytest.fixture
     def cut(self, memory: Path) -> Path:
@@ -93,7 +93,7 @@ class TestTheReportedCase:
 
 
 def test_certify_refuses_a_damaged_memory(tmp_path: Path) -> None:
-    """Also for a new run, which would otherwise claim as if nothing had been promised."""
+    """Also for a new run, which would otherwise start with an empty memory."""
     data, kept = plane_points(tmp_path / "points.npz", count=8), tmp_path / "memory.sqlite"
     settings = (
         "certify", "--model", "memory_models:in_unit_ball", "--num-classes", 2, "--data", data, "--input-range", "any",
@@ -109,7 +109,7 @@ def test_certify_refuses_a_damaged_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [KEY, LONG], ids=["short", "long"])
 def test_every_truncation_is_refused(tmp_path: Path, key: MemoryKey) -> None:
-    """Long centres fill pages of their own, so that ends of pages are unused: also those are missed."""
+    """Long centres fill whole pages, so the ends of pages are unused. Truncating these is detected, too."""
     path = filled_memory(tmp_path / "memory.sqlite", key)
     content = path.read_bytes()
     sizes = [*range(0, len(content), 509), len(content) - 1, len(content) - 16384, 100, 99, 16]
@@ -125,7 +125,7 @@ def test_every_truncation_is_refused(tmp_path: Path, key: MemoryKey) -> None:
 @pytest.mark.parametrize("key", [KEY, LONG], ids=["short", "long"])
 @pytest.mark.parametrize("unit", [4096, 512])
 def test_zeroed_pages_lose_nothing_in_silence(tmp_path: Path, key: MemoryKey, unit: int) -> None:
-    """An error, or nothing was lost: there is room in a page that holds no data."""
+    """Either an error, or nothing was lost, because parts of a page are unused."""
     path = filled_memory(tmp_path / "memory.sqlite", key)
     content = path.read_bytes()
     with open_existing(path) as memory:
@@ -193,7 +193,7 @@ def test_changes_by_sql_are_refused(memory: Path, statements: list[str]) -> None
 
 
 def test_a_memory_of_another_key_does_not_hide_the_damage(memory: Path) -> None:
-    """Whoever opens one of several memories proves that one; that the others are all there is proved too."""
+    """Opening one of several memories also checks that the others exist."""
     with open_memory(memory, OTHER) as other:
         other.claim(centre(1), 0, 1.0)
     change(memory, f"DELETE FROM memories WHERE digest = '{KEY.digest}'")
@@ -203,7 +203,7 @@ def test_a_memory_of_another_key_does_not_hide_the_damage(memory: Path) -> None:
 
 
 def test_two_claims_at_one_position(memory: Path) -> None:
-    """As a damaged index let them be made."""
+    """A damaged index can cause this."""
     change(memory, "DROP TRIGGER claim_follows_head")
     with closing(sqlite3.connect(memory, isolation_level=None)) as connection:
         connection.execute("PRAGMA writable_schema = ON")
@@ -220,7 +220,7 @@ def test_two_claims_at_one_position(memory: Path) -> None:
 
 
 def test_a_damaged_index_is_refused(memory: Path) -> None:
-    """What the quick check of SQLite lets pass: a row that the index does not know."""
+    """A row missing from the index, which SQLite's quick check does not detect."""
     with closing(sqlite3.connect(memory, isolation_level=None)) as connection:
         connection.execute("PRAGMA writable_schema = ON")
         (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'claims'").fetchone()
@@ -261,7 +261,7 @@ class TestFilesThatAreNone:
 
     @pytest.mark.parametrize("beside", ["-wal", "-journal"])
     def test_a_lost_file_whose_log_remains(self, memory: Path, beside: str) -> None:
-        """A new memory must not begin where the write-ahead log of an old one lies: SQLite would play it back."""
+        """SQLite would play the write-ahead log of the old memory into a new file."""
         log = memory.with_name(memory.name + beside)
         log.write_bytes(b"left over")
         memory.unlink()
@@ -274,10 +274,10 @@ class TestFilesThatAreNone:
 
 
 class TestMoments:
-    """Nothing is damaged where others write at the same time, or were killed."""
+    """Concurrent writers and killed processes are not reported as damage."""
 
     def test_what_is_in_the_log_beside_the_file_counts(self, memory: Path, tmp_path: Path) -> None:
-        """As after kill -9: the last claims are in the write-ahead log only."""
+        """After kill -9 the last claims are only in the write-ahead log."""
         with open_memory(memory, KEY) as opened:
             opened.claim(centre(9), 0, 1.0)
             for part in ("", "-wal"):
@@ -326,7 +326,7 @@ class TestMoments:
         assert sizes[-1] > sizes[0]
 
     def test_several_processes_make_it_at_once(self, tmp_path: Path) -> None:
-        """None of them takes a file that another is making for an empty or a damaged one."""
+        """A file that another process is creating is not reported as empty or damaged."""
         program = (
             "import sys, numpy; from smoothcert.memory import open_memory; from damaged_memories import KEY;"
             "open_memory(sys.argv[1], KEY).claim(numpy.full(4, float(sys.argv[2])), 0, 0.25)"
@@ -361,73 +361,58 @@ class TestMoments:
 
 
 class TestEarlierVersion:
-    def test_it_is_taken_over_if_its_chain_is_complete(self, tmp_path: Path) -> None:
-        path = earlier_memory(tmp_path / "memory.sqlite")
-        with closing(sqlite3.connect(path)) as connection:
-            before = connection.execute("SELECT * FROM claims ORDER BY position").fetchall()
-        with open_memory(path, KEY) as memory:
-            assert len(memory) == CLAIMS
-            assert memory.lookup(centre(3)) is not None
-            assert memory.claim(centre(9), 0, 1.0).position == 9
-        with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-            assert connection.execute("SELECT * FROM claims ORDER BY position").fetchall()[:CLAIMS] == before
-        with open_existing(path) as again:
-            assert len(again) == 9
-            assert again.audit().consistent
+    """Version 1 had no table of heads. It is refused and not changed; `memory recover` can still read it."""
 
     @pytest.mark.parametrize(
         "statement",
         [
+            "",
             "DELETE FROM claims WHERE position = 4",
             "UPDATE claims SET radius = 0.5 WHERE position = 2",
             "DELETE FROM memories",
             "UPDATE memories SET identity = '00'",
         ],
     )
-    def test_a_damaged_one_is_refused_and_left_as_it_is(self, tmp_path: Path, statement: str) -> None:
+    def test_it_is_refused_and_not_changed(self, tmp_path: Path, statement: str) -> None:
         path = earlier_memory(tmp_path / "memory.sqlite")
-        change(path, statement)
-        refuse_everywhere(path)
-        with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        if statement:
+            change(path, statement)
+        before = path.read_bytes()
+        for attempt in (lambda: open_memory(path, KEY), lambda: open_existing(path)):
+            with pytest.raises(RegionMemoryError, match=r"memory of version 1; .* version 2.*memory recover"):
+                attempt()
+        with pytest.raises(RegionMemoryError, match="version 1"):
+            invoke(app, "memory", "audit", path)
+        assert path.read_bytes() == before
 
-    def test_a_cut_one_is_refused(self, tmp_path: Path) -> None:
+    def test_its_claims_can_be_recovered(self, tmp_path: Path) -> None:
+        path = earlier_memory(tmp_path / "memory.sqlite")
+        with closing(sqlite3.connect(path)) as connection:
+            before = connection.execute("SELECT * FROM claims ORDER BY position").fetchall()
+        recover_memory(path, tmp_path / "new.sqlite")
+        with open_memory(tmp_path / "new.sqlite", KEY) as memory:
+            assert len(memory) == CLAIMS
+            assert memory.lookup(centre(3)) is not None
+            assert memory.claim(centre(9), 0, 1.0).position == 9
+            assert memory.audit().consistent
+        with closing(sqlite3.connect(tmp_path / "new.sqlite")) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+            assert connection.execute("SELECT * FROM claims ORDER BY position").fetchall()[:CLAIMS] == before
+
+    def test_a_truncated_one_is_refused(self, tmp_path: Path) -> None:
         path = earlier_memory(tmp_path / "memory.sqlite")
         os.truncate(path, path.stat().st_size - 1000)
-        refuse_everywhere(path)
+        with pytest.raises(RegionMemoryError, match="memory recover"):
+            open_memory(path, KEY)
 
-    def test_an_earlier_smoothcert_that_still_runs_cannot_claim_past_the_head(self, tmp_path: Path) -> None:
-        """It has opened the file before it was taken over, and knows nothing of heads."""
-        path = earlier_memory(tmp_path / "memory.sqlite")
-        with closing(sqlite3.connect(path, isolation_level=None)) as earlier:
-            earlier.execute("SELECT count(*) FROM claims").fetchone()
-            with open_memory(path, KEY) as memory:
-                (last,) = earlier.execute("SELECT entry FROM claims ORDER BY position DESC LIMIT 1").fetchone()
-                row = encode(stored_claim(9), previous=last)
-                with pytest.raises(sqlite3.IntegrityError, match="earlier version of smoothcert"):
-                    earlier.execute(EARLIER_INSERT, (1, *row))
-                assert memory.claim(centre(9), 1, 1.0).position == 9
-
-    def test_several_processes_take_it_over_at_once(self, tmp_path: Path) -> None:
-        path = earlier_memory(tmp_path / "memory.sqlite", count=300)
-        problems: list[BaseException] = []
-
-        def opened(number: int) -> None:
-            try:
-                with open_memory(path, KEY) as memory:
-                    memory.claim(centre(1000 + number), 0, 1.0)
-            except BaseException as error:
-                problems.append(error)
-
-        threads = [threading.Thread(target=opened, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert problems == []
-        with open_existing(path) as memory:
-            assert len(memory) == 304
+    def test_an_earlier_smoothcert_cannot_claim_past_the_head(self, memory: Path) -> None:
+        """It knows nothing of heads."""
+        with closing(sqlite3.connect(memory, isolation_level=None)) as earlier, open_memory(memory, KEY) as opened:
+            (last,) = earlier.execute("SELECT entry FROM claims ORDER BY position DESC LIMIT 1").fetchone()
+            row = encode(stored_claim(9), previous=last)
+            with pytest.raises(sqlite3.IntegrityError, match="earlier version of smoothcert"):
+                earlier.execute(EARLIER_INSERT, (1, *row))
+            assert opened.claim(centre(9), 1, 1.0).position == 9
 
 
 class TestPostgres:
@@ -442,7 +427,7 @@ class TestPostgres:
         import psycopg
 
         with psycopg.connect(address) as connection:
-            # The owner of a server can do what its rules forbid; a backup that was put back in part looks the same.
+            # Bypass triggers and foreign keys, as the owner of a server can. A partly restored backup looks the same.
             connection.execute("SET session_replication_role = replica")
             for statement in statements:
                 connection.execute(statement)
@@ -485,28 +470,20 @@ class TestPostgres:
                 with pytest.raises(DamagedMemoryError, match="memory recover"):
                     attempt()
 
-    def make_earlier(self, address: str) -> None:
+    def test_an_earlier_version_is_refused_and_recovered(self, server_memory: str, tmp_path: Path) -> None:
         self.change(
-            address,
+            server_memory,
             "DROP TRIGGER smoothcert_claim_follows_head ON smoothcert_claims",
             "DROP FUNCTION smoothcert_claim_follows_head",
             "DROP TABLE smoothcert_heads",
             "UPDATE smoothcert_memory_version SET version = 1",
         )
-
-    def test_an_earlier_version_is_taken_over(self, server_memory: str) -> None:
-        self.make_earlier(server_memory)
-        with open_memory(server_memory, KEY) as memory:
+        with pytest.raises(RegionMemoryError, match=r"memory of version 1; .* version 2.*memory recover"):
+            open_memory(server_memory, KEY)
+        recover_memory(server_memory, tmp_path / "new.sqlite")
+        with open_memory(tmp_path / "new.sqlite", KEY) as memory:
             assert len(memory) == CLAIMS
             assert memory.claim(centre(9), 0, 1.0).position == 9
-        with open_existing(server_memory) as again:
-            assert len(again) == 9
-
-    def test_a_damaged_earlier_version_is_not(self, server_memory: str) -> None:
-        self.make_earlier(server_memory)
-        self.change(server_memory, "DELETE FROM smoothcert_claims WHERE position = 4")
-        with pytest.raises(DamagedMemoryError, match=r"restore.*memory recover"):
-            open_memory(server_memory, KEY)
 
     def test_an_earlier_smoothcert_that_still_runs_cannot_claim_past_the_head(self, server_memory: str) -> None:
         import psycopg
@@ -520,7 +497,7 @@ class TestPostgres:
 
 
 def test_the_centre_of_a_promise_is_not_found_in_nothing(memory: Path) -> None:
-    """The check is made once: what was whole when it was opened answers as before."""
+    """A memory that was complete when it was opened answers all lookups."""
     with open_memory(memory, KEY) as opened:
         for number in range(1, CLAIMS + 1):
             found = opened.lookup(centre(number))

@@ -1,4 +1,4 @@
-"""Distances: the enclosure holds, and the largest radii that fit are the largest."""
+"""Distances: the bounds hold, and the largest radii that fit are the largest."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_largest_radii_fit_and_the_next_float_does_not(
 ) -> None:
     exact = ExactDistance.between(x, y, norm=norm)
     if near:
-        # A radius next to the distance, where subtraction would leave nothing.
+        # A radius next to the distance, where subtraction cancels.
         radius = float(measure(x, y[None], norm=norm)[0])
     apart, inside = exact.largest_apart(radius), exact.largest_inside(radius)
     assert (apart == -math.inf) != (inside == -math.inf)

@@ -1,4 +1,4 @@
-"""The audit finds what was tampered with, and nothing in a memory that was not."""
+"""The audit finds tampering, and reports no problems in an intact memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def change(path: Path, statement: str, *values: object) -> None:
 
 
 def chosen(memory: RegionMemory, settlement: Settlement) -> int:
-    """The position of a claim settled so, in the middle of the log, with a radius to speak of."""
+    """The position of a claim with this settlement in the middle of the log, with a radius above 0.01."""
     fitting = [claim for claim in memory.claims() if claim.settlement is settlement and claim.radius > 0.01]
     return fitting[len(fitting) // 2].position
 
@@ -58,7 +58,7 @@ def swap_label(path: Path, position: int) -> str:
 
 
 def move_centre(path: Path, position: int) -> str:
-    """Into the middle of a ball of another class."""
+    """Move it to the centre of a ball of another class."""
     with closing(sqlite3.connect(path)) as connection:
         label = connection.execute("SELECT label FROM claims WHERE position = ?", (position,)).fetchone()[0]
         query = "SELECT position, centre FROM claims WHERE label <> ? AND radius > 0 LIMIT 1"
@@ -130,7 +130,7 @@ def test_tampering_is_found(filled: Path, tamper: Tampering, settlement: Settlem
 
 
 def test_a_cut_ball_that_was_made_a_little_larger_is_found(filled: Path) -> None:
-    """A cut ball nearly touches: a millionth more is an overlap."""
+    """A cut ball nearly touches another one: a millionth more is an overlap."""
     with open_existing(filled) as memory:
         position = chosen(memory, Settlement.CUT)
         grow_radius(filled, position)
@@ -172,7 +172,7 @@ def test_as_many_problems_as_a_person_reads(filled: Path) -> None:
 def test_a_memory_with_a_missing_claim_is_not_claimed_in(filled: Path) -> None:
     with open_existing(filled) as memory:
         drop(filled, 150)
-        with pytest.raises(RegionMemoryError, match="claim 150, which this process has seen"):
+        with pytest.raises(RegionMemoryError, match="claim 150, which this process has read"):
             memory.claim(np.zeros(DIMENSION), 0, 1.0)
     with pytest.raises(DamagedMemoryError, match="claim 150 is missing; 150 claims were made"):
         open_existing(filled)
@@ -191,7 +191,7 @@ def test_a_memory_that_contradicts_itself_is_not_claimed_in(tmp_path: Path) -> N
 
 
 def test_audit_in_many_dimensions_and_with_huge_radii(tmp_path: Path) -> None:
-    """Sketches shorter than the centres, balls without any sketch: everything that is close is still measured."""
+    """Sketches shorter than the centres, and balls without a sketch: all close pairs are still measured."""
     generator = np.random.default_rng(1)
     path = tmp_path / "m.sqlite"
     with open_memory(path, MemoryKey("m", "s", "gaussian", Norm.L2, "p", 400)) as memory:

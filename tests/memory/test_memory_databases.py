@@ -1,4 +1,4 @@
-"""Opening, listing, closing, threads, forks, and the sentences for everything that goes wrong."""
+"""Opening, listing, closing, threads, forks, and error messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InputError, MissingExtraError, RegionMemoryError
-from smoothcert.memory import MemoryKey, list_memories, open_existing, open_memory, postgres_log, sqlite_log
-from smoothcert.memory.postgres_log import readable
+from smoothcert.memory import MemoryKey, list_memories, open_existing, open_memory, sqlite_log
+from smoothcert.memory.claim_log import SCHEMA_VERSION
+from smoothcert.memory.postgres_log import hide_secrets
 from smoothcert.records import Norm, Settlement
 
 KEY = MemoryKey("model", "sigma", "gaussian", Norm.L2, "none", 4)
@@ -100,7 +101,7 @@ def test_directions_are_fitted_again_as_a_memory_grows(tmp_path: Path, monkeypat
         for number in range(200):
             memory.claim(point(number), number % 2, 0.25)
             seen.add(memory._fitted_at)
-        # It looks before it claims.
+        # The size is checked before each claim.
         assert sorted(seen) == [0, 10, 40, 160]
         assert all(memory.lookup(point(number)) is not None for number in range(200))
 
@@ -194,7 +195,7 @@ for number in range(3):
     children.append(child)
 for _ in range(20):
     claim()
-# The parent closes while children may still be writing: their claims must not go with it.
+# The parent closes while children may still be writing: their claims must not be lost.
 memory.close()
 assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 """
@@ -262,7 +263,7 @@ def test_a_locked_memory_is_waited_for_and_then_said_to_be_locked(
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """SQLite's own limit on pages stands for the end of the disk."""
+    """SQLite's limit on pages simulates a full disk."""
     key = MemoryKey("model", "sigma", "gaussian", Norm.L2, "none", 3000)
     generator = np.random.default_rng(0)
     acknowledged = []
@@ -308,7 +309,7 @@ def test_a_place_that_cannot_be_written_is_said_to_be_so(tmp_path: Path) -> None
     ],
 )
 def test_no_password_is_ever_shown(address: str, shown: str) -> None:
-    assert readable(address) == shown
+    assert hide_secrets(address) == shown
 
 
 @pytest.mark.parametrize(
@@ -385,4 +386,4 @@ class TestPostgres:
             open_memory(address, KEY)
 
     def test_both_databases_have_a_version(self) -> None:
-        assert postgres_log.SCHEMA_VERSION == sqlite_log.SCHEMA_VERSION == 2
+        assert SCHEMA_VERSION == 2

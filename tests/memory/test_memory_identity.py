@@ -1,4 +1,4 @@
-"""A log that is not the one a process has read: put back, replaced, deleted, reached from elsewhere."""
+"""A log that changed after a process has read it: restored, replaced, deleted, or opened from another directory."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory import MemoryKey, RegionMemory, list_digests, open_memory
-from smoothcert.memory.decision import Neighbour, deepest
-from smoothcert.memory.log import Row, entry_after
+from smoothcert.memory.decision import Neighbour, find_deepest
+from smoothcert.memory.log import Row, compute_entry
 from smoothcert.records import Norm
 
 KEY = MemoryKey(
@@ -26,7 +26,7 @@ def at(x: float, y: float = 0.0) -> np.ndarray:
 
 
 def restore(source: Path, target: Path) -> None:
-    """Put a database back by SQLite's own means, under the eyes of whoever has it open."""
+    """Restore a database with SQLite's backup API while other processes have it open."""
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
         old.backup(new)
 
@@ -38,11 +38,11 @@ def test_a_log_put_back_under_a_process_is_noticed(tmp_path: Path) -> None:
         restore(place, earlier)
         memory.claim(at(5), 0, 1.0)
         restore(earlier, place)
-        # Somebody else goes on from the earlier state and takes the position this process believes to be its own.
+        # Another process continues from the earlier state and takes the position that this process has used.
         with open_memory(place, KEY) as other:
             assert other.claim(at(10), 1, 3.0).position == 2
         for question in (lambda: memory.lookup(at(10)), lambda: memory.claim(at(11), 0, 3.0)):
-            with pytest.raises(RegionMemoryError, match="not the memory it was: claim 2"):
+            with pytest.raises(RegionMemoryError, match="has changed: claim 2"):
                 question()
     with open_memory(place, KEY) as again:
         assert len(again) == 2
@@ -57,7 +57,7 @@ def test_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
         memory.claim(at(5), 1, 1.0)
         with closing(sqlite3.connect(place)) as connection, connection:
             connection.execute("DELETE FROM claims WHERE position = 2")
-        with pytest.raises(RegionMemoryError, match="claim 2, which this process has seen"):
+        with pytest.raises(RegionMemoryError, match="claim 2, which this process has read"):
             memory.lookup(at(20))
 
 
@@ -123,7 +123,7 @@ def test_an_address_of_another_kind_is_refused_and_not_repeated(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="no place for a memory") as caught:
+    with pytest.raises(InputError, match="not supported for a memory") as caught:
         open_memory(place, KEY)
     assert "geheim" not in str(caught.value)
     assert not list(tmp_path.iterdir())
@@ -181,20 +181,20 @@ def test_changes_that_break_no_rule_break_the_chain(tmp_path: Path, statement: s
 def test_an_entry_depends_on_everything_before_it() -> None:
     row = Row(1, 0, 1.0, 0, 1.0, "WHOLE", "2026-01-01T00:00:00+00:00", "", b"\0" * 8)
     entries = {
-        entry_after("a", row),
-        entry_after("b", row),
-        entry_after("a", row._replace(label=1)),
-        entry_after("a", row._replace(radius=2.0)),
-        entry_after("a", row._replace(centre=b"\1" * 8)),
+        compute_entry("a", row),
+        compute_entry("b", row),
+        compute_entry("a", row._replace(label=1)),
+        compute_entry("a", row._replace(radius=2.0)),
+        compute_entry("a", row._replace(centre=b"\1" * 8)),
     }
     assert len(entries) == 5
-    assert entry_after("a", row._replace(entry="whatever")) == entry_after("a", row)
+    assert compute_entry("a", row._replace(entry="whatever")) == compute_entry("a", row)
 
 
 def test_equal_balls_are_measured_once() -> None:
-    """The earliest of them answers."""
+    """The earliest one is returned."""
     balls = [Neighbour(position, 0, 1.0, at(0)) for position in (9, 4, 7)]
-    found = deepest(at(0.5), balls, norm=Norm.L2)
+    found = find_deepest(at(0.5), balls, norm=Norm.L2)
     assert found is not None
     assert (found.position, found.remaining) == (4, 0.5)
 

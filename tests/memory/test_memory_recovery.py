@@ -1,4 +1,4 @@
-"""What is provably intact is taken out of a damaged memory; what is lost is said, with what that means."""
+"""Recovery keeps the provably intact part of a damaged memory and reports what is lost."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_longest_intact_beginning_is_kept(
 
 @pytest.mark.parametrize("key", [KEY, LONG], ids=["short", "long"])
 def test_a_file_cut_anywhere(tmp_path: Path, key: MemoryKey) -> None:
-    """Every prefix of the claims that is whole comes back, and never anything else; a lost end is counted."""
+    """Exactly the intact prefix of the claims is recovered, and lost claims at the end are counted."""
     old = filled_memory(tmp_path / "memory.sqlite", key)
     content, whole = old.read_bytes(), entries(old)
     kept = {}
@@ -106,7 +106,7 @@ def test_a_file_cut_anywhere(tmp_path: Path, key: MemoryKey) -> None:
 
 
 def test_zeroed_pages(tmp_path: Path) -> None:
-    """Pages of centres, one after the other: what comes before the zeros is kept."""
+    """Zero one page of centres after the other: the claims before it are kept."""
     old = filled_memory(tmp_path / "memory.sqlite", LONG)
     content, whole = old.read_bytes(), entries(old)
     kept = []
@@ -123,7 +123,7 @@ def test_zeroed_pages(tmp_path: Path) -> None:
 
 
 def test_two_claims_at_one_position(memory: Path, tmp_path: Path) -> None:
-    """As the defect left them: the claim that continues the chain is the right one, wherever it stands."""
+    """The claim that continues the chain is kept, in any order of the rows."""
     whole = entries(memory)
     with closing(sqlite3.connect(memory, isolation_level=None)) as connection:
         connection.execute("DROP TRIGGER claim_follows_head")
@@ -168,7 +168,7 @@ def test_a_memory_whose_key_is_lost(memory: Path, tmp_path: Path) -> None:
 
 
 def test_an_earlier_version(tmp_path: Path) -> None:
-    """It has no head: how many claims were made cannot be known."""
+    """It has no head: the number of claims that were made is not known."""
     old = earlier_memory(tmp_path / "memory.sqlite")
     change(old, "DELETE FROM claims WHERE position = 6")
     (found,) = recover_memory(old, tmp_path / "new.sqlite")
@@ -218,8 +218,8 @@ class TestCommandLine:
         assert result.returncode == 0
         said = " ".join(result.stdout.split())
         assert f"memory {KEY.digest[:12]}: 5 claims kept, 3 known to be lost (positions 6 to 8)" in said
-        assert "New claims may contradict it" in said
-        assert "Certificates that were handed out from lost claims" in said
+        assert "New claims may contradict them" in said
+        assert "Certificates that were issued from lost claims" in said
         assert "are void" in said
         again = smoothcert("memory", "recover", memory, tmp_path / "new.sqlite")
         assert again.returncode == 6
@@ -238,7 +238,7 @@ class TestCommandLine:
         assert found.keys() == {"digest", "kept", "lost", "head_known"}
 
     def test_the_lost_place_is_free_again(self, memory: Path, tmp_path: Path) -> None:
-        """What the sentence warns of."""
+        """A new claim may contradict a lost one, as the message warns."""
         change(memory, "DELETE FROM claims WHERE position = 6")
         invoke(app, "memory", "recover", memory, tmp_path / "new.sqlite")
         with open_memory(tmp_path / "new.sqlite", KEY) as recovered:

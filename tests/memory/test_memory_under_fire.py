@@ -1,4 +1,4 @@
-"""Eight processes claim at once, and are killed at random: no acknowledged claim is lost, and nothing contradicts."""
+"""Eight processes claim at once and are killed at random: no acknowledged claim is lost, no regions overlap."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def start_worker(location: str, folder: Path, seed: int, count: int) -> subproce
 
 
 def run_workers(location: str, folder: Path, *, count: int, kills: int) -> None:
-    """Until every worker has made all its claims; some are killed on the way, and started again."""
+    """Run until every worker has made all its claims. Some are killed and restarted."""
     chance = random.Random(0)
     workers = [start_worker(location, folder, seed, count) for seed in range(PROCESSES)]
     try:
@@ -49,7 +49,7 @@ def run_workers(location: str, folder: Path, *, count: int, kills: int) -> None:
 
 
 def agrees(entry: dict[str, object], claim: Claim) -> bool:
-    """Whether what was acknowledged is what is stored."""
+    """Whether the acknowledged claim equals the stored one."""
     return (
         entry["position"] == claim.position
         and entry["label"] == claim.label
@@ -87,7 +87,7 @@ def test_eight_processes_killed_at_random_lose_nothing(fresh_location: str, tmp_
         # Whether a stranger lies in a region depends on the order of the claims; a centre always does.
         queries = np.concatenate([strangers, [claim.centre for claim in list(stored.values())[::500]]])
         answers = [memory.lookup(x) for x in queries]
-        # The centre of a region has at least its class and radius, whoever asks and whenever.
+        # A lookup of a centre always gives at least its class and radius.
         for claim in list(stored.values())[::400]:
             promise = memory.lookup(claim.centre)
             assert promise is not None

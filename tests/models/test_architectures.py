@@ -1,4 +1,4 @@
-"""Architectures: shapes, parameter counts worked out by hand, and the parameter names published checkpoints use."""
+"""Architectures: shapes, parameter counts computed by hand, and the parameter names of published checkpoints."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_lenet_pools_and_rectifies_as_written():
         ("mlp", (0, 4), "not usable"),
     ],
 )
-def test_what_does_not_fit_gets_a_sentence(arch, shape, sentence):
+def test_inputs_that_do_not_fit_are_explained(arch, shape, sentence):
     with pytest.raises(InputError, match=sentence):
         build(arch, num_classes=10, input_shape=shape)
 

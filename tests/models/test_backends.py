@@ -1,4 +1,4 @@
-"""Torch networks computed by onnxruntime: nearly the same function, whatever the batch; asked for, never slipped in."""
+"""Torch networks computed by onnxruntime: equal up to rounding, independent of the batch, used only on request."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import nn
 from smoothcert.errors import BatchTooLargeError, InputError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.architectures import build
-from smoothcert.models.backends import named_backend
+from smoothcert.models.backends import get_backend_name
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
-from smoothcert.models.exported_classifier import ExportedClassifier
-from smoothcert.models.torch_classifier import TorchClassifier
+from smoothcert.models.exported_classifier import ExportedClassifier, export_onnx
+from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
 
 SMALL = [("mlp", (1, 8, 8)), ("lenet", (1, 28, 28)), ("small_net", (1, 7, 7)), ("cifar_resnet20", (3, 32, 32))]
 
@@ -107,14 +107,14 @@ def test_the_callers_module_is_left_alone():
 
 
 class Branching(nn.Module):
-    """Another function where the first value is large: a trace would hold one branch only."""
+    """Another function if the first value is large: a trace would contain one branch only."""
 
     def forward(self, inputs):
         return inputs[:, :3] if inputs[0, 0] > 0.5 else -inputs[:, :3]
 
 
 class Counting(nn.Module):
-    """Answers by how many rows there are: the export of one batch size is not that of another."""
+    """The answer depends on the number of rows, so the export for one batch size is wrong for others."""
 
     def forward(self, inputs):
         rows = torch.jit.annotate(int, int(inputs.shape[0]))
@@ -122,7 +122,7 @@ class Counting(nn.Module):
 
 
 class Unknown(nn.Module):
-    """An operation ONNX has no name for."""
+    """An operation that ONNX does not have."""
 
     def forward(self, inputs):
         return torch.special.bessel_j0(inputs)
@@ -134,13 +134,13 @@ class Unsteady(nn.Module):
 
 
 @pytest.mark.parametrize("module", [Branching(), Counting(), Unknown()])
-def test_what_cannot_be_exported_faithfully_is_refused_and_fastest_is_torch_then(module):
+def test_unfaithful_exports_are_refused_and_fastest_uses_torch(module):
     with pytest.raises(ModelError, match="use the back end torch"):
         as_classifier(module, input_shape=(3,), backend="onnxruntime")
     assert as_classifier(module, input_shape=(3,), device="cpu", backend="fastest").backend.startswith("torch cpu")
 
 
-def test_a_model_that_does_not_repeat_itself_is_refused():
+def test_a_random_model_is_refused_for_export():
     with pytest.raises(ModelError, match="deterministic"):
         as_classifier(Unsteady(), input_shape=(3,), backend="onnxruntime")
 
@@ -154,7 +154,7 @@ def test_it_must_know_the_shape_of_an_input():
 
 
 @pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
-def test_a_missing_package_is_said_and_fastest_does_without(package, monkeypatch):
+def test_a_missing_package_is_named_and_fastest_uses_torch(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=rf"needs {package}: pip install 'smoothcert\[onnx\]'"):
         as_classifier(network("mlp", (4,)), input_shape=(4,), backend="onnxruntime")
@@ -181,10 +181,8 @@ def test_other_models_have_a_back_end_of_their_own(backend):
 
 
 def test_an_onnx_file_is_computed_by_onnxruntime(tmp_path):
-    from smoothcert.models.onnx_export import exported
-
     path = tmp_path / "m.onnx"
-    path.write_bytes(exported(network("mlp", (4,)), (4,)))
+    path.write_bytes(export_onnx(network("mlp", (4,)), (4,)))
     assert load_classifier(path, backend="onnxruntime").digest == load_classifier(path).digest
     for backend in ("torch", "fastest"):
         with pytest.raises(InputError, match="an ONNX file, which is computed by onnxruntime: leave --backend out"):
@@ -198,7 +196,7 @@ def test_a_base_classifier_keeps_its_back_end():
         as_classifier(classifier, backend="torch")
 
 
-def test_an_unknown_word_is_refused(tmp_path):
+def test_an_unknown_back_end_is_refused(tmp_path):
     for model in (network("mlp", (4,)), str(tmp_path / "m.safetensors"), argmax):
         with pytest.raises(InputError, match="there is no back end 'openvino': use torch, onnxruntime or fastest"):
             as_classifier(model, input_shape=(4,), backend="openvino")
@@ -238,7 +236,7 @@ def test_noise_in_the_first_layer_with_the_rest_by_onnxruntime():
     assert settled.backend in (plain.backend, other.backend)
 
 
-def test_a_batch_that_memory_does_not_hold_is_told_apart(monkeypatch):
+def test_a_batch_that_does_not_fit_in_memory_has_its_own_error(monkeypatch):
     classifier = ExportedClassifier(network("mlp", (4,)), input_shape=(4,))
 
     class Full:
@@ -250,15 +248,20 @@ def test_a_batch_that_memory_does_not_hold_is_told_apart(monkeypatch):
         classifier.classify(noisy_batch(4, (4,)))
 
 
-def test_names_of_back_ends():
-    described = [
-        "torch cpu frozen",
-        "torch cuda",
-        "onnxruntime cpu",
-        "onnxruntime cpu from torch",
-        "scikit-learn",
+def test_names_of_back_ends(tmp_path):
+    module = network("mlp", (4,))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(export_onnx(module, (4,)))
+    estimator = LogisticRegression().fit(np.eye(4), [0, 1, 0, 1])
+    classifiers = [
+        TorchClassifier(module, input_shape=(4,)),
+        TorchDeviceClassifier(module, device=torch.device("cpu"), input_shape=(4,)),
+        load_classifier(path, device="cpu"),
+        ExportedClassifier(module, input_shape=(4,)),
+        as_classifier(module, input_shape=(4,), device="cpu", noise_at="input", backend="onnxruntime"),
+        as_classifier(estimator),
         None,
     ]
-    assert [named_backend(text) for text in described] == [
-        "torch", "torch", "onnxruntime", "onnxruntime", None, None,
+    assert [get_backend_name(classifier) for classifier in classifiers] == [
+        "torch", "torch", "onnxruntime", "onnxruntime", "onnxruntime", None, None,
     ]  # fmt: skip

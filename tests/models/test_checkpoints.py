@@ -1,4 +1,4 @@
-"""Checkpoints: round trips, foreign files with every prefix, and every kind of damage refused with a sentence."""
+"""Checkpoints: round trips, foreign files with every prefix, and a message for every kind of damage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from smoothcert.models.checkpoints import (
     CheckpointHeader,
     ForeignCheckpointWarning,
     load_checkpoint,
-    load_foreign,
     save_checkpoint,
 )
 
@@ -39,7 +38,7 @@ def header(standardise=None, **training):
 def quiet_foreign(path, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForeignCheckpointWarning)
-        return load_foreign(path, **options)
+        return load_checkpoint(path, **options)
 
 
 @pytest.mark.parametrize("standardise", [None, ((0.13,), (0.31,))])
@@ -61,7 +60,7 @@ def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path):
     assert (tmp_path / "new" / "m.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_existing_files_are_not_overwritten_unless_told(tmp_path):
+def test_existing_files_are_not_overwritten_unless_requested(tmp_path):
     path = tmp_path / "m.safetensors"
     save_checkpoint(path, small_net(), header())
     before = path.read_bytes()
@@ -72,7 +71,7 @@ def test_existing_files_are_not_overwritten_unless_told(tmp_path):
     assert path.read_bytes() != before
 
 
-def test_unwritable_places_get_a_sentence(tmp_path):
+def test_unwritable_paths_are_explained(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot be written"):
         save_checkpoint(tmp_path / "file" / "m.safetensors", small_net(), header())
@@ -97,7 +96,7 @@ def test_one_flipped_bit_in_the_weights_is_noticed(tmp_path):
         load_checkpoint(path)
 
 
-def test_files_that_are_something_else(tmp_path):
+def test_files_of_other_kinds_are_refused(tmp_path):
     with pytest.raises(ModelError, match="there is no file"):
         load_checkpoint(tmp_path / "absent.safetensors")
     with pytest.raises(ModelError, match="there is no file"):
@@ -151,7 +150,7 @@ def test_foreign_checkpoints_with_every_prefix(tmp_path, prefix, suffix):
     path = tmp_path / f"m.{suffix}"
     torch.save({"epoch": 90, "arch": "small_mnist_net", "state_dict": state, "optimizer": {"lr": 0.1}}, path)
     with pytest.warns(ForeignCheckpointWarning, match="SHA-256 [0-9a-f]{64}"):
-        loaded = load_foreign(path)
+        loaded = load_checkpoint(path)
     assert loaded.header.arch == "small_net"
     assert loaded.header.standardise == ((0.1307,), (0.2307,))
     torch.testing.assert_close(loaded.module(INPUTS), module((INPUTS - 0.1307) / 0.2307))
@@ -189,17 +188,17 @@ def test_saved_normalisation_layer_is_used(tmp_path):
     assert torch.equal(loaded.module(INPUTS), module(INPUTS))
 
 
-def test_bare_weights_need_to_be_told_the_architecture(tmp_path):
+def test_bare_weights_need_an_architecture(tmp_path):
     module = small_net()
     torch.save(module.state_dict(), tmp_path / "m.pth")
     save_file(module.state_dict(), tmp_path / "m.safetensors")
     for name in ("m.pth", "m.safetensors"):
         with pytest.raises(ModelError, match="does not say which network it holds"):
-            load_foreign(tmp_path / name)
+            load_checkpoint(tmp_path / name)
         loaded = quiet_foreign(tmp_path / name, arch="small_net")
         assert loaded.header.standardise is None
         assert torch.equal(loaded.module(INPUTS), module(INPUTS))
-    with pytest.raises(ModelError, match="no smoothcert header"):
+    with pytest.raises(ModelError, match="does not say which network it holds: give arch"):
         load_checkpoint(tmp_path / "m.safetensors")
 
 
@@ -233,7 +232,7 @@ def test_foreign_shapes_and_classes_are_seen_in_the_weights(tmp_path, arch, shap
 def test_foreign_files_that_do_not_fit(tmp_path, document, sentence):
     torch.save(document, tmp_path / "m.pth")
     with pytest.raises(ModelError, match=sentence):
-        load_foreign(tmp_path / "m.pth")
+        load_checkpoint(tmp_path / "m.pth")
 
 
 def test_wrong_tensors_are_named(tmp_path):
@@ -242,7 +241,7 @@ def test_wrong_tensors_are_named(tmp_path):
     state["extra"] = torch.zeros(1)
     torch.save({"arch": "small_mnist_net", "state_dict": state}, tmp_path / "m.pth")
     with pytest.raises(ModelError, match=r"has besides extra; it has the shape of lin1.weight \(100, 143\) instead"):
-        load_foreign(tmp_path / "m.pth")
+        load_checkpoint(tmp_path / "m.pth")
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):
@@ -250,7 +249,7 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
     state["lin1.bias"] = torch.full((100,), float("nan"))
     torch.save({"arch": "small_mnist_net", "state_dict": state}, tmp_path / "m.pth")
     with pytest.raises(ModelError, match="not finite"):
-        load_foreign(tmp_path / "m.pth")
+        load_checkpoint(tmp_path / "m.pth")
 
 
 class RunsOnLoading:
@@ -270,7 +269,7 @@ def test_a_pickle_that_would_run_a_command_does_not_run_it(tmp_path, writer):
     else:
         path.write_bytes(pickle.dumps(document, protocol=2))
     with pytest.raises(ModelError, match=r"m\.pth was not loaded: it asks to run code \(.*system"):
-        load_foreign(path)
+        load_checkpoint(path)
     assert not trace.exists()
     with path.open("rb") as stream:
         if writer == "pickle":
@@ -286,7 +285,7 @@ def test_damaged_torch_files_are_refused(tmp_path, content):
     contents = {"truncated": whole[: len(whole) // 2], "text": b"not a model\n", "empty": b"", "zeros": bytes(1000)}
     path.write_bytes(contents[content])
     with pytest.raises(ModelError, match="was not loaded: it is cut short, damaged, or not a torch file"):
-        load_foreign(path)
+        load_checkpoint(path)
 
 
 def test_levines_checkpoint_loads_and_classifies(shared_reference):
@@ -308,11 +307,11 @@ def test_levines_checkpoint_loads_and_classifies(shared_reference):
 
 
 def test_naming_the_architecture_a_file_states_changes_nothing(tmp_path):
-    """Published files carry no normalisation constants; they are known by the name the file states."""
+    """Published files have no normalisation constants; they are found by the architecture in the file."""
     path = tmp_path / "net.pth.tar"
     network = build("small_net", num_classes=10, input_shape=(1, 7, 7))
     torch.save({"arch": "small_mnist_net", "state_dict": network.state_dict()}, path)
     with pytest.warns(ForeignCheckpointWarning):
-        plain, ours, theirs = (load_foreign(path, arch=arch) for arch in (None, "small_net", "small_mnist_net"))
+        plain, ours, theirs = (load_checkpoint(path, arch=arch) for arch in (None, "small_net", "small_mnist_net"))
     assert plain.header.standardise == ((0.1307,), (0.2307,))
     assert ours.header == plain.header == theirs.header

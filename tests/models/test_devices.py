@@ -1,4 +1,4 @@
-"""Devices: what is not there is said, and what was set is put back."""
+"""Devices: missing ones are named, and settings are restored."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def test_unknown_names_are_refused(name):
         devices.resolve_device(name)
 
 
-def test_absent_cuda_is_said(monkeypatch):
+def test_absent_cuda_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="'cuda' is not there"):
+    with pytest.raises(InputError, match="'cuda' is not available"):
         devices.resolve_device("cuda")
 
 
-def test_absent_second_card_is_said(monkeypatch):
+def test_absent_second_card_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert devices.resolve_device("cuda:0") == torch.device("cuda", 0)
     assert devices.resolve_device("auto") == torch.device("cuda", 0)
-    with pytest.raises(InputError, match="'cuda:1' is not there: this machine has 1"):
+    with pytest.raises(InputError, match="'cuda:1' is not available: this machine has 1"):
         devices.resolve_device("cuda:1")
 
 
-def test_absent_mps_is_said(monkeypatch):
+def test_absent_mps_is_named(monkeypatch):
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(InputError, match="'mps' is not there"):
+    with pytest.raises(InputError, match="'mps' is not available"):
         devices.resolve_device("mps")
 
 
-def test_thread_count_is_put_back():
+def test_thread_count_is_restored():
     before = torch.get_num_threads()
     with devices.torch_threads(1):
         assert torch.get_num_threads() == 1

@@ -1,6 +1,8 @@
-"""Noise drawn in the first layer: the same smoothed classifier, by its exact law; refused where that does not hold."""
+"""Noise drawn in the first layer: the same smoothed classifier in law; other networks are refused."""
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 import pytest
@@ -20,12 +22,13 @@ from smoothcert.sampling import Request, Sampler
 SHAPE = (1, 6, 6)
 
 
-def tail_on_torch(module, num_classes, input_shape):
-    return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
+def tail_on_torch(module, width, *, classes=3):
+    return TorchClassifier(module, num_classes=classes, input_shape=(width,))
 
 
 def in_first_layer(module, *, classes=3, shape=SHAPE):
-    return FirstLayerClassifier(module, num_classes=classes, input_shape=shape, make_tail=tail_on_torch)
+    make_tail = functools.partial(tail_on_torch, classes=classes)
+    return FirstLayerClassifier(module, input_shape=shape, make_tail=make_tail)
 
 
 def network(**settings):
@@ -38,7 +41,7 @@ def images(count, shape=SHAPE):
 
 
 class Viewing(nn.Module):
-    """Flattens as many networks do, by looking at the size of the batch."""
+    """Flattens by the size of the batch, as many networks do."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +157,7 @@ def test_pairs_mirror_the_noise_in_the_layer():
     assert tally.first_only.sum() == tally.second_only.sum() == 500
 
 
-def test_what_needs_the_noise_at_the_input_is_refused():
+def test_methods_that_need_noise_at_the_input_are_refused():
     classifier = in_first_layer(network())
     with pytest.raises(InputError, match="certificates from gradients need the noise at the input"):
         linear_votes(classifier, images(1), n=10, kind=TallyKind.GRADIENTS, group=(0, 1, 1, 1))
@@ -171,14 +174,14 @@ def test_what_needs_the_noise_at_the_input_is_refused():
         (nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(36, 3)), "comes before it"),
         (nn.Sequential(nn.Conv2d(1, 3, 6), nn.Flatten()), "it has none"),
         (nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(64, 3)), "comes before it"),
-        (nn.Sequential(nn.Flatten(), nn.Linear(36, 36), nn.ReLU(), nn.Linear(36, 3)), "spares nothing"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(36, 36), nn.ReLU(), nn.Linear(36, 3)), "saves nothing"),
         (nn.Sequential(Standardise((0.0,), (1.0,)), nn.Tanh(), nn.Flatten(), nn.Linear(36, 3)), "comes before it"),
     ],
 )
-def test_a_network_that_sees_its_input_otherwise_is_refused(module, why):
+def test_a_network_with_another_first_layer_is_refused(module, why):
     with pytest.raises(ModelError, match=why) as error:
         in_first_layer(module)
-    assert "leave --noise-at out" in str(error.value).lower()
+    assert "omit --noise-at" in str(error.value).lower()
 
 
 class Clipping(Standardise):
@@ -204,7 +207,7 @@ class Casting(Viewing):
 
 
 class Mixed(Viewing):
-    """Computes the layer in bfloat16; a symbolic trace loses sight of that."""
+    """Computes the layer in bfloat16, which a symbolic trace does not show."""
 
     def forward(self, inputs):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -221,12 +224,12 @@ def clipping_first(front):
 
 
 def test_a_subclass_of_a_known_layer_is_refused():
-    """Repro: a standardisation that clips was taken for affine, and certified for another class."""
+    """Regression: a standardisation that clips was treated as affine, and another class was certified."""
     refused = [Clipping((0.0,), (1.0,)), ClippingFlatten()]
     for front in refused:
         with pytest.raises(ModelError, match="comes before it"):
             in_first_layer(clipping_first(front))
-    with pytest.raises(ModelError, match="Leave --noise-at out"):
+    with pytest.raises(ModelError, match="Omit --noise-at"):
         in_first_layer(nn.Sequential(nn.Flatten(), ScaledLinear(36, 8), nn.ReLU(), nn.Linear(8, 3)))
 
 
@@ -250,12 +253,12 @@ HOOKS = {
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("place", ["", "0", "1", "3", "3.0"])
 def test_hooks_are_refused_wherever_they_are(hook, place):
-    """Repro: hooks of the root and of containers were ignored."""
+    """Regression: hooks of the root and of containers were ignored."""
     module = plain()
     HOOKS[hook](module.get_submodule(place))
-    with pytest.raises(ModelError, match=r"hook|forward of its own") as error:
+    with pytest.raises(ModelError, match=r"hook|replaced forward") as error:
         in_first_layer(module)
-    assert "Leave --noise-at out" in str(error.value)
+    assert "Omit --noise-at" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -277,13 +280,13 @@ def test_hooks_on_all_modules_are_refused(register):
 def test_parametrizations_are_refused():
     module = plain()
     nn.utils.parametrizations.weight_norm(module[3][0])
-    with pytest.raises(ModelError, match=r"has a parametrization\. Leave --noise-at out"):
+    with pytest.raises(ModelError, match=r"has a parametrization\. Omit --noise-at"):
         in_first_layer(module)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions_are_refused(dtype):
-    with pytest.raises(ModelError, match=rf"float32 and .* is {dtype}\. Leave --noise-at out"):
+    with pytest.raises(ModelError, match=rf"float32 and .* is {dtype}\. Omit --noise-at"):
         in_first_layer(plain().to(dtype))
 
 
@@ -307,13 +310,13 @@ def test_a_branch_on_whether_a_value_is_zero_cannot_be_read():
 
 
 @pytest.mark.parametrize("module", [Casting(), Mixed()], ids=["view of other bits", "autocast"])
-def test_what_a_trace_does_not_show_is_refused(module):
-    with pytest.raises(ModelError, match=r"[Ll]eave --noise-at out"):
+def test_code_that_a_trace_does_not_show_is_refused(module):
+    with pytest.raises(ModelError, match=r"[Oo]mit --noise-at"):
         in_first_layer(module)
 
 
 class Deceiving(nn.Module):
-    """Gives other answers where inputs leave [0, 1], in a way that a trace does not see."""
+    """Gives other answers outside [0, 1], which a trace does not show."""
 
     def __init__(self):
         super().__init__()
@@ -327,16 +330,16 @@ class Deceiving(nn.Module):
 
 
 def test_the_split_network_is_compared_with_the_module_on_noisy_inputs():
-    with pytest.raises(ModelError, match=r"other logits than the network .*Leave --noise-at out"):
+    with pytest.raises(ModelError, match=r"other logits than the network .*Omit --noise-at"):
         in_first_layer(Deceiving())
 
 
 def test_the_votes_of_the_rest_are_compared_too():
-    def wrong_tail(rest, num_classes, input_shape):
-        return tail_on_torch(nn.Sequential(rest, Negative()), num_classes, input_shape)
+    def wrong_tail(rest, width):
+        return tail_on_torch(nn.Sequential(rest, Negative()), width)
 
     with pytest.raises(ModelError, match="other logits"):
-        FirstLayerClassifier(plain(), num_classes=3, input_shape=SHAPE, make_tail=wrong_tail)
+        FirstLayerClassifier(plain(), input_shape=SHAPE, make_tail=wrong_tail)
 
 
 class Negative(nn.Module):

@@ -1,4 +1,4 @@
-"""`as_classifier` and `load_classifier` find the adapter for anything, and say so when there is none."""
+"""`as_classifier` and `load_classifier` choose the adapter, and explain what they cannot load."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_given_digest_replaces_the_computed_one():
 
 
 class InferenceSession:
-    """Named as onnxruntime names its own."""
+    """Has the name of the class in onnxruntime."""
 
 
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [(7, "a int is not a model"), ([1], "a list is not a model"), (InferenceSession(), "give the path")],
 )
-def test_what_is_no_model_gets_a_sentence(model, sentence):
+def test_objects_that_are_not_models_are_explained(model, sentence):
     with pytest.raises(InputError, match=sentence):
         as_classifier(model, num_classes=2)
 
@@ -111,13 +111,13 @@ def test_foreign_files_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("spec", ["model.h5", "nothing", "a folder/with spaces:x"])
-def test_unknown_kinds_of_file_get_a_sentence(spec):
+def test_unknown_file_types_are_explained(spec):
     with pytest.raises(ModelError, match="is not a model smoothcert can load"):
         load_classifier(spec)
 
 
 @pytest.mark.parametrize("name", ["absent.safetensors", "absent.pth", "absent.onnx"])
-def test_missing_files_get_a_sentence(name):
+def test_missing_files_are_named(name):
     with pytest.raises(ModelError, match="there is no file"):
         load_classifier(name)
 
@@ -159,7 +159,7 @@ def test_users_code_is_imported_from_the_current_folder(user_module, name, sign)
     assert sys.path == before
 
 
-def test_users_code_that_is_not_there(user_module):
+def test_missing_user_code_is_named(user_module):
     with pytest.raises(ModelError, match="cannot be imported"):
         load_classifier("no_such_module_here:model")
     with pytest.raises(ModelError, match="broken failed while it was imported: ZeroDivisionError"):

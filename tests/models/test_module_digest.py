@@ -1,4 +1,4 @@
-"""The digest of a torch network identifies the function it computes: everything that can change a vote changes it."""
+"""Digests of torch networks: everything that can change a vote changes the digest."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from digest_models import Thresholded, fixed_weights, scale_by, small_digests
-from smoothcert.models.module_digest import exported_program_digest, module_digest
 from smoothcert.models.torch_classifier import TorchClassifier
+from smoothcert.models.torch_digest import exported_program_digest, module_digest
 
 
 def digest(network: nn.Module) -> str:
@@ -28,8 +28,8 @@ def encoder(**settings: object) -> nn.Module:
     return fixed_weights(nn.TransformerEncoderLayer(8, dim_feedforward=4, batch_first=True, **settings)).eval()
 
 
-def test_configuration_that_is_no_parameter():
-    """Repro: other heads, activation or norm_first had the same digest."""
+def test_configuration_that_is_not_a_parameter():
+    """Regression: other heads, activation or norm_first had the same digest."""
     variants = [
         encoder(nhead=1),
         encoder(nhead=2),
@@ -43,7 +43,7 @@ def test_configuration_that_is_no_parameter():
 
 
 def test_plain_attributes():
-    """Repro: a run was resumed with another threshold."""
+    """Regression: a run was resumed with another threshold."""
     values = [0.5, 0.25, 1, True, "a", (1, 2), [1, 2], {"a": 1}, torch.float64, torch.ones(2), torch.zeros(2), None]
     values += [torch.relu, torch.tanh, nn.functional.relu, scale_by(2.0), scale_by(3.0), slice(1, 2), Path("x")]
     found = set()
@@ -143,7 +143,7 @@ def test_hooks_of_every_kind():
 
 @pytest.mark.parametrize("kind", HOOKS)
 def test_equal_hooks_have_equal_digests_whatever_their_number(kind):
-    """torch numbers hooks by a counter of the process."""
+    """torch numbers hooks with a counter of the process."""
     first = digest(hooked(kind, 1.0))
     nn.Identity().register_forward_hook(lambda *a: None)
     assert digest(hooked(kind, 1.0)) == first
@@ -276,7 +276,7 @@ def test_torchscript():
 
 
 def test_the_digest_is_the_same_in_every_process():
-    """Not by address, order of a set, or number of an object."""
+    """Addresses, the order of a set and numbers of objects do not count."""
     program = "import digest_models, json; print(json.dumps(digest_models.small_digests()))"
     here = small_digests()
     for seed in ("1", "2"):

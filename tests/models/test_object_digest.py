@@ -1,4 +1,4 @@
-"""Digests of objects and functions: by content and code, the same for equal ones, whatever they are called."""
+"""Digests of objects and functions depend on content and code, not on names."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def transformers():
 
 @pytest.mark.parametrize("kind", transformers())
 def test_functions_in_a_pipeline(kind):
-    """Repro: two lambdas in one place had the same digest."""
+    """Regression: two lambdas on one line had the same digest."""
     first, second = transformers()[kind]
     plain = make_pipeline(FunctionTransformer(), LogisticRegression()).fit(FLAT, LABELS)
     digests = []
@@ -159,7 +159,7 @@ def test_attributes_of_a_module_that_a_function_reads(monkeypatch):
 
 
 def test_a_wrapper_that_bears_the_name_of_a_library():
-    """`functools.wraps` copies module and name; the code is still the user's."""
+    """`functools.wraps` copies module and name; the code is still of the user."""
 
     def wrapping(function, factor):
         @functools.wraps(function)
@@ -275,7 +275,7 @@ def test_saved_and_loaded_estimators():
     assert object_digest(estimator) == object_digest(pickle.loads(pickle.dumps(estimator)))
 
 
-def test_what_cannot_be_read():
+def test_unreadable_objects():
     lock = threading.Lock()
     with pytest.raises(ModelError, match="lock cannot be read"):
         object_digest([lock])
@@ -306,7 +306,7 @@ def test_callables_by_code_closure_defaults_and_state():
 
 
 def test_a_callable_that_closes_over_other_weights():
-    """Repro: the digest saw the source text alone."""
+    """Regression: the digest covered the source text only."""
 
     def made(weights):
         return lambda batch: batch @ weights

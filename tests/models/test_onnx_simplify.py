@@ -1,4 +1,4 @@
-"""What is rewritten in an exported network, and what is left as it is; the function stays the same."""
+"""Rewrites of an exported network: which graphs change, and that the function stays the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert.models.onnx_export import INPUT, OUTPUT, exported
+from smoothcert.models.exported_classifier import INPUT, OUTPUT, export_onnx
 from smoothcert.models.onnx_session import open_session
 from smoothcert.models.standardise import Standardise
 
@@ -16,7 +16,7 @@ PER_CHANNEL = ([0.5, 0.4, 0.3], [0.2, 0.25, 0.5])
 
 
 def graph_of(module, shape):
-    return onnx.load_model_from_string(exported(module.eval(), shape)).graph
+    return onnx.load_model_from_string(export_onnx(module.eval(), shape)).graph
 
 
 def operations(module, shape):
@@ -29,7 +29,7 @@ def weights(module, shape):
 
 def agrees(module, shape):
     batch = torch.rand((5, *shape), generator=torch.Generator().manual_seed(1))
-    session = open_session(exported(module, shape), name="it", device="cpu")
+    session = open_session(export_onnx(module, shape), name="it", device="cpu")
     found = session.run([OUTPUT], {INPUT: batch.numpy()})[0]
     with torch.inference_mode():
         expected = module(batch).numpy()

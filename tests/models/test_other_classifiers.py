@@ -27,7 +27,7 @@ VOTES = (BATCH.reshape(50, 6) @ WEIGHT + BIAS).argmax(1)
 def write_onnx(
     path, *, batch="N", sides=(2, 3), outputs=("logits",), kind=TensorProto.FLOAT, weight=WEIGHT, external=False
 ):
-    """flatten, multiply, add; optionally with the label and other outputs a converter of scikit-learn models writes."""
+    """Flatten, multiply, add; optionally with label and other outputs, as scikit-learn converters write them."""
     nodes = [
         helper.make_node("Flatten", ["x"], ["flat"]),
         helper.make_node("Gemm", ["flat", "w", "b"], ["logits"]),
@@ -106,7 +106,7 @@ def test_onnx_wrong_batch_shape(tmp_path):
         OnnxClassifier(write_onnx(tmp_path / "m.onnx")).classify(np.zeros((2, 6), np.float32))
 
 
-def test_onnx_files_that_are_no_classifiers_get_a_sentence(tmp_path):
+def test_onnx_files_that_are_not_classifiers_are_explained(tmp_path):
     with pytest.raises(ModelError, match="there is no file"):
         OnnxClassifier(tmp_path / "absent.onnx")
     (tmp_path / "text.onnx").write_text("hello")
@@ -120,11 +120,11 @@ def test_onnx_files_that_are_no_classifiers_get_a_sentence(tmp_path):
         OnnxClassifier(write_onnx(tmp_path / "total.onnx", outputs=("total",)))
 
 
-def test_onnx_devices_that_are_not_there(tmp_path):
+def test_onnx_devices_that_are_not_available(tmp_path):
     path = write_onnx(tmp_path / "m.onnx")
     with pytest.raises(InputError, match="is unknown"):
         OnnxClassifier(path, device="tpu")
-    with pytest.raises(InputError, match="'mps' is not there for ONNX"):
+    with pytest.raises(InputError, match="'mps' is not available for ONNX"):
         OnnxClassifier(path, device="mps")
 
 
@@ -166,7 +166,7 @@ def test_sklearn_agrees_with_predict(estimator):
 
 
 class UnsortedClasses:
-    """Classes in an order of its own, as some libraries that imitate scikit-learn have them."""
+    """Classes that are not sorted, as in some libraries that imitate scikit-learn."""
 
     classes_ = np.array([7, 3, 5])
 
@@ -185,7 +185,7 @@ def test_classes_are_numbered_by_position():
             SklearnClassifier(UnsortedClasses(wrong)).classify(batch)
 
 
-def test_sklearn_misuse_gets_a_sentence():
+def test_sklearn_misuse_is_explained():
     with pytest.raises(ModelError, match="fit it first"):
         SklearnClassifier(LogisticRegression())
     with pytest.raises(ModelError, match="not a fitted classifier"):
@@ -247,7 +247,7 @@ def test_callable_number_of_classes():
         CallableClassifier(label_function, input_shape=(2, 3))
 
 
-def test_callable_that_fails_gets_a_sentence():
+def test_callable_that_fails_is_named():
     with pytest.raises(ModelError, match=r"logits_function failed on a float32 batch of shape \(2, 5\): ValueError"):
         CallableClassifier(logits_function, num_classes=3).classify(np.zeros((2, 5), np.float32))
 
@@ -264,7 +264,7 @@ class Predictor:
         return logits_function(batch)
 
 
-def test_objects_that_can_be_called():
+def test_callable_objects():
     classifier = CallableClassifier(Predictor(), num_classes=3)
     np.testing.assert_array_equal(classifier.classify(BATCH), VOTES)
     assert "Predictor" in classifier.description

@@ -1,4 +1,4 @@
-"""Fixed noisy inputs whose answers identify a function, to within rounding."""
+"""Fixed noisy inputs whose answers identify a function within rounding."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_many_classes_take_little_room():
     assert len(json.dumps(probe(classifier(wide), SHAPE))) < 20_000
 
 
-def test_damaged_answers_are_a_difference_and_unknown_versions_say_nothing():
+def test_damaged_answers_are_a_difference_and_unknown_versions_are_skipped():
     stored = probe(classifier(), SHAPE)
     for damage in ({"votes": stored["votes"][:-1]}, {"logits": [[None]]}, {"logits": "x"}, {"votes": None}):
         assert probe_differences({**stored, **damage}, classifier(), SHAPE)

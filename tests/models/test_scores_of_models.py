@@ -1,4 +1,4 @@
-"""Scores of every sort of model: the softmax in float64, probabilities, and models that can only vote."""
+"""Scores of every kind of model: the softmax in float64, probabilities, and models that only vote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from smoothcert.errors import ModelError
 from smoothcert.models import ScoringClassifier, as_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.onnx_classifier import OnnxClassifier
-from smoothcert.models.scores import ScoreRule, decided_rule, normalised_probabilities, scoring, votes_and_softmax
+from smoothcert.models.scores import ScoreRule, decide_rule, normalise_probabilities, require_scores, votes_and_softmax
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.records.tallies import SCORE_SLACK
 
@@ -54,8 +54,8 @@ def test_a_certain_answer_has_score_one() -> None:
     assert scores[1].tolist() == [0.0, 1.0, 0.0]
 
 
-def test_votes_cannot_be_told_from_scores() -> None:
-    """Which is why both come from one pass."""
+def test_votes_cannot_be_computed_from_scores() -> None:
+    """So both are computed in one pass."""
     votes, scores = votes_and_softmax(np.array([[1e-30, 2e-30]], dtype=np.float32))
     assert votes.tolist() == [1]
     assert scores[0, 0] == scores[0, 1]
@@ -68,7 +68,7 @@ def test_softmax_does_not_touch_the_logits() -> None:
 
 
 def check(classifier: BaseClassifier, logits: np.ndarray = LOGITS) -> None:
-    found = scoring(classifier)
+    found = require_scores(classifier)
     votes, scores = found.votes_and_scores(BATCH)
     np.testing.assert_array_equal(votes, classifier.classify(BATCH))
     assert scores.dtype == np.float64
@@ -119,14 +119,14 @@ def write_onnx(path: Path, output: str) -> Path:
 def test_onnx(tmp_path: Path) -> None:
     check(OnnxClassifier(write_onnx(tmp_path / "a.onnx", "logits")))
     with pytest.raises(ModelError, match=r"b\.onnx, 3 classes gives only votes"):
-        scoring(OnnxClassifier(write_onnx(tmp_path / "b.onnx", "label"), num_classes=3))
+        require_scores(OnnxClassifier(write_onnx(tmp_path / "b.onnx", "label"), num_classes=3))
 
 
 def test_scikit_learn() -> None:
     flat, labels = BATCH.reshape(50, 6), np.array(["c", "a", "b"])[LOGITS.argmax(axis=1)]
     fitted = LogisticRegression().fit(flat, labels)
     classifier = as_classifier(fitted, input_shape=(2, 3))
-    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    votes, scores = require_scores(classifier).votes_and_scores(BATCH)
     np.testing.assert_array_equal(votes, classifier.classify(BATCH))
     np.testing.assert_allclose(scores, fitted.predict_proba(flat), rtol=1e-6)
     assert np.abs(scores.sum(axis=1) - 1).max() < 1e-15
@@ -143,19 +143,19 @@ def test_scikit_learn() -> None:
         np.array([[0.5, 0.5]]),
     ],
 )
-def test_probabilities_that_are_none(answer: np.ndarray) -> None:
+def test_invalid_probabilities(answer: np.ndarray) -> None:
     with pytest.raises(ModelError, match="the model"):
-        normalised_probabilities(answer, votes=np.array([0, 1]), num_classes=2, of="the model")
+        normalise_probabilities(answer, votes=np.array([0, 1]), num_classes=2, model="the model")
 
 
 def test_probabilities_in_float32_are_made_to_add_up() -> None:
-    scores = normalised_probabilities(
-        np.array([[0.3, 0.7]], dtype=np.float32), votes=np.array([1]), num_classes=2, of="the model"
+    scores = normalise_probabilities(
+        np.array([[0.3, 0.7]], dtype=np.float32), votes=np.array([1]), num_classes=2, model="the model"
     )
     assert scores.sum() == pytest.approx(1, abs=1e-15)
 
 
-def test_models_that_only_vote_say_so() -> None:
+def test_models_that_only_vote_are_named() -> None:
     flat = BATCH.reshape(50, 6)
     machine = LinearSVC().fit(flat, LOGITS.argmax(axis=1))
     for model in (machine, lambda batch: np.zeros(len(batch), dtype=np.int64)):
@@ -163,16 +163,16 @@ def test_models_that_only_vote_say_so() -> None:
         assert isinstance(classifier, ScoringClassifier)
         assert not classifier.gives_scores
         with pytest.raises(ModelError, match=r"gives only votes; use a model that answers with logits .*gaussian"):
-            scoring(classifier)
+            require_scores(classifier)
 
 
 def test_a_function_that_changes_its_mind_is_named() -> None:
     answers = [np.zeros((2, 3)), np.zeros((16, 3)), np.zeros(50, dtype=np.int64), np.array(["a"] * 50)]
     classifier = as_classifier(lambda batch: answers.pop(0), input_shape=(2, 3))
     with pytest.raises(ModelError, match="expected logits"):
-        scoring(classifier).votes_and_scores(BATCH)
+        require_scores(classifier).votes_and_scores(BATCH)
     with pytest.raises(ModelError, match="expected logits"):
-        scoring(classifier).votes_and_scores(BATCH)
+        require_scores(classifier).votes_and_scores(BATCH)
 
 
 def softmax_rows(batch: np.ndarray) -> np.ndarray:
@@ -180,8 +180,8 @@ def softmax_rows(batch: np.ndarray) -> np.ndarray:
 
 
 def check_probabilities(classifier: BaseClassifier) -> None:
-    """Repro: outputs that are probabilities went through another softmax."""
-    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    """Regression: outputs that are probabilities went through another softmax."""
+    votes, scores = require_scores(classifier).votes_and_scores(BATCH)
     np.testing.assert_array_equal(votes, classifier.classify(BATCH))
     np.testing.assert_allclose(scores, softmax_rows(BATCH), rtol=2e-6)
     assert np.abs(scores.sum(axis=1) - 1).max() < 1e-15
@@ -227,14 +227,14 @@ def test_an_onnx_file_that_gives_probabilities(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_says_what_its_scores_are(tmp_path: Path) -> None:
-    """The line about a checkpoint is written anew, and must say it too."""
+    """The description of a checkpoint has the note too."""
     torch = pytest.importorskip("torch")
-    from smoothcert.models import described_scores
+    from smoothcert.models import add_score_note
 
     classifier = as_classifier(torch_network(torch.nn.Softmax(dim=1)), input_shape=(2, 3), device="cpu")
-    assert described_scores("weights.pt", classifier) == "weights.pt; scores are probabilities as given"
+    assert add_score_note("weights.pt", classifier) == "weights.pt; scores are probabilities as given"
     classifier = as_classifier(torch_network(), input_shape=(2, 3), device="cpu")
-    assert described_scores("weights.pt", classifier) == "weights.pt"
+    assert add_score_note("weights.pt", classifier) == "weights.pt"
 
 
 def test_logits_keep_their_softmax() -> None:
@@ -247,7 +247,7 @@ def test_logits_keep_their_softmax() -> None:
 
 
 def test_a_uniform_answer_to_zeros_decides_nothing() -> None:
-    """Logits that are 1/3 each for black images, and of all sizes elsewhere."""
+    """Logits that are 1/3 each for black images, and arbitrary elsewhere."""
 
     def thirds(batch: np.ndarray) -> np.ndarray:
         return batch.reshape(len(batch), -1) @ WEIGHT + 1 / 3
@@ -260,7 +260,7 @@ def test_votes_one_hot_are_probabilities() -> None:
         return np.eye(3, dtype=np.int64)[(batch.reshape(len(batch), -1) @ WEIGHT).argmax(axis=1)]
 
     classifier = as_classifier(one_hot, input_shape=(2, 3))
-    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    votes, scores = require_scores(classifier).votes_and_scores(BATCH)
     np.testing.assert_array_equal(scores, np.eye(3)[votes])
 
 
@@ -272,7 +272,7 @@ def test_rows_that_are_not_finite_neither_decide_nor_count() -> None:
 
     classifier = as_classifier(sometimes_nan, input_shape=(2, 3))
     assert classifier.scores_are == "probabilities as given"
-    votes, scores = scoring(classifier).votes_and_scores(BATCH)
+    votes, scores = require_scores(classifier).votes_and_scores(BATCH)
     assert (votes == 3).any()
     assert (scores[votes == 3] == 0).all()
 
@@ -283,20 +283,23 @@ def test_rows_that_are_not_finite_neither_decide_nor_count() -> None:
 
 
 @pytest.mark.parametrize("row", [[-0.1, 0.6, 0.5], [0.2, 0.2, 0.2], [0.5, 0.5, 0.5], [-np.inf, 0.5, 0.5]])
-def test_probabilities_that_later_are_none(row: list[float]) -> None:
+def test_probabilities_that_become_invalid(row: list[float]) -> None:
     def until_far_away(batch: np.ndarray) -> np.ndarray:
         rows = softmax_rows(batch)
         rows[np.abs(batch).max(axis=(1, 2)) > 100] = row
         return rows
 
-    classifier = scoring(as_classifier(until_far_away, input_shape=(2, 3)))
+    classifier = require_scores(as_classifier(until_far_away, input_shape=(2, 3)))
     classifier.votes_and_scores(BATCH)
-    with pytest.raises(ModelError, match=r"gave probabilities when it was tried.* now gives values that are none"):
+    with pytest.raises(
+        ModelError,
+        match=r"returned probabilities when it was tried.* now it returns values that are negative or do not sum",
+    ):
         classifier.votes_and_scores(np.concatenate([BATCH, np.full((1, 2, 3), 1000, np.float32)]))
 
 
 def test_probabilities_are_never_softmaxed_unseen() -> None:
-    """Where the shape of an input is not known when the model is taken, it cannot be tried."""
+    """A model cannot be tried if the shape of its inputs is unknown."""
     torch = pytest.importorskip("torch")
     from smoothcert.models.torch_classifier import TorchClassifier
 
@@ -314,7 +317,7 @@ def test_low_precision_probabilities_are_recognised() -> None:
 
     classifier = as_classifier(in_bfloat16, input_shape=(2, 3))
     assert classifier.scores_are == "probabilities as given"
-    assert np.abs(scoring(classifier).votes_and_scores(BATCH)[1].sum(axis=1) - 1).max() < 1e-15
+    assert np.abs(require_scores(classifier).votes_and_scores(BATCH)[1].sum(axis=1) - 1).max() < 1e-15
 
 
 def test_a_model_that_cannot_be_tried_fails_where_it_is_used() -> None:
@@ -323,7 +326,7 @@ def test_a_model_that_cannot_be_tried_fails_where_it_is_used() -> None:
             raise ValueError("two, please")
         return softmax_rows(batch)
 
-    classifier = scoring(as_classifier(only_two_rows, input_shape=(2, 3)))
+    classifier = require_scores(as_classifier(only_two_rows, input_shape=(2, 3)))
     with pytest.raises(ModelError, match="two, please"):
         classifier.votes_and_scores(BATCH)
     with pytest.raises(ModelError, match="seem to be probabilities"):
@@ -331,7 +334,7 @@ def test_a_model_that_cannot_be_tried_fails_where_it_is_used() -> None:
 
 
 def test_a_rule_says_what_scores_are() -> None:
-    rule = decided_rule(softmax_rows, input_shape=(2, 3))
+    rule = decide_rule(softmax_rows, input_shape=(2, 3))
     assert rule is ScoreRule.PROBABILITIES
     assert rule.note == "; scores are probabilities as given"
-    assert decided_rule(lambda batch: batch.reshape(len(batch), -1), input_shape=(2, 3)).note == ""
+    assert decide_rule(lambda batch: batch.reshape(len(batch), -1), input_shape=(2, 3)).note == ""

@@ -1,4 +1,4 @@
-"""Networks that are known to be one graph, and changes after which nothing is known."""
+"""Networks that are known to be one graph, and changes that end this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from smoothcert.models import ARCHITECTURES, as_classifier
 from smoothcert.models.architectures import build
-from smoothcert.models.stock_modules import is_stock
+from smoothcert.models.freezing import is_stock
 
 SHAPES = {
     "cifar_resnet20": (3, 32, 32),

@@ -1,4 +1,4 @@
-"""Torch modules as classifiers: the same votes as the module gives, whatever the batch, the graph or the thread."""
+"""Torch modules as classifiers: the votes of the module, for every batch, graph and thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smoothcert.errors import InputError, ModelError
 from smoothcert.models.architectures import build
 from smoothcert.models.base import DeviceClassifier
 from smoothcert.models.devices import torch_threads
-from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier, filled_up
+from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier, pad_batch
 
 SMALL = [("mlp", (1, 8, 8)), ("lenet", (1, 28, 28)), ("small_net", (1, 7, 7)), ("cifar_resnet20", (3, 32, 32))]
 
@@ -51,7 +51,7 @@ def test_logits_of_a_row_do_not_depend_on_its_place_its_batch_or_the_threads(arc
     def logits(rows_at_once, *, threads=1):
         parts = [batch[start : start + rows_at_once] for start in range(0, 80, rows_at_once)]
         with torch_threads(threads), torch.inference_mode():
-            kept = [classifier._forward(torch.from_numpy(filled_up(part)))[: len(part)] for part in parts]
+            kept = [classifier._forward(torch.from_numpy(pad_batch(part)))[: len(part)] for part in parts]
         return torch.cat(kept)
 
     whole = logits(80)
@@ -107,7 +107,7 @@ def test_later_changes_of_the_callers_module_change_nothing():
 
 
 class Fixed(nn.Module):
-    """Answers with the first K columns of its input, plus a bias so that there is something to copy."""
+    """Returns the first K columns of its input, plus a bias so that there is a parameter to copy."""
 
     def __init__(self, num_classes):
         super().__init__()
@@ -151,7 +151,7 @@ def test_device_classifier_on_tensors():
     assert classifier.concurrency == 1
 
 
-def test_the_processor_classifier_is_not_taken_for_an_accelerator():
+def test_the_cpu_classifier_is_not_a_device_classifier():
     assert not isinstance(TorchClassifier(Fixed(3), num_classes=3), DeviceClassifier)
 
 
@@ -173,7 +173,7 @@ class DataDependent(nn.Module):
 
 
 class ShapeBound(nn.Module):
-    """Works for every batch when run, but its trace holds the batch size it saw."""
+    """Works for every batch, but its trace contains the batch size of the example."""
 
     def forward(self, inputs):
         rows = int(inputs.shape[0])
@@ -181,7 +181,7 @@ class ShapeBound(nn.Module):
 
 
 @pytest.mark.parametrize("module", [DataDependent(), ShapeBound()])
-def test_what_cannot_be_traced_faithfully_runs_as_it_is(module):
+def test_modules_that_cannot_be_traced_run_as_they_are(module):
     classifier = TorchClassifier(module, input_shape=(4,))
     assert classifier.backend == "torch cpu eager"
     batch = noisy_batch(50, (4,))
@@ -236,12 +236,12 @@ class Answering(nn.Module):
         (lambda x: x @ torch.zeros(7, 2), r"does not take inputs of shape \(4,\)"),
     ],
 )
-def test_answers_that_are_no_logits_get_a_sentence(answer, sentence):
+def test_answers_that_are_not_logits_are_explained(answer, sentence):
     with pytest.raises(ModelError, match=sentence):
         TorchClassifier(Answering(answer), input_shape=(4,))
 
 
-def test_wrong_answers_without_a_known_shape_get_a_sentence():
+def test_wrong_answers_without_a_known_shape_are_explained():
     batch = noisy_batch(3, (4,))
     with pytest.raises(ModelError, match=r"expected logits of shape \(16, 3\)"):
         TorchClassifier(Answering(lambda x: x), num_classes=3).classify(batch)
@@ -249,7 +249,7 @@ def test_wrong_answers_without_a_known_shape_get_a_sentence():
         TorchClassifier(nn.Linear(5, 3), num_classes=3).classify(batch)
 
 
-def test_wrong_inputs_and_classes_get_a_sentence():
+def test_wrong_inputs_and_classes_are_explained():
     module = network("mlp", (4,))
     with pytest.raises(InputError, match=r"inputs of shape \(5,\) were given"):
         TorchClassifier(module, input_shape=(4,)).classify(noisy_batch(2, (5,)))
@@ -259,7 +259,7 @@ def test_wrong_inputs_and_classes_get_a_sentence():
         TorchClassifier(module)
 
 
-def test_read_only_batches_are_taken():
+def test_read_only_batches_are_accepted():
     batch = noisy_batch(16, (4,))
     classifier = TorchClassifier(network("mlp", (4,)), input_shape=(4,))
     expected = classifier.classify(batch)
@@ -267,7 +267,7 @@ def test_read_only_batches_are_taken():
     np.testing.assert_array_equal(classifier.classify(batch), expected)
 
 
-def test_bfloat16_logits_are_taken():
+def test_bfloat16_logits_are_accepted():
     classifier = TorchClassifier(Answering(lambda x: x.bfloat16()), num_classes=3)
     assert classifier.classify(np.eye(3, dtype=np.float32)).tolist() == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""Votes: one class wins, ties and non-finite logits are defined, on numpy and on tensors alike."""
+"""Votes: one class wins; ties and non-finite logits are defined, equally for numpy and for tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.torch_classifier import tensor_votes
-from smoothcert.models.votes import check_batch, known_num_classes, votes_from_answer, votes_from_logits
+from smoothcert.models.votes import check_batch, resolve_num_classes, votes_from_answer, votes_from_logits
 
 INF, NAN = float("inf"), float("nan")
 
@@ -76,19 +76,19 @@ def test_labels_and_integer_scores_are_accepted():
     "answer",
     [np.zeros((2, 4)), np.zeros(2), np.zeros((3, 3)), np.array([0, 3]), np.array([-1, 0]), np.array(["a", "b"]), 7],
 )
-def test_answers_of_the_wrong_kind_get_a_sentence(answer):
+def test_answers_of_the_wrong_kind_are_explained(answer):
     with pytest.raises(ModelError, match="the model answered"):
         votes_from_answer(answer, batch_size=2, num_classes=3)
 
 
 def test_number_of_classes():
-    assert known_num_classes(3, None) == known_num_classes(None, 3) == known_num_classes(3, 3) == 3
+    assert resolve_num_classes(3, None) == resolve_num_classes(None, 3) == resolve_num_classes(3, 3) == 3
     with pytest.raises(ModelError, match="answers with 4 classes, but num_classes=3"):
-        known_num_classes(4, 3)
+        resolve_num_classes(4, 3)
     with pytest.raises(ModelError, match="at least 2"):
-        known_num_classes(1, None)
+        resolve_num_classes(1, None)
     with pytest.raises(InputError, match="give num_classes"):
-        known_num_classes(None, None)
+        resolve_num_classes(None, None)
 
 
 def test_batch_of_the_wrong_shape_is_refused():

@@ -5,8 +5,10 @@ import hashlib
 import numpy as np
 import pytest
 
-from smoothcert.noise import grid_with_numpy, host
+from smoothcert.noise import grid_with_numpy
 from smoothcert.noise.grid_with_numpy import as_key, chacha, grid_key
+from smoothcert.noise.with_numpy import split_seed
+from smoothcert.records import Stage, StreamId
 
 # Key, position (counter and nonce), the words after the block function.
 VECTORS = [
@@ -71,17 +73,15 @@ def test_the_compiled_version_gives_the_words_of_the_standard(key: bytes, positi
 
 def test_where_a_row_is_in_the_stream() -> None:
     """Block, low 32 bits of the counter, input index, stage in 8 bits beside the high 24 bits of the counter."""
-    key, counter = grid_key(7), 0xABCDEF_01234567
+    counter = 0xABCDEF_01234567
     made = grid_with_numpy.row_words(
-        key=key,
-        index=0xFFFFFFF0,
-        stage=5,
+        StreamId(7, 0xFFFFFFF0, Stage.SEARCH),
         counter=np.array([counter], dtype=np.uint64),
         block=np.array([2**31 + 9], dtype=np.uint64),
     )
     position = (2**31 + 9, 0x01234567, 0xFFFFFFF0, 0xABCDEF05)
     p0, p1, p2, p3 = (np.array([word], dtype=np.uint32) for word in position)
-    assert made[0].tolist() == [int(word[0]) for word in chacha((p0, p1, p2, p3), key)]
+    assert made[0].tolist() == [int(word[0]) for word in chacha((p0, p1, p2, p3), grid_key(7))]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1, 2**64, 2**128 - 1])
@@ -92,9 +92,9 @@ def test_the_key_is_the_digest_of_the_whole_seed(seed: int) -> None:
 
 def test_seeds_up_to_64_bits_are_the_philox_key_and_larger_ones_are_folded() -> None:
     for seed in (0, 5, 2**63 + 12345, 2**64 - 1):
-        low, high = host.split_seed(seed)
+        low, high = split_seed(seed)
         assert low | high << 32 == seed
     for seed in (2**64, 2**64 + 5, 2**128 - 1):
-        low, high = host.split_seed(seed)
+        low, high = split_seed(seed)
         digest = hashlib.sha256(seed.to_bytes(16, "little")).digest()
         assert low.to_bytes(4, "little") + high.to_bytes(4, "little") == digest[:8]

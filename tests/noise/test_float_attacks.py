@@ -1,4 +1,5 @@
-"""Base classifiers that read the low-order bits of what they see: they break noise in floating point, not ours.
+"""Base classifiers that read the low-order bits of what they see: they break noise in floating point, but not noise on
+a grid.
 
 Both know an image x and answer 1 only for what can come out if noise is added to it. Randomised smoothing cannot
 certify that at σ = .5: the theorem says that the votes at a neighbour 0.03 away differ by at most 2.5 %.

@@ -1,4 +1,4 @@
-"""The noise: known answers, three versions with the same bits, the right law, and a pure function of its place."""
+"""Gaussian noise: known answers, three versions with the same bits, the right law, a pure function of its counters."""
 
 import hashlib
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from smoothcert.errors import InputError
-from smoothcert.noise import COUNTER_LIMIT, add_noise, host, scale_noise, unit_noise, with_numpy
+from smoothcert.noise import COUNTER_LIMIT, add_noise, gaussian_law, host, scale_noise, unit_noise, with_numpy
 from smoothcert.records import Noise, Stage, StreamId
 
 SIZES = (1, 2, 3, 4, 5, 49, 784, 3072)
@@ -42,12 +42,10 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     from smoothcert.noise import with_torch
 
     stream = StreamId(seed=2**63 + 12345, index=77, stage=Stage.ESTIMATION)
-    compiled = unit_noise(Noise.GAUSSIAN, stream, start=start, count=9, size=size)
-    place = {"index": 77, "stage": 1, "start": start, "count": 9, "size": size}
-    plain = with_numpy.unit_noise(Noise.GAUSSIAN, key=host.split_seed(stream.seed), **place)
-    on_device = with_torch.unit_noise(
-        Noise.GAUSSIAN, key=host.split_seed(stream.seed), device=torch.device("cpu"), **place
-    )
+    place = {"start": start, "count": 9, "size": size}
+    compiled = unit_noise(Noise.GAUSSIAN, stream, **place)
+    plain = with_numpy.unit_noise(Noise.GAUSSIAN, stream, **place)
+    on_device = with_torch.unit_noise(Noise.GAUSSIAN, stream, device=torch.device("cpu"), **place)
     np.testing.assert_array_equal(compiled, plain)
     np.testing.assert_array_equal(compiled, on_device.numpy())
 
@@ -66,7 +64,7 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     ],
 )  # fmt: skip
 def test_the_noise_never_changes(stream: StreamId, start: int, size: int, sigma: float, digest: str) -> None:
-    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    """Stored runs are audited and resumed by drawing their noise again, so no bit may change."""
     made = np.empty((64, size), np.float32)
     add_noise(Noise.GAUSSIAN, made, np.linspace(-1, 1, size, dtype=np.float32), stream, sigma=sigma, start=start)
     assert hashlib.sha256(made.astype("<f4").tobytes()).hexdigest() == digest
@@ -78,10 +76,7 @@ def test_short_rows_made_together_are_those_made_alone(size: int, start: int) ->
     """Several short rows are made at once, long ones alone; the upper word of the counter changes in between."""
     stream = StreamId(seed=9, index=4, stage=Stage.ESTIMATION)
     together = unit_noise(Noise.GAUSSIAN, stream, start=start, count=300, size=size)
-    key = host.split_seed(stream.seed)
-    plain = with_numpy.unit_noise(
-        Noise.GAUSSIAN, key=key, index=4, stage=int(Stage.ESTIMATION), start=start, count=300, size=size
-    )
+    plain = with_numpy.unit_noise(Noise.GAUSSIAN, stream, start=start, count=300, size=size)
     assert np.array_equal(together, plain)
     alone = [unit_noise(Noise.GAUSSIAN, stream, start=start + i, count=1, size=size)[0] for i in range(300)]
     assert np.array_equal(together, np.stack(alone))
@@ -92,7 +87,7 @@ def test_without_numba_the_same_values_come_out(monkeypatch: pytest.MonkeyPatch)
     x = np.linspace(0, 1, 300, dtype=np.float32)
     with_numba, without = np.empty((2500, 300), np.float32), np.empty((2500, 300), np.float32)
     add_noise(Noise.GAUSSIAN, with_numba, x, stream, sigma=0.3, start=11)
-    monkeypatch.setattr(host, "_compiled", lambda noise, *, short: None)
+    monkeypatch.setattr(host, "_find_compiled", lambda noise, *, short: None)
     add_noise(Noise.GAUSSIAN, without, x, stream, sigma=0.3, start=11)
     np.testing.assert_array_equal(with_numba, without)
 
@@ -113,7 +108,7 @@ def test_compiled_numpy_and_torch_scale_by_the_same_sigma(sigma: float, monkeypa
     made = np.empty_like(z)
     add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda noise, *, short: None)
+    monkeypatch.setattr(host, "_find_compiled", lambda noise, *, short: None)
     add_noise(Noise.GAUSSIAN, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
 
@@ -135,7 +130,7 @@ def test_normals_may_be_scaled_in_place() -> None:
 @pytest.mark.parametrize("base", [0.1234, 0.2718, 0.7071])
 @pytest.mark.parametrize("ulps", [-0.45, -0.2, -0.1, 0.0, 0.1, 0.2, 0.45])
 def test_sigma_is_not_rounded_to_float32(base: float, ulps: float) -> None:
-    """Sigmas between two neighbouring float32 give noise of their own level: σ(x) is no staircase.
+    """A sigma between two neighbouring float32 gives noise of exactly this level.
 
     Simple fractions are left out: multiples of their denominator round alike, and their level is off by up to 3e-8.
     """
@@ -181,7 +176,7 @@ def test_streams_differ_in_every_part_of_their_name() -> None:
 
 
 def test_the_law_is_standard_normal() -> None:
-    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so this cannot flicker."""
+    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so the test is deterministic."""
     z = unit_noise(Noise.GAUSSIAN, StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100).astype(np.float64)
     flat = z.ravel()
     n = flat.size
@@ -209,8 +204,8 @@ def test_negative_control_the_law_test_can_fail() -> None:
 
 def test_extreme_words_give_finite_values() -> None:
     words = np.array([0, 1, 2, 3, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1], dtype=np.uint64)
-    radius = with_numpy._radius(words)
-    sine, cosine = with_numpy._sine_cosine(words)
+    radius = gaussian_law._radius(words)
+    sine, cosine = gaussian_law._sine_cosine(words)
     assert np.isfinite(radius).all()
     assert radius[0] == pytest.approx(np.sqrt(2 * 32 * np.log(2)), rel=1e-6)
     assert radius[-1] == 0.0
@@ -221,8 +216,8 @@ def test_accuracy_of_the_polynomials() -> None:
     words = np.random.default_rng(0).integers(0, 2**32, 200_000, dtype=np.uint64)
     u = ((words >> np.uint64(1)).astype(np.float64) + 0.5) / 2.0**31
     angle = words.astype(np.float64) * (2 * np.pi / 2**32)
-    np.testing.assert_allclose(with_numpy._radius(words), np.sqrt(-2 * np.log(u)), rtol=1e-5, atol=3e-4)
-    sine, cosine = with_numpy._sine_cosine(words)
+    np.testing.assert_allclose(gaussian_law._radius(words), np.sqrt(-2 * np.log(u)), rtol=1e-5, atol=3e-4)
+    sine, cosine = gaussian_law._sine_cosine(words)
     np.testing.assert_allclose(sine, np.sin(angle), atol=2e-7)
     np.testing.assert_allclose(cosine, np.cos(angle), atol=2e-7)
 

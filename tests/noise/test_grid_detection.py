@@ -1,4 +1,4 @@
-"""Finding the grid that inputs lie on: what is found, what is not, and which of several is taken."""
+"""Detecting the grid of inputs: what is detected, what is not, and which of several grids is chosen."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_nothing_more_is_read_than_it_takes() -> None:
 
 
 def test_products_in_float32_are_told_from_values_on_no_grid() -> None:
-    """Half of them are off in the last bit: no grid, but it is said what happened."""
+    """Half of them are off in the last bit: there is no grid, and the reason says why."""
     products = BYTES.astype(np.float32) * np.float32(1 / 255)
     seen = found(products)
     assert seen.levels is None

@@ -91,7 +91,7 @@ def test_the_total_variation_is_within_the_stated_error(noise: Noise, sigma: flo
 @pytest.mark.parametrize(("noise", "sigma", "levels"), [(Noise.GAUSSIAN, 0.25, 256), (Noise.UNIFORM, 1 / 3, 256)])
 @pytest.mark.parametrize("bits", [16, 32, 53])
 def test_negative_control_shorter_tables_are_too_far_away(noise: Noise, sigma: float, levels: int, bits: int) -> None:
-    """What 16 bits alone would give, or the 53 bits of a float64."""
+    """Tables of 16 bits, or of the 53 bits of a float64."""
     law = grid_law(noise, sigma=sigma, levels=levels)
     step = 1 << (64 - bits)
     short = np.array([round(Fraction(int(t), step)) * step for t in law.thresholds], dtype=object)
@@ -100,7 +100,7 @@ def test_negative_control_shorter_tables_are_too_far_away(noise: Noise, sigma: f
 
 @pytest.mark.parametrize("ulps", [1, -1])
 def test_negative_control_another_sigma_is_too_far_away(ulps: int) -> None:
-    """Even a sigma that differs in its last bit is seen: sigma is taken exactly, not rounded on the way."""
+    """Even a sigma that differs in its last bit is detected: sigma is used exactly, without rounding."""
     sigma = 0.3
     law = grid_law(Noise.GAUSSIAN, sigma=sigma, levels=256)
     near = grid_law(Noise.GAUSSIAN, sigma=float(np.nextafter(sigma, ulps * np.inf)), levels=256)

@@ -1,4 +1,4 @@
-"""Noise on a grid: its definition, three versions that agree, the right law, and a pure function of its place."""
+"""Noise on a grid: its definition, three versions that agree, the right law, a pure function of its counters."""
 
 import hashlib
 from bisect import bisect_right
@@ -15,13 +15,12 @@ from smoothcert.noise import (
     GridLaw,
     add_grid_noise,
     from_grid,
-    grid,
     grid_draws,
     grid_law,
+    grid_noise,
     grid_with_numpy,
     to_grid,
 )
-from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.records import Noise, Stage, StreamId
 
 EIGHT_BIT = grid_law(Noise.GAUSSIAN, sigma=1.0, levels=256)
@@ -97,7 +96,7 @@ def test_all_64_bits_decide_where_16_do_not(law: GridLaw, monkeypatch: pytest.Mo
     for wanted in [u for t in some for u in (t - 1, t)] + [0, 2**64 - 1]:
         first, second, third = wanted >> 48, wanted >> 16 & 0xFFFFFFFF, (wanted & 0xFFFF) << 16
 
-        def chosen(*, block, first=first, second=second, third=third, **_):  # type: ignore[no-untyped-def]
+        def chosen(stream, *, block, first=first, second=second, third=third, **_):  # type: ignore[no-untyped-def]
             words = np.empty((len(block), 16), dtype=np.uint32)
             words[:] = first << 16 | first
             further = block >= 2**31
@@ -105,7 +104,7 @@ def test_all_64_bits_decide_where_16_do_not(law: GridLaw, monkeypatch: pytest.Mo
             return words
 
         monkeypatch.setattr(grid_with_numpy, "row_words", chosen)
-        made = grid_with_numpy.grid_draws(law, key=grid_key(0), index=0, stage=0, start=0, count=2, size=20)
+        made = grid_with_numpy.grid_draws(law, StreamId(0, 0, Stage.SELECTION), start=0, count=2, size=20)
         assert set(made.ravel().tolist()) == {law.least + bisect_right(thresholds, wanted)}
 
 
@@ -132,11 +131,11 @@ def test_compiled_numpy_and_torch_agree(law: GridLaw, size: int, start: int) -> 
     pytest.importorskip("numba")
     from smoothcert.noise import grid_with_torch
 
-    place = {"index": 77, "stage": 1, "start": start, "count": 9, "size": size}
-    compiled = grid_draws(law, STREAM, start=start, count=9, size=size)
-    assert grid._compiled(wide=law is WIDE) is not None
-    np.testing.assert_array_equal(compiled, grid_with_numpy.grid_draws(law, key=grid_key(STREAM.seed), **place))
-    on_device = grid_with_torch.grid_draws(law, key=grid_key(STREAM.seed), device=torch.device("cpu"), **place)
+    place = {"start": start, "count": 9, "size": size}
+    compiled = grid_draws(law, STREAM, **place)
+    assert grid_noise._find_compiled(wide=law is WIDE) is not None
+    np.testing.assert_array_equal(compiled, grid_with_numpy.grid_draws(law, STREAM, **place))
+    on_device = grid_with_torch.grid_draws(law, STREAM, device=torch.device("cpu"), **place)
     assert on_device.dtype == torch.int32
     np.testing.assert_array_equal(compiled, on_device.numpy())
     seen = grid_with_torch.from_grid(on_device + 7, law.levels)
@@ -151,7 +150,7 @@ def test_noisy_inputs_are_the_sum_as_a_float(law: GridLaw, size: int, monkeypatc
     seen = np.full((700, size), np.nan, dtype=np.float32)
     add_grid_noise(seen, k, law, STREAM, start=3)
     np.testing.assert_array_equal(seen, expected)
-    monkeypatch.setattr(grid, "_compiled", lambda *, wide: None)  # as without numba
+    monkeypatch.setattr(grid_noise, "_find_compiled", lambda *, wide: None)  # as without numba
     without = np.full_like(seen, np.nan)
     add_grid_noise(without, k, law, STREAM, start=3)
     np.testing.assert_array_equal(without, expected)
@@ -172,7 +171,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(wide: bool, monkeypatch:
 
     monkeypatch.setattr(grid_with_numpy, "grid_draws", other)
     with pytest.warns(UserWarning, match="plain numpy is used"):
-        assert grid._compiled.__wrapped__(wide=wide) is None
+        assert grid_noise._find_compiled.__wrapped__(wide=wide) is None
 
 
 @pytest.mark.parametrize(
@@ -189,7 +188,7 @@ def test_a_compiled_generator_that_is_wrong_is_not_used(wide: bool, monkeypatch:
     ],
 )  # fmt: skip
 def test_the_noise_never_changes(law: GridLaw, stream: StreamId, start: int, size: int, digest: str) -> None:
-    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    """Stored runs are audited and resumed by drawing their noise again, so no bit may change."""
     made = grid_draws(law, stream, start=start, count=64, size=size)
     assert hashlib.sha256(made.astype("<i4").tobytes()).hexdigest() == digest
 
@@ -202,7 +201,7 @@ def test_the_noise_never_changes(law: GridLaw, stream: StreamId, start: int, siz
 def test_a_sample_depends_on_its_place_alone(
     law: GridLaw, seed: int, index: int, start: int, count: int, size: int
 ) -> None:
-    """However the samples are cut into batches; and the first values of a row do not depend on how many follow."""
+    """Samples do not depend on the batches, and the first values of a row do not depend on its length."""
     stream = StreamId(seed=seed, index=index, stage=Stage.ESTIMATION)
     together = grid_draws(law, stream, start=start, count=count, size=size)
     for i in (0, count // 2, count - 1):
@@ -255,8 +254,8 @@ def p_value(draws: np.ndarray, law: GridLaw, *, sigma: float) -> float:
     ],
 )  # fmt: skip
 def test_the_law(noise: Noise, sigma: float, levels: int) -> None:
-    """Chi-square and moments on 4 million values; the seed is fixed, so this cannot flicker. A sigma that is one per
-    cent larger is told apart by the same test: the negative control.
+    """Chi-square and moments on 4 million values; the seed is fixed, so the test is deterministic. A sigma that is one
+    per cent larger is told apart by the same test: the negative control.
     """
     law = grid_law(noise, sigma=sigma, levels=levels)
     draws = grid_draws(law, StreamId(7, 3, Stage.ESTIMATION), start=0, count=40_000, size=100)
@@ -274,7 +273,7 @@ def test_a_draw_may_be_nine_standard_deviations_long() -> None:
     for sigma in (0.25, 0.5, 1.0):
         law = grid_law(Noise.GAUSSIAN, sigma=sigma, levels=256)
         words = np.array([0, 2**32 - 1], dtype=np.uint32)
-        lowest, highest = grid_with_numpy.settled(law, words >> np.uint32(16), words, words) + law.least
+        lowest, highest = grid_with_numpy.settle(law, words >> np.uint32(16), words, words) + law.least
         assert lowest == law.least == -highest
         assert highest / (255 * sigma) > 9.1
 
@@ -340,7 +339,7 @@ def test_values_beside_the_grid_are_refused(bad: float) -> None:
 
 
 def test_the_grid_goes_on_beyond_the_range_of_the_inputs() -> None:
-    """Whether values outside 0 … 1 are inputs is for others to say; they are on the grid if they are whole steps."""
+    """Values outside 0 … 1 are on the grid if they are whole steps; the range of inputs is checked elsewhere."""
     k = np.array([-(2**23), -300, -1, 0, 255, 256, 1000, 2**23], dtype=np.int32)
     assert np.array_equal(to_grid(from_grid(k, 256), 256), k)
     with pytest.raises(InputError, match="1 of 1 input values"):

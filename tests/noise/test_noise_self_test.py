@@ -1,4 +1,4 @@
-"""The self-test of the noise: it passes what is right, catches what is wrong, and is quick."""
+"""The self-test of the noise: it accepts correct noise, detects wrong noise, and is fast."""
 
 import dataclasses
 import time
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import NoiseError, SmoothcertError
-from smoothcert.noise import GridLaw, constants, grid, grid_law, host, self_test, with_numpy
+from smoothcert.noise import GridLaw, constants, gaussian_law, grid_law, grid_noise, host, self_test
 from smoothcert.noise.self_test import check_noise
 from smoothcert.records import Noise
 
@@ -41,9 +41,9 @@ def test_the_error_is_one_of_ours() -> None:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, change) -> None:  # type: ignore[no-untyped-def]
-    """Let both generators give something else."""
-    on_grid, in_floats = grid.grid_draws, host.unit_noise
-    monkeypatch.setattr(grid, "grid_draws", lambda *a, **k: change(on_grid(*a, **k)))
+    """Apply a change to the output of both generators."""
+    on_grid, in_floats = grid_noise.grid_draws, host.unit_noise
+    monkeypatch.setattr(grid_noise, "grid_draws", lambda *a, **k: change(on_grid(*a, **k)))
     monkeypatch.setattr(host, "unit_noise", lambda *a, **k: change(in_floats(*a, **k)))
 
 
@@ -60,7 +60,7 @@ def one_sided(draws: np.ndarray) -> np.ndarray:
 
 
 def in_pairs(draws: np.ndarray) -> np.ndarray:
-    """Neighbours that go together; every single value has the right law."""
+    """Dependent neighbours; every single value has the right law."""
     flipped = draws.copy()
     flipped[:, 1::2] = np.abs(draws[:, 1::2]) * np.where(draws[:, 0::2] < 0, -1, 1)
     return flipped
@@ -148,9 +148,9 @@ def test_another_philox_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_float_noise_that_ends_early_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Box–Muller on 24 bits, as it is often made in float32, ends at 5.7 standard deviations."""
-    right = with_numpy._radius
+    right = gaussian_law._radius
     short = np.uint64(0xFFFFFF00)
-    monkeypatch.setattr(with_numpy, "_radius", lambda word: right((word & short) | np.uint64(0x80)))
+    monkeypatch.setattr(gaussian_law, "_radius", lambda word: right((word & short) | np.uint64(0x80)))
     with pytest.raises(NoiseError, match="reaches"):
         check_noise(Noise.GAUSSIAN, sigma=0.5, levels=None)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from smoothcert.errors import InputError
-from smoothcert.noise import COUNTER_LIMIT, add_noise, host, scale_noise, unit_noise, with_numpy
+from smoothcert.noise import COUNTER_LIMIT, add_noise, host, scale_noise, uniform_law, unit_noise, with_numpy
 from smoothcert.records import InputArray, Noise, Stage, StreamId
 
 SIZES = (1, 2, 3, 4, 5, 7, 49, 784, 3073)
@@ -24,7 +24,7 @@ def uniform(stream: StreamId, *, start: int = 0, count: int, size: int) -> Input
 
 
 def one_word(words: list[int]) -> InputArray:
-    return with_numpy._centred(np.array(words, dtype=np.uint64))
+    return uniform_law._centre(np.array(words, dtype=np.uint64))
 
 
 @pytest.mark.parametrize("size", [1, 6, 13])
@@ -52,11 +52,10 @@ def test_compiled_numpy_and_torch_give_the_same_bits(size: int, start: int) -> N
     from smoothcert.noise import with_torch
 
     stream = StreamId(seed=2**63 + 12345, index=2**32 - 1, stage=Stage.SEARCH)
-    key = host.split_seed(stream.seed)
-    place = {"index": stream.index, "stage": int(stream.stage), "start": start, "count": 9, "size": size}
-    compiled = uniform(stream, start=start, count=9, size=size)
-    plain = with_numpy.unit_noise(Noise.UNIFORM, key=key, **place)
-    on_device = with_torch.unit_noise(Noise.UNIFORM, key=key, device=torch.device("cpu"), **place)
+    place = {"start": start, "count": 9, "size": size}
+    compiled = uniform(stream, **place)
+    plain = with_numpy.unit_noise(Noise.UNIFORM, stream, **place)
+    on_device = with_torch.unit_noise(Noise.UNIFORM, stream, device=torch.device("cpu"), **place)
     assert compiled.dtype == plain.dtype == np.float32
     np.testing.assert_array_equal(compiled, plain)
     np.testing.assert_array_equal(compiled, on_device.numpy())
@@ -75,14 +74,14 @@ def test_the_product_is_rounded_once_and_added_in_float32(sigma: float, monkeypa
     made = np.empty_like(z)
     add_noise(Noise.UNIFORM, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
-    monkeypatch.setattr(host, "_compiled", lambda kind, *, short: None)
+    monkeypatch.setattr(host, "_find_compiled", lambda kind, *, short: None)
     made.fill(np.nan)
     add_noise(Noise.UNIFORM, made, x, stream, sigma=sigma, start=5)
     np.testing.assert_array_equal(made, x + noise)
 
 
 def test_the_noise_never_changes() -> None:
-    """Stored runs are audited and resumed by drawing their noise again: not a bit of it may change."""
+    """Stored runs are audited and resumed by drawing their noise again, so no bit may change."""
     made = np.empty((64, 49), np.float32)
     stream = StreamId(2**63 + 12345, 77, Stage.ESTIMATION)
     add_noise(Noise.UNIFORM, made, np.linspace(-1, 1, 49, dtype=np.float32), stream, sigma=1 / 3, start=2**40 + 3)
@@ -93,32 +92,33 @@ def test_the_noise_never_changes() -> None:
 @pytest.mark.parametrize("kind", Noise)
 def test_a_compiled_generator_that_is_wrong_is_not_used(kind: Noise, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("numba")
-    from smoothcert.noise.with_numba import ADD_NOISE
+    from smoothcert.noise import gaussian_with_numba, uniform_with_numba
 
-    right = ADD_NOISE[kind]
-    assert host._compiled.__wrapped__(kind, short=False) is right
+    module = {Noise.GAUSSIAN: gaussian_with_numba, Noise.UNIFORM: uniform_with_numba}[kind]
+    right = module.ADD_NOISE
+    assert host._find_compiled.__wrapped__(kind, short=False).add is right
 
     def wrong_in_one_bit(out: InputArray, *arguments: object) -> None:
         right(out, *arguments)
         out[2, 36] = np.nextafter(out[2, 36], np.float32(9))
 
-    monkeypatch.setitem(ADD_NOISE, kind, wrong_in_one_bit)
+    monkeypatch.setattr(module, "ADD_NOISE", wrong_in_one_bit)
     with pytest.warns(UserWarning, match=f"compiled generator of {kind} noise is not exact"):
-        assert host._compiled.__wrapped__(kind, short=False) is None
+        assert host._find_compiled.__wrapped__(kind, short=False) is None
 
 
 def test_a_compiled_generator_that_is_wrong_for_short_rows_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    with_numba = pytest.importorskip("smoothcert.noise.with_numba")
-    right = with_numba.ADD_GAUSSIAN_TO_SHORT_ROWS
-    assert host._compiled.__wrapped__(Noise.GAUSSIAN, short=True) is right
+    module = pytest.importorskip("smoothcert.noise.gaussian_with_numba")
+    right = module.ADD_NOISE_TO_SHORT_ROWS
+    assert host._find_compiled.__wrapped__(Noise.GAUSSIAN, short=True).add is right
 
     def wrong_after_the_carry(out: InputArray, *arguments: object) -> None:
         right(out, *arguments)
         out[5, 36] = np.nextafter(out[5, 36], np.float32(9))
 
-    monkeypatch.setattr(with_numba, "ADD_GAUSSIAN_TO_SHORT_ROWS", wrong_after_the_carry)
+    monkeypatch.setattr(module, "ADD_NOISE_TO_SHORT_ROWS", wrong_after_the_carry)
     with pytest.warns(UserWarning, match="compiled generator of gaussian noise is not exact"):
-        assert host._compiled.__wrapped__(Noise.GAUSSIAN, short=True) is None
+        assert host._find_compiled.__wrapped__(Noise.GAUSSIAN, short=True) is None
 
 
 def test_the_ends_of_the_range_are_never_reached() -> None:
@@ -127,18 +127,18 @@ def test_the_ends_of_the_range_are_never_reached() -> None:
     assert (values.min(), values.max()) == (-LARGEST, LARGEST)
     torch = pytest.importorskip("torch")
     pytest.importorskip("numba")
-    from smoothcert.noise import with_numba, with_torch
+    from smoothcert.noise import uniform_with_numba
 
-    on_device = with_torch._centred(torch.tensor(EXTREME_WORDS, dtype=torch.int64))
+    on_device = uniform_law._torch_centre(torch.tensor(EXTREME_WORDS, dtype=torch.int64))
     np.testing.assert_array_equal(on_device.numpy(), values)
-    compiled = [float(with_numba._centred(np.uint32(word))) for word in EXTREME_WORDS]
+    compiled = [float(uniform_with_numba._centre(np.uint32(word))) for word in EXTREME_WORDS]
     np.testing.assert_array_equal(compiled, values)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
 def test_the_law_is_symmetric_and_zero_is_no_value(words: list[int]) -> None:
-    """Turning all bits of a word around turns the sign around, so -z is exactly as likely as z."""
+    """Flipping all bits of a word flips the sign, so -z is exactly as likely as z."""
     z = one_word(words)
     np.testing.assert_array_equal(one_word([2**32 - 1 - word for word in words]), -z)
     odd = z.astype(np.float64) * 2**24
@@ -165,7 +165,7 @@ def test_scaled_noise_stays_strictly_inside_its_half_width(sigma: float, sign: f
 
 
 def test_the_law_is_uniform() -> None:
-    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so this cannot flicker."""
+    """Moments and a Kolmogorov–Smirnov test on 4 million values; the seed is fixed, so the test is deterministic."""
     z = uniform(StreamId(7, 3, Stage.ESTIMATION), count=40_000, size=100).astype(np.float64)
     flat = z.ravel()
     n = flat.size

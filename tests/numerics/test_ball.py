@@ -8,14 +8,8 @@ from hypothesis import strategies as st
 from scipy import special
 
 from ball_arithmetic import ball_inside, ball_outside, contradicts, log_uniform, normal_below
-from smoothcert.numerics.ball import (
-    RELATIVE_ERROR,
-    ball_probability,
-    ball_tails,
-    boundary_of_inside,
-    boundary_of_outside,
-    noncentral_chi_square,
-)
+from ball_probabilities import ball_probability, boundary_of_inside, boundary_of_outside, noncentral_chi_square
+from smoothcert.numerics.ball import RELATIVE_ERROR, ball_tails
 from smoothcert.records import FloatArray
 
 DIMENSION = st.integers(0, 1000).map(lambda step: round(200_000 ** (step / 1000)))  # 1 … 200000
@@ -197,7 +191,7 @@ def test_monotone_in_the_boundary(dimension: int, centre: float) -> None:
 
 @given(DIMENSION, CENTRE, SMALL, st.booleans())
 def test_the_inverse(dimension: int, centre: float, tail: float, complement: bool) -> None:
-    """The boundary found has the probability asked for, as well as a float next to κ can say."""
+    """The boundary has the requested probability, up to the resolution of floats near κ."""
     probability = 1 - tail if complement and tail > 1e-10 else tail
     for side, inverse in enumerate((boundary_of_inside, boundary_of_outside)):
         boundary = float(inverse(probability, dimension=dimension, centre=centre))

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import special
-
 from engine_runs import finished, timeless
+from scipy import special
+from smoothcert.questions.answers import Inquiry, answer_points
+from smoothcert.questions.certification import recertify_points
+from smoothcert.runs.jobs import Job
+
 from sample_models import DIMENSION, Linear, never_finite
 from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.questions import Decide, Precision
-from smoothcert.questions.answers import Inquiry, answer_points
-from smoothcert.questions.certification import recertify_points
 from smoothcert.records import CertifiedPoint, Proof, Quantity, Smoothing, Tally
 from smoothcert.records.envelopes import LipschitzSigma
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import read_manifest
 from smoothcert.sigma import CallableRule

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
+from smoothcert.questions.answers import Inquiry, check_can_ask, check_can_decide
+from smoothcert.questions.certification import smoothing_of
+from smoothcert.questions.questions import looks
 
 from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.errors import CorruptRunError, InputError
 from smoothcert.questions import Decide, Precision, asked_question, parse_question, stated_question
-from smoothcert.questions.answers import Inquiry, check_can_ask, check_can_decide
-from smoothcert.questions.certification import smoothing_of
 from smoothcert.questions.deciding import DecidingJudge, least_probabilities
 from smoothcert.questions.narrowing import NarrowingJudge
-from smoothcert.questions.questions import looks
 from smoothcert.records import Noise, Quantity, Smoothing
 from smoothcert.records.envelopes import SemiElastic
 

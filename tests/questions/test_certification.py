@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-from smoothcert.certificates import get_portfolio
-from smoothcert.errors import InputError
 from smoothcert.questions.certification import (
     Votes,
     certify_votes,
@@ -12,6 +9,9 @@ from smoothcert.questions.certification import (
     check_can_predict,
     recertify_points,
 )
+
+from smoothcert.certificates import get_portfolio
+from smoothcert.errors import InputError
 from smoothcert.records import Guarantee, Norm, Outcome, Quantity, Smoothing, Stage, StreamId, Tally
 from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper
 

@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_runs import finished
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import ndtr
 from scipy.stats import binom, ncx2
+from smoothcert.runs.jobs import Job
 
 from cli_runner import command, environment, invoke, smoothcert
-from engine_runs import finished
 from report_runs import HOSTILE, made_run
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
@@ -37,7 +38,6 @@ from smoothcert.report.page import render_page, write_report
 from smoothcert.report.plane import Ground, Plane, in_pixels, planes
 from smoothcert.report.sources import Source, load_sources
 from smoothcert.runs.decision_regions import MapSettings, answer, prepare_survey
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.load import load_results
 
 SIGMA = 0.5

@@ -19,8 +19,8 @@ import pytest
 from cli_runner import command, environment, smoothcert
 from report_runs import made_run
 from report_server import served
+from smoothcert.cli.demo import Demo
 from smoothcert.data import load_dataset
-from smoothcert.demo import Demo
 from smoothcert.errors import RunError
 from smoothcert.report import watching
 from smoothcert.report.content import Request

@@ -1,4 +1,4 @@
-"""Variables filled in: what is run, in which order, and how often."""
+"""Plans: which commands run, in which order, and how often."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.reproduction import Plan, make_plan, parse_recipe
 from smoothcert.errors import InputError
-from smoothcert.reproduction import Plan, make_plan, parse_recipe
 
 TEXT = """
 title = "t"
@@ -67,7 +67,7 @@ def test_numbers_keep_their_digits() -> None:
     ]
 
 
-def test_what_a_step_uses_comes_first_and_once() -> None:
+def test_a_step_runs_after_the_steps_it_needs_and_once() -> None:
     row = plan().rows[2]
     assert [step.product for step in row.steps] == ["model-0.50.safetensors", "second-0.50", "first-0.50"]
     assert row.steps[0] == plan().rows[0].steps[0]
@@ -77,41 +77,41 @@ def test_what_a_step_uses_comes_first_and_once() -> None:
 
 
 def test_a_row_overrides_settings_and_quick_overrides_both() -> None:
-    assert "--n 7 " in plan().rows[1].result.shown
+    assert "--n 7 " in plan().rows[1].result.command_line
     quick = plan(quick=True)
     assert [row.name for row in quick.rows] == ["b 0.50"]
-    assert "--n 10 " in quick.rows[0].result.shown
+    assert "--n 10 " in quick.rows[0].result.command_line
     everything = plan(TEXT.replace('only = ["b 0.5*"]\n', ""), quick=True)
-    assert "--n 10 " in everything.rows[1].result.shown
+    assert "--n 10 " in everything.rows[1].result.command_line
 
 
-def test_where_the_logs_lie_is_filled_in_last() -> None:
+def test_the_folder_of_the_logs_is_filled_in_last() -> None:
     log = plan().rows[3]
     assert log.needs_logs
     assert not plan().rows[0].needs_logs
-    assert log.result.place(Path("out"), Path("/somewhere")) == Path("/somewhere/log-0.5")
+    assert log.result.path(Path("out"), Path("/somewhere")) == Path("/somewhere/log-0.5")
     assert "somewhere" not in log.result.product
 
 
-def test_rows_are_chosen_by_a_part_of_their_name() -> None:
+def test_rows_are_selected_by_a_part_of_their_name() -> None:
     whole = plan()
-    assert whole.chosen([]) == whole.rows
-    assert [row.name for row in whole.chosen(["A ?.0"])] == ["a 1.0"]
-    assert [row.name for row in whole.chosen(["b", "log"])] == ["b 0.50", "log"]
+    assert whole.select_rows([]) == whole.rows
+    assert [row.name for row in whole.select_rows(["A ?.0"])] == ["a 1.0"]
+    assert [row.name for row in whole.select_rows(["b", "log"])] == ["b 0.50", "log"]
     with pytest.raises(InputError, match=r"matches nothing-like-it; its rows are: a 0\.50, a 1\.0"):
-        whole.chosen(["nothing-like-it"])
+        whole.select_rows(["nothing-like-it"])
 
 
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("--data {data}", "--data {date}", r"uses \{date\} in '\{date\}' and does not set it"),
-        ("--data {data}", "--data {second}", "goes in a circle: second needs model needs second|first needs model"),
+        ("--data {data}", "--data {date}", r"uses \{date\} in '\{date\}' but does not set it"),
+        ("--data {data}", "--data {second}", "has a cycle: second needs model needs second|first needs model"),
         ('makes = "second-{sigma}"', 'makes = "first-{sigma}"', "makes first-0.50 in two ways:\n  smoothcert certify"),
         ('name = "a {sigma}"', 'name = "a"', r"several rows called \[\('A', 'a'\)\]"),
     ],
 )
-def test_recipes_that_cannot_be_followed(old: str, new: str, complaint: str) -> None:
+def test_invalid_recipes_are_refused(old: str, new: str, complaint: str) -> None:
     assert old in TEXT
     with pytest.raises(InputError, match=complaint):
         plan(TEXT.replace(old, new))

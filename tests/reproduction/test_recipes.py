@@ -1,4 +1,4 @@
-"""The recipes that are shipped, and what a recipe may not say."""
+"""The recipes in experiments/recipes, and invalid recipes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 import pytest
 from typer.main import get_command
 
+from experiments.reproduction import Plan, Step, list_recipes, load_recipe, make_plan, parse_recipe
 from smoothcert.certificates import get_portfolio
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError
-from smoothcert.reproduction import Plan, Step, load_recipe, make_plan, parse_recipe, recipe_names
 
 NAMES = [
     "alfarra-cifar-small",
@@ -36,8 +36,8 @@ def value_of(words: tuple[str, ...], option: str) -> str:
     return words[words.index(option) + 1]
 
 
-def test_these_are_the_recipes() -> None:
-    assert recipe_names() == NAMES
+def test_all_recipes_are_listed() -> None:
+    assert list_recipes() == NAMES
 
 
 @every_recipe
@@ -51,19 +51,19 @@ def test_each_says_what_it_is_and_has_published_numbers(name: str) -> None:
 @both_sizes
 @every_recipe
 def test_every_command_is_one_that_the_command_line_understands(name: str, quick: bool) -> None:
-    """Parsed with all types and ranges, and not run."""
+    """Parses every command with all types and ranges; runs nothing."""
     for step in steps_of(make_plan(load_recipe(name), quick=quick)):
         command, words = COMMAND_LINE, list(step.command or ())
         while hasattr(command, "commands"):
             command = command.commands[words.pop(0)]
-        with command.make_context(step.shown, list(words)):
+        with command.make_context(step.command_line, list(words)):
             pass
         assert value_of(step.command or (), "--out") == step.product
-        assert "--seed" in words or step.command[:2] == ("sigma", "fit"), "it would not be the same twice"
+        assert "--seed" in words or step.command[:2] == ("sigma", "fit"), "results would not be reproducible"
 
 
 @every_recipe
-def test_every_certificate_there_is(name: str) -> None:
+def test_every_certificate_exists(name: str) -> None:
     for row in make_plan(load_recipe(name), quick=False).rows:
         words = row.result.command or ()
         named = [words[at + 1] for at, word in enumerate(words) if word == "--certificate"]
@@ -73,7 +73,7 @@ def test_every_certificate_there_is(name: str) -> None:
 
 
 @every_recipe
-def test_every_objective_there_is(name: str) -> None:
+def test_every_objective_exists(name: str) -> None:
     pytest.importorskip("torch")
     from smoothcert.training import parse_objective
 
@@ -102,7 +102,7 @@ def test_jeong_has_seven_objectives_at_three_levels_and_one_row_more() -> None:
     assert best == {"0.25": 0.930, "0.50": 1.670, "1.00": 1.781}
 
 
-def test_an_unknown_name_is_told_those_there_are() -> None:
+def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"no recipe 'cohen-mnis'\. did you mean cohen-mnist\?.*sukenik-cone"):
         load_recipe("cohen-mnis")
 
@@ -130,7 +130,7 @@ def changed(old: str, new: str) -> str:
 
 def test_the_example_is_a_recipe() -> None:
     (row,) = make_plan(parse_recipe("example", GOOD), quick=False).rows
-    assert row.result.shown == "smoothcert certify --n 100 --out run"
+    assert row.result.command_line == "smoothcert certify --n 100 --out run"
 
 
 @pytest.mark.parametrize(
@@ -144,16 +144,16 @@ def test_the_example_is_a_recipe() -> None:
         (changed("acr = 0.5", 'acr = "high"'), "acr must be a number or nan"),
         (changed("acr = 0.5", "acr = true"), "acr must be a number or nan"),
         (changed("acr = 0.5", "certified = [0.5]"), r"each of the radii \[\]"),
-        (changed("acr = 0.5", "radius_ratio = 1.0"), "say which in `against`"),
-        (changed("acr = 0.5", 'acr = 0.5, of = "other"'), "about the step 'other'; there are result"),
+        (changed("acr = 0.5", "radius_ratio = 1.0"), "name the second step in `against`"),
+        (changed("acr = 0.5", 'acr = 0.5, of = "other"'), "names the unknown step 'other'; the steps are result"),
         (changed("acr = 0.5", "acr = 0.5, sigma = [1]"), r"sets sigma to \[1\]"),
-        (changed("acr = 0.5", 'acr = 0.5, result = "x"'), "may not set result: that name is taken"),
+        (changed("acr = 0.5", 'acr = 0.5, result = "x"'), "may not set result: the name is taken"),
         (changed("n = 100", 'logs = "x"'), "may not set logs"),
         (changed('makes = "run"', ""), "needs `command` and `makes`"),
         (changed('makes = "run"', 'reads = "run"'), "needs `command` and `makes`"),
     ],
 )
-def test_what_a_recipe_may_not_say(text: str, complaint: str) -> None:
+def test_an_invalid_recipe_names_the_invalid_part(text: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint) as caught:
         parse_recipe("example", text)
-    assert re.match("the recipe example (cannot be used|is not TOML)", str(caught.value))
+    assert re.match("the recipe example (is invalid|is not TOML)", str(caught.value))

@@ -1,4 +1,4 @@
-"""A reproduction at work: steps in processes of their own, passed over, gone on with, killed, refused."""
+"""Reproductions: steps in child processes are skipped, resumed, killed and refused."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-import smoothcert.reproduction.running as running
+import experiments.reproduction.running as running
 from cli_runner import SUPPORT, invoke, smoothcert
+from experiments.reproduction import Reproduction, make_plan, measure, parse_recipe, run_rows
+from experiments.reproduction.measuring import measure_finished_rows
+from experiments.reproduction.reporting import comparison_text, make_document, result_page, status_text
 from smoothcert.analysis.options import TableFormat
 from smoothcert.cli.main import app
 from smoothcert.errors import (
@@ -31,9 +34,8 @@ from smoothcert.errors import (
     RunError,
     StepFailedError,
 )
-from smoothcert.reproduction import Reproduction, make_plan, measure, parse_recipe, run_rows
-from smoothcert.reproduction.reporting import as_json, comparison_text, measured_rows, result_page, status_text
 
+PYTHONPATH = os.pathsep.join(filter(None, [str(SUPPORT), str(SUPPORT.parent.parent), os.environ.get("PYTHONPATH")]))
 INPUTS = 30
 TEXT = """
 title = "Digits by their brightness"
@@ -69,7 +71,7 @@ rows = [
 
 @pytest.fixture(autouse=True)
 def _models_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", PYTHONPATH)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
@@ -78,9 +80,9 @@ def at(directory: Path, text: str = TEXT, *, quick: bool = False, logs: Path | N
 
 
 def run(reproduction: Reproduction, only: str | None = None, stop: threading.Event | None = None) -> list[str]:
-    """Works through it; the steps that were run, as they were announced."""
+    """Runs the rows; returns the products of the steps that ran."""
     said: list[str] = []
-    rows = reproduction.plan.chosen([] if only is None else [only])
+    rows = reproduction.plan.select_rows([] if only is None else [only])
     run_rows(reproduction, rows, threads=1, stop=stop, say=said.append)
     return [line.rpartition(" ")[2] for line in said]
 
@@ -88,20 +90,20 @@ def run(reproduction: Reproduction, only: str | None = None, stop: threading.Eve
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(SUPPORT))
+        patch.setenv("PYTHONPATH", PYTHONPATH)
         directory = tmp_path_factory.mktemp("reproduction") / "here"
         assert run(at(directory)) == ["constant", "rule.safetensors", "varying"]
         yield directory
 
 
 def test_what_is_done_is_not_done_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "_child", lambda *_: pytest.fail("a step was run"))
+    monkeypatch.setattr(running, "_run_child", lambda *_: pytest.fail("a step was run"))
     assert run(at(finished)) == []
 
 
 def test_numbers_are_those_of_table_and_compare(finished: Path) -> None:
     reproduction = at(finished)
-    ours = {(one.row.name, one.number.measure, one.number.radius): one for one in measured_rows(reproduction)}
+    ours = {(one.row.name, one.number.measure, one.number.radius): one for one in measure_finished_rows(reproduction)}
     (table,) = json.loads(invoke(app, "table", finished / "constant", "--radii", "0,0.1", "--json").stdout)
     for name in ("acr", "accuracy", "abstention", "misclassification"):
         assert ours["constant", name, None].ours == table[name]
@@ -124,17 +126,17 @@ def test_numbers_are_those_of_table_and_compare(finished: Path) -> None:
 
 def test_the_report_says_what_was_run_and_what_is_missing(finished: Path) -> None:
     reproduction = at(finished)
-    measured = measured_rows(reproduction)
-    page = result_page(reproduction, measured, typed=["smoothcert", "reproduce", "example", "--only", "a b"])
-    assert "smoothcert reproduce example --only 'a b'" in page
+    measured = measure_finished_rows(reproduction)
+    page = result_page(reproduction, measured, command=["python", "-m", "experiments", "example", "--only", "a b"])
+    assert "python -m experiments example --only 'a b'" in page
     assert "| `smoothcert sigma fit --data digits" in page
     assert page.count(" | done | ") == 3
     assert "### Both" in page
-    assert "released logs are not here (1 of 3 rows): released. With them: --logs DIR." in page
-    document = as_json(reproduction, measured)
+    assert "released logs are not available (1 of 3 rows): released. Give their folder with --logs DIR." in page
+    document = make_document(reproduction, measured)
     assert document["missing"] == ["released"]
     assert all(step["seconds"] > 0 for step in document["steps"])
-    assert "2 of 3 rows are done" in status_text(reproduction, reproduction.plan.rows)
+    assert "2 of 3 rows are finished" in status_text(reproduction, reproduction.plan.rows)
 
 
 def test_certificate_names_one_of_several(finished: Path) -> None:
@@ -146,23 +148,23 @@ def test_certificate_names_one_of_several(finished: Path) -> None:
 def test_logs_are_read_where_they_are(finished: Path, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
     reproduction = at(finished, logs=tmp_path)
-    released = [one.ours for one in measured_rows(reproduction) if one.row.name == "released"]
+    released = [one.ours for one in measure_finished_rows(reproduction) if one.row.name == "released"]
     assert released == [0.5]
     (tmp_path / "log").unlink()
-    assert "log is not there" in status_text(reproduction, reproduction.plan.rows)
+    assert "log does not exist" in status_text(reproduction, reproduction.plan.rows)
 
 
 def test_quick_says_that_it_is_not_comparable(tmp_path: Path) -> None:
     reproduction = at(tmp_path / "quick", quick=True)
     assert run(reproduction, "constant") == ["constant"]
-    measured = measured_rows(reproduction)
+    measured = measure_finished_rows(reproduction)
     text = comparison_text(reproduction, measured, form=TableFormat.TEXT)
     assert "NOT comparable" in text
     assert "ours (quick)" in text
-    document = as_json(reproduction, measured)
+    document = make_document(reproduction, measured)
     assert not document["comparable"]
     assert {row["difference"] for row in document["rows"]} == {None}
-    with pytest.raises(ManifestMismatchError, match="holds example --quick, not example: give another --out"):
+    with pytest.raises(ManifestMismatchError, match="holds example --quick, not example: use another --out"):
         at(tmp_path / "quick")
 
 
@@ -188,7 +190,7 @@ rows = [{ k = 5, rate = 0.01, acr = nan }, { k = 6, rate = 0.01, acr = nan }]
 
 
 def test_a_step_not_begun_may_change(tmp_path: Path) -> None:
-    """A later version may know better what to do; what was done stays."""
+    """A later version of a recipe may change steps that were not started."""
     assert run(at(tmp_path / "here", RULES), "k=5") == ["rule-5.safetensors"]
     assert run(at(tmp_path / "here", RULES.replace("k = 6, rate = 0.01", "k = 6, rate = 0.02"))) == [
         "rule-6.safetensors"
@@ -201,12 +203,12 @@ def test_a_product_that_was_there_is_taken_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "rule-5.safetensors").write_bytes(b"copied from elsewhere")
     reproduction = at(tmp_path, RULES)
     assert run(reproduction) == ["rule-6.safetensors"]
-    words = [reproduction.progress(row.result).words for row in reproduction.plan.rows]
-    assert words == ["done (it was there)", "done"]
+    words = [reproduction.state(row.result).description for row in reproduction.plan.rows]
+    assert words == ["done (found)", "done"]
 
 
 def test_what_was_there_stays_so_once_there_is_a_record(tmp_path: Path) -> None:
-    """Copied in, and remembered as that: also beside a record of an attempt that made nothing."""
+    """A copied product stays marked as found, even after a failed attempt."""
     failing = at(tmp_path / "here", RULES.replace("k = 5, rate = 0.01", "k = 5, rate = -1"))
     with pytest.raises(StepFailedError):
         run(failing, "k=5")
@@ -215,7 +217,7 @@ def test_what_was_there_stays_so_once_there_is_a_record(tmp_path: Path) -> None:
     rules = RULES.replace("k = 5, rate = 0.01", "k = 5, rate = -1")
     assert run(at(tmp_path / "here", rules)) == []
     again = at(tmp_path / "here", rules)
-    assert [again.progress(row.result).words for row in again.plan.rows] == ["done (it was there)"] * 2
+    assert [again.state(row.result).description for row in again.plan.rows] == ["done (found)"] * 2
     assert len(json.loads((tmp_path / "here" / "reproduction.json").read_text())["steps"]) == 2
 
 
@@ -275,7 +277,7 @@ def test_a_replaced_model_is_refused_with_the_difference(copied: Path) -> None:
     shutil.rmtree(copied / "searched")
     (copied / "m.sqlite").unlink()
     assert run(at(copied, MODELS)) == ["fixed", "searched"]
-    assert at(copied, MODELS).progress(at(copied, MODELS).plan.rows[0].steps[0]).words == "done (it was there)"
+    assert at(copied, MODELS).state(at(copied, MODELS).plan.rows[0].steps[0]).description == "done (found)"
 
 
 @pytest.mark.slow
@@ -296,10 +298,10 @@ def test_a_deleted_model_made_again_is_compared(copied: Path) -> None:
 def test_a_run_is_worth_nothing_without_its_memory(copied: Path, tmp_path: Path) -> None:
     memory = copied / "m.sqlite"
     memory.rename(tmp_path / "elsewhere.sqlite")
-    with pytest.raises(ManifestMismatchError, match=r"searched has promised regions in m\.sqlite, which is gone"):
+    with pytest.raises(ManifestMismatchError, match=r"searched promised regions in m\.sqlite, which does not exist"):
         at(copied, MODELS)
     memory.write_bytes(b"something else")
-    with pytest.raises(ManifestMismatchError, match=r"m\.sqlite does not hold the regions that searched has promised"):
+    with pytest.raises(ManifestMismatchError, match=r"m\.sqlite does not hold the regions that searched promised"):
         run(at(copied, MODELS))
     (tmp_path / "elsewhere.sqlite").rename(memory)
     assert run(at(copied, MODELS)) == []
@@ -315,18 +317,13 @@ def test_a_run_that_was_there_names_its_rule_itself(finished: Path, tmp_path: Pa
         at(here)
 
 
-def test_records_that_did_not_look_at_files_are_taken_as_they_are(finished: Path, tmp_path: Path) -> None:
+def test_an_older_format_is_refused(finished: Path, tmp_path: Path) -> None:
     here = Path(shutil.copytree(finished, tmp_path / "copy"))
     state = json.loads((here / "reproduction.json").read_text())
-    for record in state["steps"].values():
-        for name in ("used", "product", "made_here"):
-            del record[name]
+    state["format"] = 1
     (here / "reproduction.json").write_text(json.dumps(state))
-    assert run(at(here)) == []
-    assert at(here).progress(at(here).plan.rows[1].result).words == "done"
-    record = at(here).record(at(here).plan.rows[1].result)
-    assert record is not None
-    assert set(record.used or ()) == {"rule.safetensors"}
+    with pytest.raises(ManifestMismatchError, match=r"holds example in format 1, which is not supported, not example"):
+        at(here)
 
 
 def test_a_failing_step_stops_it_with_the_command_and_its_exit_code(
@@ -346,7 +343,7 @@ def test_a_failing_step_stops_it_with_the_command_and_its_exit_code(
 
 
 def test_a_step_that_makes_nothing_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"without having made rule-5\.safetensors \(begun\)"):
+    with pytest.raises(RunError, match=r"did not complete rule-5\.safetensors \(started\)"):
         run(at(tmp_path / "here", RULES.replace("--out {out}", "--out other-{k}.safetensors")), "k=5")
 
 
@@ -388,7 +385,7 @@ def votes(directory: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_a_child_killed_with_nine_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_step_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[subprocess.Popen[bytes]] = []
     begin = subprocess.Popen
 
@@ -438,25 +435,25 @@ def test_a_data_folder_named_from_here_is_named_from_the_root_for_steps(
         (reproduction.directory / "rule-5.safetensors").write_bytes(b"made")
         return 0
 
-    monkeypatch.setattr(running, "_child", child)
+    monkeypatch.setattr(running, "_run_child", child)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SMOOTHCERT_DATA", "elsewhere" if by_option else "sets")
     reproduction = at(Path("here"), RULES)
-    run_rows(reproduction, reproduction.plan.chosen(["k=5"]), data_root=Path("sets") if by_option else None)
+    run_rows(reproduction, reproduction.plan.select_rows(["k=5"]), data_root=Path("sets") if by_option else None)
     assert [environment["SMOOTHCERT_DATA"] for environment in seen] == [str(tmp_path / "sets")]
 
 
 WATCHER = """
 import sys
 from pathlib import Path
-from smoothcert.reproduction import Reproduction, make_plan, parse_recipe, run_rows
+from experiments.reproduction import Reproduction, make_plan, parse_recipe, run_rows
 plan = make_plan(parse_recipe("example", Path(sys.argv[1]).read_text()), quick=False)
-run_rows(Reproduction(plan, Path(sys.argv[2])), plan.chosen(["constant"]), threads=1)
+run_rows(Reproduction(plan, Path(sys.argv[2])), plan.select_rows(["constant"]), threads=1)
 """
 
 
 def ended(process: int) -> bool:
-    """Gone, or dead and not yet buried by whoever inherited it.
+    """Whether a process is gone, or a zombie that its new parent has not reaped.
 
     The first thread of a process is dead before its others are, and files, with their locks, stay open until the last.
     """
@@ -470,7 +467,7 @@ def ended(process: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
 def test_killed_with_nine_it_leaves_no_step_behind(tmp_path: Path) -> None:
-    """Until the step has stopped, which is delayed here, nobody else can begin; then what it had is stored."""
+    """While the step runs, which is prolonged here, no other reproduction can start; its results are stored."""
     (tmp_path / "recipe.toml").write_text(LONG)
     directory = tmp_path / "here"
     watcher = subprocess.Popen([sys.executable, "-c", WATCHER, tmp_path / "recipe.toml", directory])
@@ -480,7 +477,7 @@ def test_killed_with_nine_it_leaves_no_step_behind(tmp_path: Path) -> None:
     watcher.kill()
     watcher.wait()
     try:
-        with pytest.raises(RunBusyError, match="a step that one left behind"):
+        with pytest.raises(RunBusyError, match="a step whose reproduction was killed"):
             run(at(directory, LONG), "constant")
     finally:
         os.kill(step, signal.SIGCONT)
@@ -490,7 +487,7 @@ def test_killed_with_nine_it_leaves_no_step_behind(tmp_path: Path) -> None:
     assert ended(step)
     assert 0 < stored(directory / "constant") < INPUTS
     reproduction = at(directory, LONG)
-    with reproduction.held():
+    with reproduction.lock():
         record = reproduction.record(reproduction.plan.rows[0].result)
     assert record is not None
     assert (record.begun, record.ended) == (1, 0)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine_runs import finished
+from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import invoke
-from engine_runs import finished
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.records import Outcome
 from smoothcert.runs import jobs
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.store import read_manifest
 from smoothcert.smoothed import SmoothedClassifier
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from engine_runs import finished, timeless
+from smoothcert.runs.jobs import Job
+
 from smoothcert.errors import (
     CorruptRunError,
     InputError,
@@ -21,7 +22,6 @@ from smoothcert.errors import (
     SmoothcertError,
 )
 from smoothcert.records import CertifiedPoint, Stage, TallyKind, Verdict
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.load import load_all, load_pair, load_results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_runs import finished
+from smoothcert.runs.jobs import Job
 
 from cli_runner import smoothcert
-from engine_runs import finished
 from smoothcert.errors import CorruptRunError, DataError, InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs.certificate_documents import document_of
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.store import RunStore, read_manifest
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (6, 64)).astype(np.uint8)

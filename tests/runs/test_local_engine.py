@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from engine_runs import finished, timeless
+from smoothcert.runs.jobs import Job
+
 from smoothcert.errors import (
     CorruptRunError,
     InputError,
@@ -17,7 +18,6 @@ from smoothcert.errors import (
     RunError,
 )
 from smoothcert.records import Outcome
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore
 

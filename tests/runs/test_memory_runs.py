@@ -17,16 +17,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_runs import finished, timeless
+from smoothcert.runs.jobs import Job, prepare
 
 from damaged_memories import put_back
-from engine_runs import finished, timeless
 from memory_models import in_unit_ball, plane_points
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RegionMemoryError, RunError
 from smoothcert.memory import Claim, open_existing
 from smoothcert.records import CertifiedPoint, Norm, Outcome, Settlement
-from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.load import load_results
 from smoothcert.runs.execution import run_study
+from smoothcert.runs.load import load_results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
 

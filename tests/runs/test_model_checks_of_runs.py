@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_runs import finished
+from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import invoke
-from engine_runs import finished
 from smoothcert.cli.main import app
 from smoothcert.errors import InterruptedRunError, ModelError, ModelMismatchError, RunError
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 from verified_runs import MODEL, make_run

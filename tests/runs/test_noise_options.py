@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine_runs import finished
+from smoothcert.runs.jobs import Job
 
 from cli_runner import smoothcert
-from engine_runs import finished
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.records import Stage
-from smoothcert.runs.jobs import Job
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import read_manifest
 

@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from smoothcert.runs.jobs import Job, prepare
 
 from smoothcert.errors import UnverifiedError
 from smoothcert.memory import RegionMemory, open_memory
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs import rigorous
-from smoothcert.runs.jobs import Job, prepare
 from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from engine_runs import finished
+from smoothcert.runs.jobs import SIGMA_RULE, Job
+
 from sample_rules import digits_knn, proven_by_brightness, random_network, saved
 from smoothcert.data import load_dataset
 from smoothcert.errors import (
@@ -22,7 +23,6 @@ from smoothcert.errors import (
     ModelError,
 )
 from smoothcert.records import Outcome
-from smoothcert.runs.jobs import SIGMA_RULE, Job
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.files import load_rule

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from smoothcert.questions.certification import Votes, certify_votes
 
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import (
@@ -20,7 +21,6 @@ from smoothcert.errors import (
     RunError,
     SmoothcertError,
 )
-from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import CertifiedPoint, RunManifest, Smoothing, Stage, StreamId, Tally
 from smoothcert.runs.store import RunStore
 

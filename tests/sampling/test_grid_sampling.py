@@ -1,4 +1,4 @@
-"""Noise in steps of a grid: recounted one sample at a time from the draws, for every kind of tally and every cut."""
+"""Noise in steps of a grid: recounted one sample at a time, for every kind of tally and every batch size."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def steps(asked: Request, *, stream: StreamId | None = None) -> np.ndarray:
 
 
 def votes_at(places: np.ndarray) -> np.ndarray:
-    """Of whole numbers on the grid, through nothing but a division."""
+    """The votes for whole numbers on the grid, divided once."""
     return scores((places / np.float32(LEVELS - 1)).astype(np.float32)).argmax(axis=1)
 
 

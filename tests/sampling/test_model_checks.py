@@ -1,4 +1,4 @@
-"""Noisy copies picked at random are asked again from the user's own model: which, how many, and what is found."""
+"""Checks of randomly picked noisy copies against the user's model: which, how many, and what they detect."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_copies_of_a_pair_are_those_on_both_sides():
 
 
 def picks_of(checks: ModelChecks, jobs: int, copies: int) -> list[int]:
-    """How many are asked of each of so many jobs, if the model agrees."""
+    """The number of checks in each job if the model agrees."""
     counts = []
     for _ in range(jobs):
         (picked,) = checks.pick([request(0, TallyKind.VOTES, stop=copies)])
@@ -232,7 +232,7 @@ def test_a_random_model_is_no_function():
 
 
 def test_a_model_that_changes_in_the_end_is_found():
-    """Every copy is answered alike while it is counted; the clock strikes before they are asked once more."""
+    """The model changes after all copies were counted, before they are asked again."""
 
     class Clock(Pure):
         late = False
@@ -327,7 +327,7 @@ def test_a_module_that_was_trained_further_is_noticed():
 
 
 def test_a_function_that_changes_between_calls_is_sampled_as_it_is_now():
-    """Of a function there is no copy: what is asked is what answers."""
+    """A function is not copied: the checks call the same object that was sampled."""
     side = [0]
 
     def model(batch):

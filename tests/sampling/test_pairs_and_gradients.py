@@ -1,4 +1,4 @@
-"""Pairs x+ε, x-ε and votes with their noise: recomputed one sample at a time, and the same however they are sampled."""
+"""Pairs x+ε, x-ε and votes with their noise: recomputed one sample at a time, independent of batches and workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = (TallyKind.VOTES, TallyKind.PAIRS, TallyKind.GRADIENTS)
 
 
 def votes_of(batch: np.ndarray) -> np.ndarray:
-    """A deterministic classifier that looks at each row alone; some of its answers are no answer."""
+    """A deterministic classifier of single rows; some of its answers are invalid."""
     flat = batch.reshape(len(batch), -1).astype(np.float64)
     logits = np.stack([np.sin(3 * k + flat @ np.arange(1, SIZE + 1)) for k in range(CLASSES)], axis=1)
     return np.where(np.abs(flat[:, 0] - 0.5) > 0.45, CLASSES, logits.argmax(axis=1))
@@ -190,7 +190,7 @@ def test_batch_size_and_workers_change_nothing(kind: TallyKind, m: int, pairs: i
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(KINDS), st.permutations(range(4)), st.integers(1, 4), st.integers(1, 40))
 def test_company_and_order_change_nothing(kind: TallyKind, order: Sequence[int], together: int, batch: int) -> None:
-    """However many inputs share a call, and in which order they are asked for."""
+    """Tallies do not depend on the number of inputs in a call, nor on their order."""
     x = inputs(4)
     found: dict[int, AnyTally] = {}
     for at in range(0, 4, together):
@@ -214,7 +214,7 @@ def test_shards_merge_to_the_whole(kind: TallyKind, pairs: int, data: st.DataObj
 
 @pytest.mark.parametrize("group", [ALONE, ONE_AGAINST_ALL])
 def test_votes_of_every_kind_are_the_plain_votes(group: tuple[int, ...]) -> None:
-    """A stream has one vote for each counter, whatever else is counted beside it."""
+    """A stream has one vote for each counter, for every kind of tally."""
     x = inputs(2)
     for row in range(2):
         (plain,) = tally_of(x, request(TallyKind.VOTES, row, stop=2000))
@@ -261,8 +261,8 @@ def test_a_model_that_never_answers() -> None:
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_a_model_that_answers_wrongly_is_named(kind: TallyKind, concurrency: int) -> None:
     for answer, words in (
-        (lambda batch: np.full(len(batch), CLASSES + 1), "4 classes were announced"),
-        (lambda batch: np.full(len(batch), -1), "4 classes were announced"),
+        (lambda batch: np.full(len(batch), CLASSES + 1), "it has 4 classes"),
+        (lambda batch: np.full(len(batch), -1), "it has 4 classes"),
         (lambda batch: np.zeros(len(batch) + 1, dtype=np.int64), "shape"),
     ):
         with pytest.raises(ModelError, match=words):
@@ -285,13 +285,13 @@ def test_a_pair_is_never_cut() -> None:
     Sampler(probe, batch=1).tally(inputs(1), [request(TallyKind.GRADIENTS)])
     assert probe.largest == 2  # the least that holds a pair
     for start, stop in ((0, 9), (1, 10), (3, 5)):
-        with pytest.raises(InputError, match="cuts a pair in two"):
+        with pytest.raises(InputError, match="splits a pair"):
             request(TallyKind.GRADIENTS, start=start, stop=stop)
 
 
 def test_kinds_do_not_mix() -> None:
     x = inputs(1)
-    with pytest.raises(InputError, match="cannot share their batches"):
+    with pytest.raises(InputError, match="cannot share batches"):
         tally_of(x, request(TallyKind.PAIRS), request(TallyKind.VOTES))
     found = [tally_of(x, request(kind))[0] for kind in KINDS]
     for one, other in itertools.permutations(found, 2):
@@ -359,7 +359,7 @@ def test_the_device_path_counts_like_the_host_path(kind: TallyKind, nan_above: f
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_device_path_sees_the_same_bits(kind: TallyKind) -> None:
-    """A vote that hangs on every bit of its input: nothing can be off by a rounding error and go unnoticed."""
+    """Votes depend on every bit of the input, so every rounding error is detected."""
     torch = pytest.importorskip("torch")
 
     def from_bits(batch: np.ndarray) -> np.ndarray:
@@ -429,7 +429,7 @@ def test_memory_of_gradients_does_not_grow_with_n() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batch_size_changes_nothing_for_large_inputs_either(kind: TallyKind) -> None:
-    """Scalar products of long vectors are added up in pieces, which must not depend on how many there are."""
+    """Scalar products of long vectors are added in pieces, which must not depend on the batch size."""
     probe = Probe(answer=lambda noisy: (noisy[:, :9].sum(axis=1) > 4.5).astype(np.int64))
     x = np.full((1, LARGE), 0.5, dtype=np.float32)
     found = [Sampler(probe, batch=batch).tally(x, [request(kind, stop=300)]) for batch in (2, 7, 64, 1000)]

@@ -1,4 +1,4 @@
-"""Counting votes: right, whatever the batch, the workers, the order; bounded memory; honest errors."""
+"""Counting votes: correct for every batch size, number of workers and order; bounded memory; clear errors."""
 
 import itertools
 import threading
@@ -15,7 +15,7 @@ from smoothcert.models import as_classifier
 from smoothcert.noise import unit_noise
 from smoothcert.records import Noise, Stage, StreamId, merge
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, measure_batch, segments
-from smoothcert.sampling.plan import batch_slices
+from smoothcert.sampling.requests import batch_slices
 
 SHAPE = (2, 3)
 CLASSES = 4
@@ -144,8 +144,8 @@ def test_invalid_votes_are_counted_apart() -> None:
 @pytest.mark.parametrize(
     ("answer", "match"),
     [
-        (lambda batch: np.full(len(batch), CLASSES + 1), "4 classes were announced"),
-        (lambda batch: np.full(len(batch), -1), "4 classes were announced"),
+        (lambda batch: np.full(len(batch), CLASSES + 1), "it has 4 classes"),
+        (lambda batch: np.full(len(batch), -1), "it has 4 classes"),
         (lambda batch: np.zeros(len(batch) + 1, dtype=np.int64), "shape"),
     ],
 )
@@ -175,7 +175,7 @@ def test_progress_adds_up() -> None:
 
 
 def test_device_path_counts_like_the_host_path() -> None:
-    """What runs on an accelerator, run on CPU tensors: same noise, same votes, same counts."""
+    """The accelerator code on CPU tensors: same noise, same votes, same counts."""
     torch = pytest.importorskip("torch")
     from smoothcert.models.base import DeviceClassifier
     from smoothcert.models.torch_classifier import TorchDeviceClassifier
@@ -265,8 +265,8 @@ def test_a_slow_model_is_not_asked_for_large_batches_when_size_gains_nothing(mon
 
     asked: list[int] = []
 
-    def rate(*_: object, batch: int, **__: object) -> float:
-        asked.append(batch)
+    def rate(sampler: Sampler, *_: object) -> float:
+        asked.append(sampler.batch)
         return 1000.0
 
     monkeypatch.setattr(batch_size, "_rate", rate)
@@ -278,5 +278,5 @@ def test_a_model_whose_calls_cost_more_than_their_rows_gets_large_batches(monkey
     """Half a second a call: the smallest batch takes long, but every larger one gains."""
     from smoothcert.sampling import batch_size
 
-    monkeypatch.setattr(batch_size, "_rate", lambda *_, batch, **__: batch / 0.5)
+    monkeypatch.setattr(batch_size, "_rate", lambda sampler, *_: sampler.batch / 0.5)
     assert measure_batch(Probe(), SHAPE, samples=10**9, workers=1) == 2048

@@ -1,4 +1,4 @@
-"""Scores: recomputed one sample at a time, and the same however they are sampled."""
+"""Scores: recomputed one sample at a time, independent of batches and workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLASSES = 4
 
 
 def logits_of(batch: np.ndarray) -> np.ndarray:
-    """Looks at each row alone; some of its answers are no answer."""
+    """Logits of each row alone; some answers are invalid."""
     flat = batch.reshape(len(batch), -1).astype(np.float64)
     logits = np.stack([3 * np.sin(3 * k + flat @ np.arange(1, SIZE + 1)) for k in range(CLASSES)], axis=1)
     logits[np.abs(flat[:, 0] - 0.5) > 0.45] = np.nan
@@ -201,7 +201,7 @@ def answering(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.nd
         (lambda votes, scores: (votes, scores[:, :-1]), "scores of shape"),
         (lambda votes, scores: (votes, scores[:-1]), "scores of shape"),
         (lambda votes, scores: (votes[:-1], scores), "votes of shape"),
-        (lambda votes, scores: (votes + 9, scores), "4 classes were announced"),
+        (lambda votes, scores: (votes + 9, scores), "it has 4 classes"),
     ],
 )
 def test_a_model_that_answers_wrongly_is_named(change: object, words: str) -> None:

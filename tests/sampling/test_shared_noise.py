@@ -1,4 +1,4 @@
-"""Noise shared between inputs: the same draws for all, made once; each input's own samples are as they ever were."""
+"""Noise shared between inputs: the same draws for all inputs, made once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from smoothcert.models import as_classifier
 from smoothcert.noise import scale_noise, unit_noise
 from smoothcert.records import Noise, Stage, StreamId, TallyKind, merge
 from smoothcert.sampling import Request, Sampler, inputs_per_shard, segments
-from smoothcert.sampling.plan import SHARED_INDEX, batch_slices
+from smoothcert.sampling.requests import SHARED_INDEX, batch_slices
 
 SHAPE, CLASSES = (2, 3), 4
 INPUTS = np.random.default_rng(0).random((5, *SHAPE), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Votes and scores under uniform noise: recomputed, against known probabilities, the same however they are sampled."""
+"""Votes and scores under uniform noise: recomputed, against known probabilities, independent of batches."""
 
 from __future__ import annotations
 
@@ -187,7 +187,9 @@ def test_gaussian_noise_is_what_is_drawn_unless_said_otherwise() -> None:
 
 @pytest.mark.parametrize("kind", [TallyKind.PAIRS, TallyKind.GRADIENTS])
 def test_pairs_and_gradients_are_refused(kind: TallyKind) -> None:
-    with pytest.raises(InputError, match=f"{kind} cannot be counted under uniform noise.*Gaussian noise only"):
+    with pytest.raises(
+        InputError, match=f"{kind} cannot be counted under uniform noise: no certificate.*Count votes or scores"
+    ):
         request(kind=kind)
 
 

@@ -50,7 +50,7 @@ def test_value_against_fifty_digits():
     st.data(),
 )
 def test_theorem_8(seed, n, dimension, rate, most, step, data):
-    """|log σ(x) - log σ(y)| ≤ rate·‖x-y‖, with room for rounding alone; also for steps towards and off a point."""
+    """|log σ(x) - log σ(y)| ≤ rate·‖x-y‖ up to rounding, also for steps towards and away from a point."""
     points = random((n, dimension), seed=seed)
     knn = rule(points, rate=rate, k=data.draw(st.integers(1, n)), most=most)
     x = random((1, dimension), seed=seed + 1)
@@ -84,7 +84,7 @@ def test_the_largest_sigma():
 
 
 def test_no_sigma_where_there_is_none():
-    """Not finite in, or beyond floats: NaN, which certifies nothing."""
+    """NaN for inputs that are not finite and for σ outside the range of floats. NaN certifies nothing."""
     inputs = random((3, 6))
     inputs[1] = np.nan
     assert np.array_equal(np.isnan(rule().sigmas(inputs)), [False, True, False])

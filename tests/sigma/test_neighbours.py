@@ -1,4 +1,4 @@
-"""Nearest neighbours are exact: against double precision and many digits, where single precision fails, to the bit."""
+"""Nearest neighbours are exact: compared with double precision and many digits, to the bit."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_agrees_with_fifty_digits():
 
 @pytest.fixture(scope="module")
 def near_ties():
-    """2000 points on a sphere around the query, but for differences far below single precision of the squares."""
+    """2000 points nearly on a sphere around the query; their squares are equal in single precision."""
     generator = np.random.default_rng(3)
     directions = generator.normal(size=(2000, 64))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -64,7 +64,7 @@ def test_near_ties_that_single_precision_cannot_order(near_ties):
     points, query = near_ties
     exact = by_differences(points, query, 20)
     assert np.array_equal(NeighbourIndex(points).distances(query, k=20), exact)
-    # The plain formula in single precision, for comparison, takes wrong neighbours.
+    # For comparison: the plain formula in single precision finds wrong neighbours.
     squares = (points**2).sum(axis=1) - 2 * points @ query[0]
     chosen = points[np.argsort(squares)[:20]]
     assert by_differences(chosen, query, 20).sum() > exact.sum()
@@ -118,7 +118,7 @@ def test_a_row_depends_on_its_input_alone_to_the_bit(dimension, monkeypatch):
 
 
 def test_what_is_excluded_does_not_show_in_the_bits(monkeypatch):
-    """Taking every point as a candidate gives the same bits: the result does not depend on the search."""
+    """With all points as candidates the result has the same bits: it does not depend on the search."""
     points, queries = random((900, 300)), random((10, 300), seed=1)
     searched = NeighbourIndex(points).distances(queries, k=13)
     monkeypatch.setattr("smoothcert.sigma.neighbours._LARGEST_SQUARE", 0.0)

@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.noise import unit_noise
-from smoothcert.records.tallies import Noise, Stage, StreamId
+from smoothcert.records import Noise, Stage, StreamId
 from smoothcert.sigma import (
     Ascent,
     GridSearch,
@@ -44,7 +44,7 @@ def bump(batch: np.ndarray) -> np.ndarray:
 
 
 def unit_ball(batch: np.ndarray) -> np.ndarray:
-    """Class 1 in the unit ball, 0 outside: the counter-example of Súkeník et al., scores of 0 and 1 all but exactly."""
+    """Class 1 in the unit ball, 0 outside: the counter-example of Súkeník et al., with scores close to 0 and 1."""
     inside = (batch.reshape(len(batch), -1) ** 2).sum(axis=1) <= 1.0
     return np.where(inside[:, np.newaxis], [-50.0, 50.0], [50.0, -50.0])
 
@@ -103,7 +103,7 @@ def test_all_other_classes_are_one_opponent_or_only_the_strongest_counts():
 
 
 def test_the_radius_that_is_maximised_is_that_of_the_certificate():
-    """Far out three classes share the noise: there A leads each of them, and has less than half of the scores."""
+    """Far out the noise is spread over three classes: A leads each of them with less than half of the scores."""
 
     def spread(batch):
         away = np.linalg.norm(batch, axis=1) > 3.0
@@ -158,7 +158,7 @@ def test_gaussian_optimum_of_a_bump(search):
     rule = OptimisedSigma(start=0.35, search=search).for_model(BUMP)
     found = rule.search(ORIGIN)
     assert found.labels[0] == 0
-    # The radius is flat near its maximum, so it tells more than σ does.
+    # The radius is flat near its maximum, so it is compared instead of σ.
     assert gaussian_bump_radius(float(found.sigmas[0])) >= 0.97 * gaussian_bump_radius(best)
     assert gaussian_bump_radius(0.35) < 0.9 * gaussian_bump_radius(best)
 
@@ -196,7 +196,7 @@ def test_the_clamp_decides_for_hard_votes():
 
 @BY_NAME
 def test_the_unit_ball_counter_example(search):
-    """Far outside σ runs as far as it may, and its radius holds the centre, where the class is another."""
+    """Far outside, σ grows to its bound, and the region contains the centre, which has another class."""
     settings = OptimisedSigma(start=0.25, search=search, most=100.0)
     if isinstance(search, Ascent):
         settings = OptimisedSigma(start=0.25, search=Ascent(steps=400, step=0.1), most=100.0)
@@ -262,7 +262,7 @@ def test_beyond_the_clamp_only_the_level_itself_pulls():
 
 
 def test_a_misled_ascent_falls_back_to_the_start():
-    """Steps of 10 throw σ to one of its bounds; the check tells that the start was better."""
+    """Steps of 10 move σ to one of its bounds; the check finds that the start was better."""
     rule = OptimisedSigma(start=0.636, search=Ascent(steps=3, step=10.0, check=2000)).for_model(BUMP)
     assert rule.sigmas(ORIGIN)[0] == 0.636
     unchecked = OptimisedSigma(start=0.636, search=Ascent(steps=3, step=10.0, check=0)).for_model(BUMP)
@@ -286,7 +286,7 @@ def test_bounds_and_labels(search):
     found = rule.search(inputs)
     assert ((found.sigmas >= 0.28) & (found.sigmas <= 0.33)).all()
     assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
-    # Far from the other class nothing holds σ back.
+    # Far from the other class σ grows to its bound.
     assert (found.sigmas[[0, 5]] > 0.315).all()
 
 
@@ -344,7 +344,7 @@ def perceptron():
 def test_an_input_gets_the_same_sigma_in_any_company(model, search):
     classifier = as_classifier(model(), input_shape=(1, 8, 8), device="cpu")
     inputs = np.random.default_rng(0).random((7, 1, 8, 8)).astype(np.float32)
-    # The networks are not trained: no class has half of their scores, and only among two does one win.
+    # The networks are not trained: no class has half of the scores, so only the two-class radius is positive.
     settings = OptimisedSigma(start=0.25, search=search, two_class=True)
     whole = settings.for_model(classifier).search(inputs)
     alone = [settings.for_model(classifier).search(x[np.newaxis]) for x in inputs]
@@ -387,13 +387,13 @@ def test_it_is_a_rule_without_an_envelope():
     assert isinstance(rule, SigmaRule)
     assert rule.envelope is None
     assert "0.25" in rule.description
-    told = rule.to_json()
-    assert told["kind"] == "optimised"
-    assert parse_search(told["search"]) == rule.settings.search
-    assert (told["least"], told["most"]) == (0.0625, 1.0)
+    document = rule.to_json()
+    assert document["kind"] == "optimised"
+    assert parse_search(document["search"]) == rule.settings.search
+    assert (document["least"], document["most"]) == (0.0625, 1.0)
 
 
-# Models that give votes alone.
+# Models that give votes only.
 
 
 def test_votes_alone_serve_grid_and_signs():
@@ -418,7 +418,7 @@ def test_invalid_answers_count_for_no_class():
     assert 0.3 <= rule.sigmas(ORIGIN)[0] < 0.8
 
 
-# Settings in words.
+# Settings as text.
 
 
 @given(
@@ -445,7 +445,7 @@ def test_names_alone_are_the_defaults():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("newton", "choose ascent, grid, signs"),
         ("", "choose ascent, grid, signs"),
@@ -463,8 +463,8 @@ def test_names_alone_are_the_defaults():
         ("signs:check=-1", "at least 0"),
     ],
 )
-def test_what_cannot_be_read(text, told):
-    with pytest.raises(InputError, match=told):
+def test_what_cannot_be_read(text, message):
+    with pytest.raises(InputError, match=message):
         parse_search(text)
 
 

@@ -1,4 +1,4 @@
-"""How fast σ may vary: the slope that is found bears the radius, and a little more does not."""
+"""How fast σ may vary: the radius is certified at the slope found, and not at a slightly larger one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from smoothcert.certificates import envelope_radius, gaussian_radius, worst_case_probability
 from smoothcert.errors import InputError
 from smoothcert.records.envelopes import LipschitzSigma, SemiElastic
-from smoothcert.sigma.sigma_planning import USUAL_SHARE, Plan, fastest_rate, plan
+from smoothcert.sigma.sigma_planning import USUAL_SHARE, SigmaPlan, fastest_rate, plan
 
 DIMENSIONS = st.sampled_from([1, 2, 10, 784, 3072, 150_528])
 
@@ -57,16 +57,16 @@ def test_more_dimensions_or_more_radius_leave_less_speed() -> None:
 
 
 @pytest.fixture(scope="module")
-def usual() -> Plan:
+def usual() -> SigmaPlan:
     return plan(dimension=784, sigma=0.25, p_a=0.999)
 
 
-def by_lipschitz(found: Plan, constant: float) -> float:
+def by_lipschitz(found: SigmaPlan, constant: float) -> float:
     envelope = LipschitzSigma(constant=constant, floor=found.floor)
     return float(envelope_radius(found.p_a, sigma=found.sigma, dimension=found.dimension, envelope=envelope))
 
 
-def test_the_usual_plan(usual: Plan) -> None:
+def test_the_usual_plan(usual: SigmaPlan) -> None:
     assert usual.constant_radius == float(gaussian_radius(0.999, sigma=0.25))
     assert usual.radius == USUAL_SHARE * usual.constant_radius
     assert usual.floor < 0.01 * 0.25
@@ -76,7 +76,7 @@ def test_the_usual_plan(usual: Plan) -> None:
     assert usual.lipschitz == pytest.approx(0.25 * usual.rate, rel=0.05)
 
 
-def test_a_floor_only_helps(usual: Plan) -> None:
+def test_a_floor_only_helps(usual: SigmaPlan) -> None:
     """σ that cannot fall is bounded by its growth alone."""
     floored = plan(dimension=784, sigma=0.25, p_a=0.999, floor=0.25)
     assert floored.rate == usual.rate
@@ -85,7 +85,7 @@ def test_a_floor_only_helps(usual: Plan) -> None:
 
 
 @pytest.mark.parametrize("dimension", [784, 150_528])
-def test_curves_fall_and_pass_through_what_was_found(usual: Plan, dimension: int) -> None:
+def test_curves_fall_and_pass_through_what_was_found(usual: SigmaPlan, dimension: int) -> None:
     found = usual if dimension == 784 else plan(dimension=dimension, sigma=0.25, p_a=0.999)
     for fastest, (slopes, radii) in ((found.rate, found.rate_curve), (found.lipschitz, found.lipschitz_curve)):
         assert (np.diff(slopes) > 0).all()
@@ -96,8 +96,8 @@ def test_curves_fall_and_pass_through_what_was_found(usual: Plan, dimension: int
         assert found.constant_radius >= radii[0] > radii[-1] >= 0
 
 
-def test_outside_the_ratios_nothing_is_certified(usual: Plan) -> None:
-    """However near the point is. Theorem 4 (Table 1: .9076) is a necessary condition only, so it lies further out."""
+def test_outside_the_ratios_nothing_is_certified(usual: SigmaPlan) -> None:
+    """At any distance. Theorem 4 (Table 1: .9076) is only a necessary condition, so its limit is less strict."""
     smallest, largest = usual.ratios
     assert 0.9076 < smallest < 1 < largest < 1.1
     for ratio in (smallest * 0.999, largest * 1.001):
@@ -109,7 +109,7 @@ def test_outside_the_ratios_nothing_is_certified(usual: Plan) -> None:
 
 
 def test_all_of_the_radius_leaves_no_speed() -> None:
-    """Only a constant σ keeps everything; there is a curve nevertheless."""
+    """Only a constant σ certifies the whole radius. The curve is computed nevertheless."""
     whole = float(gaussian_radius(0.99, sigma=0.25))
     found = plan(dimension=2, sigma=0.25, p_a=0.99, radius=whole)
     assert found.rate <= 1e-9
@@ -135,9 +135,9 @@ def test_the_largest_radius_that_is_named_can_be_had() -> None:
         ({"p_a": 0.5}, "--p-a 0.5 must lie between 0.5 and 1"),
         ({"p_a": 1.0}, "--p-a 1.0 must lie between"),
         ({"p_a": math.nan}, "--p-a nan must lie between"),
-        ({"radius": 2.0}, r"--radius 2 cannot be had: .* a constant sigma certifies only 0\.58158"),
-        ({"radius": 0.0}, "--radius 0 cannot be had"),
-        ({"radius": math.nan}, "--radius nan cannot be had"),
+        ({"radius": 2.0}, r"--radius 2 is not possible: .* a constant sigma certifies only 0\.58158"),
+        ({"radius": 0.0}, "--radius 0 is not possible"),
+        ({"radius": math.nan}, "--radius nan is not possible"),
         ({"floor": 0.3}, r"--floor 0\.3 must be positive and at most sigma 0\.25"),
         ({"floor": 0.0}, "--floor 0 must be positive"),
     ],

@@ -1,4 +1,4 @@
-"""Fitting a nearest-neighbour rule: what is given is kept, what is not is proposed."""
+"""Fitting a nearest-neighbour rule: given parameters are kept, omitted ones are proposed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from smoothcert.certificates.envelope import envelope_radius
 from smoothcert.data import load_dataset
 from smoothcert.errors import InputError
 from smoothcert.records.envelopes import ConstantSigma, SemiElastic
-from smoothcert.sigma.proposal import OffsetChoice
-from smoothcert.sigma.sigma_fitting import MOST_PROVABLE, KnnSettings, fit_knn, proposed_rate
+from smoothcert.sigma.knn_fitting import MOST_PROVABLE, KnnSettings, OffsetChoice, fit_knn, propose_rate
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +20,7 @@ def digits():
 
 @pytest.mark.parametrize(("dimension", "sigma", "loss"), [(2, 0.5, 0.05), (784, 0.12, 0.05), (784, 0.25, 0.01)])
 def test_the_rate_costs_what_it_may_and_a_little_more_would_cost_more(dimension, sigma, loss):
-    rate = proposed_rate(sigma=sigma, dimension=dimension, loss=loss)
+    rate = propose_rate(sigma=sigma, dimension=dimension, loss=loss)
 
     def radius(envelope):
         return float(envelope_radius(MOST_PROVABLE, sigma=sigma, dimension=dimension, envelope=envelope))
@@ -33,13 +32,13 @@ def test_the_rate_costs_what_it_may_and_a_little_more_would_cost_more(dimension,
 
 
 def test_only_the_product_of_rate_and_sigma_matters():
-    """Scaling all lengths scales the rate down; two digits are lost in rounding down each."""
-    once, twice = (proposed_rate(sigma=sigma, dimension=100, loss=0.05) for sigma in (0.25, 0.5))
+    """Scaling all lengths up scales the rate down, up to rounding to two digits."""
+    once, twice = (propose_rate(sigma=sigma, dimension=100, loss=0.05) for sigma in (0.25, 0.5))
     assert once == pytest.approx(2 * twice, rel=0.05)
 
 
 def test_higher_dimensions_bear_less():
-    rates = [proposed_rate(sigma=0.25, dimension=dimension, loss=0.05) for dimension in (10, 784, 150528)]
+    rates = [propose_rate(sigma=0.25, dimension=dimension, loss=0.05) for dimension in (10, 784, 150528)]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] > 0
 
@@ -58,7 +57,7 @@ def test_everything_is_proposed(digits):
     heard = []
     fitted = fit_knn(digits, KnnSettings(base_sigma=0.25), progress=lambda done, total: heard.append(done / total))
     assert fitted.rule.k in {step.k for step in fitted.ladder}
-    assert fitted.rule.rate == proposed_rate(sigma=0.25, dimension=64, loss=0.05)
+    assert fitted.rule.rate == propose_rate(sigma=0.25, dimension=64, loss=0.05)
     assert "correlation" in fitted.reasons["k"]
     assert heard[-1] == 1.0
     test_sigmas = fitted.rule.sigmas(load_dataset("digits", split="test").inputs(slice(None)))

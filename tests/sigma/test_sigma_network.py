@@ -73,7 +73,7 @@ def test_one_linear_layer_attains_the_constant(seed: int) -> None:
 
 
 def test_steps_along_the_top_singular_vectors_come_close_and_stay_below() -> None:
-    """An adversary who aligns the last layer with the first one's largest singular vector, and climbs along it."""
+    """The last layer is aligned with the largest singular vector of the first, and the step follows it."""
     random = np.random.default_rng(3)
     first = np.abs(random.standard_normal((20, 12)))
     left, _, right = np.linalg.svd(first)
@@ -102,7 +102,7 @@ def test_spectral_norm_of_a_known_matrix_in_fifty_digits() -> None:
 
 
 def test_spectral_norm_does_not_trust_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decomposition that is wrong makes the bound larger, never too small."""
+    """A wrong decomposition makes the bound larger, never too small."""
     matrix = np.random.default_rng(1).standard_normal((6, 9))
     truth = float(np.linalg.svd(matrix, compute_uv=False)[0])
     decompose = np.linalg.svd
@@ -158,7 +158,7 @@ def test_what_cannot_be_promised_is_not_a_number() -> None:
     inputs = np.ones((4, 12), dtype=np.float32)
     inputs[0, 0], inputs[1, 0] = np.nan, np.inf
     assert np.isnan(network.sigmas(inputs)).tolist() == [True, True, False, False]
-    # Large numbers that cancel: σ is small, and its error is not.
+    # Large numbers that cancel: σ is small, but its error is not.
     cancelling = SigmaNetwork(weights=(np.array([[1.0, -1.0]]),), biases=(np.zeros(1),), floor=0.5)
     assert np.isnan(cancelling.sigmas(np.array([[1e4, 1e4], [1, 1]], dtype=np.float32))).tolist() == [True, False]
 

@@ -1,4 +1,4 @@
-"""Constant noise, and a function of one's own."""
+"""The constant rule and the rule of a user's function."""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from smoothcert.questions.certification import SIGMA_SLACK, smoothing_of
 
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.noise import from_grid
-from smoothcert.questions.certification import SIGMA_SLACK, smoothing_of
 from smoothcert.records import Outcome, Proof
 from smoothcert.records.envelopes import LipschitzSigma, SemiElastic, Widened, envelope_from_json
 

@@ -10,12 +10,12 @@ import math
 import numpy as np
 import pytest
 from scipy import optimize, special
+from smoothcert.questions.certification import recertify_points
 
 from sample_models import at_distance, digits_by_brightness
 from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError
-from smoothcert.questions.certification import recertify_points
 from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Proof, Quantity, Smoothing, Tally, Verdict
 
 PAIRED = ("dipole", "dipole-separate", "dipole-multi-class")

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from engine_runs import timeless
 from scipy import special
 
-from engine_runs import timeless
 from sample_models import Linear, logistic_digits
 from sample_rules import random_network
 from smoothcert.certificates import CERTIFICATES, envelope_radius, gaussian_radius

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 from scipy import special
+from smoothcert.questions.certification import Votes, certify_votes, check_can_certify
 
 from sample_models import logistic_digits
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError, ModelError
-from smoothcert.questions.certification import Votes, certify_votes, check_can_certify
 from smoothcert.records import Outcome, Quantity, ScoreTally, Smoothing, Stage, StreamId, Tally
 from smoothcert.records.tallies import SCORE_CELLS, score_cell
 from smoothcert.smoothed import SmoothedClassifier

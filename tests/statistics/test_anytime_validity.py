@@ -20,9 +20,9 @@ from smoothcert.statistics import (
     log_wealth_above,
     log_wealth_below,
     one_sided_lower,
-    time_uniform_lower,
     time_uniform_upper,
 )
+from time_uniform import time_uniform_lower
 
 REPETITIONS = 20_000
 FALSE_ALARM = 1e-6

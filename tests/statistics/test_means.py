@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from hoeffding_bounds import hoeffding_lower, hoeffding_upper
 from smoothcert.errors import InputError
 from smoothcert.statistics import (
     betting_lower,
@@ -20,8 +21,6 @@ from smoothcert.statistics import (
     clopper_pearson_lower,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
-    hoeffding_lower,
-    hoeffding_upper,
 )
 
 UNIT = arrays.arrays(

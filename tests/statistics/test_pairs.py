@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dipole_bound import dipole_lower_bound
 from smoothcert.certificates import dipole_radius
-from smoothcert.certificates.dipole import dipole_lower_bound
 from smoothcert.errors import InputError
 from smoothcert.records import PairTally, Stage, StreamId
 from smoothcert.statistics import clopper_pearson_lower

@@ -84,12 +84,12 @@ def test_a_proof_needs_its_own_kind_and_votes_can_be_had_from_any(proof: Proof, 
             assert values.shape[-1] == 2
             assert np.isfinite(values).all()
     else:
-        with pytest.raises(InputError, match=f"tallies of {proof.tally} are needed; these are tallies of {kind}"):
+        with pytest.raises(InputError, match=f"expected tallies of {proof.tally}, got tallies of {kind}"):
             prove([OF_KIND[kind]()], [0], [proof], alpha=0.01)
 
 
 def test_one_tally_of_another_kind_among_many_is_refused() -> None:
-    with pytest.raises(InputError, match="pairs are needed"):
+    with pytest.raises(InputError, match="expected tallies of pairs"):
         prove([pairs(), gradients()], [0, 0], [Proof.PAIR_REGION], alpha=0.01)
 
 
@@ -149,7 +149,7 @@ def test_top_from_gradients_uses_all_votes() -> None:
 
 @pytest.mark.parametrize("proof", [proof for proof in Proof if proof.tally is TallyKind.SCORES])
 def test_scores_of_one_class_say_nothing_about_another(proof: Proof) -> None:
-    with pytest.raises(InputError, match="scores of class 0: nothing can be said about the score of class 1"):
+    with pytest.raises(InputError, match="scores of class 0: the score of class 1 was not sampled"):
         prove([scores(label=1), scores()], [1, 1], [proof], alpha=0.01)
 
 
@@ -163,7 +163,7 @@ def test_several_proofs_share_alpha() -> None:
 
 
 def test_nothing_to_prove_is_refused() -> None:
-    with pytest.raises(InputError, match="nothing to spend alpha on"):
+    with pytest.raises(InputError, match="alpha cannot be split: at least one bound is required"):
         prove([votes()], [0], [], alpha=0.01)
 
 

@@ -14,7 +14,7 @@ from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, Proof, Quantity, ScoreTally, Stage, StreamId
 from smoothcert.records.tallies import SCORE_CELLS, score_cell
 from smoothcert.statistics import betting_lower, betting_upper, mean_score, prove
-from smoothcert.statistics.scores import (
+from smoothcert.statistics.score_bounds import (
     _in_random_order,
     other_score_upper,
     other_score_upper_by_bernstein,
@@ -188,5 +188,5 @@ def test_too_many_samples_to_bet_on() -> None:
     "bound", [top_score_lower, other_score_upper, top_score_lower_by_bernstein, other_score_upper_by_bernstein]
 )
 def test_another_class_is_refused(bound: object) -> None:
-    with pytest.raises(InputError, match="scores of class 1: nothing can be said about the score of class 0"):
+    with pytest.raises(InputError, match="scores of class 1: the score of class 0 was not sampled"):
         bound([tally_of(np.ones(9), label=1)], [0], 0.01)  # type: ignore[operator]

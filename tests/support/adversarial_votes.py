@@ -1,4 +1,4 @@
-"""The votes of the user's own object, one row at a time, on the noisy copies that smoothcert drew."""
+"""Votes of the user's object, one row at a time, on the noisy copies that smoothcert drew."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Mode = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 def images() -> np.ndarray:
-    """(3, 1, 8, 8) float32 in [0, 1]: nearly black, dark, and uneven. They lie on no grid, so noise is float noise."""
+    """(3, 1, 8, 8) float32 in [0, 1]: nearly black, dark, and uneven. Not on a grid, so noise is float noise."""
     crooked = np.modf(np.arange(SIZE) * np.sqrt(2.0))[0]
     rows = [3e-4 * crooked, 0.1234 + 1e-3 * crooked, 0.05 + 0.2 * crooked**2]
     return np.stack(rows).astype(np.float32).reshape(len(rows), *SHAPE)
 
 
 def noisy_copies(x: np.ndarray, index: int, stage: Stage, *, count: int, sigma: float = SIGMA) -> np.ndarray:
-    """Samples 0 … count-1 of a stream around x, made anew: (count, *x.shape) float32."""
+    """Samples 0 … count-1 of a stream around x, drawn again: (count, *x.shape) float32."""
     out = np.empty((count, x.size), dtype=np.float32)
     add_noise(Noise.GAUSSIAN, out, x.reshape(-1), StreamId(SEED, index, stage), sigma=sigma, start=0)
     return out.reshape(count, *x.shape)
@@ -45,7 +45,7 @@ class Answers:
 
 
 def answers_of(model: Any, rows: np.ndarray, mode: Mode = torch.inference_mode) -> Answers:
-    """What the user's object says of each row alone."""
+    """The answers of the user's object to each row alone."""
     ask = _asking(model)
     with mode():
         given = [np.asarray(ask(row[None].copy()))[0] for row in rows]
@@ -73,7 +73,7 @@ def _asking(model: Any) -> Callable[[np.ndarray], Any]:
 
 
 def _asking_module(module: nn.Module) -> Callable[[np.ndarray], Any]:
-    """The module with float32; in the precision of its first weights, if it refuses that."""
+    """Call the module with float32, or in the precision of its first weights if it rejects float32."""
 
     def ask(batch: np.ndarray) -> Any:
         with evaluating(module):
@@ -92,7 +92,7 @@ def _own_dtype(module: nn.Module) -> torch.dtype:
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode; the user's flags are put back."""
+    """Evaluation mode; the user's flags are restored."""
     flags = [(part, part.training) for part in module.modules()]
     module.eval()
     try:
@@ -103,14 +103,14 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 def counted(point: CertifiedPoint, stage: Stage) -> np.ndarray:
-    """(num_classes + 1,): the votes of a stage, last those without a finite answer."""
+    """(num_classes + 1,): the votes of a stage; the last entry counts answers that are not finite."""
     tallies = [tally for tally in point.tallies if tally.stream.stage is stage]
     return np.sum([[*tally.counts, tally.invalid] for tally in tallies], axis=0)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was counted beside what the user's object votes. differences: beyond ties within rounding, in words."""
+    """Counted votes and those of the user's object. differences: described, without ties within rounding."""
 
     differences: tuple[str, ...]
     classes: int
@@ -118,14 +118,14 @@ class Comparison:
 
     @property
     def could_fail(self) -> bool:
-        """Whether the votes are mixed, and few of them are ties that might fall either way."""
+        """Whether there are votes for both classes, and few ties."""
         return self.classes > 1 and self.tied_share < 0.25
 
 
 def compared(
     model: Any, case: Case, points: Sequence[CertifiedPoint], inputs: np.ndarray, *, n0: int, n: int
 ) -> Comparison:
-    """In the mode of asking that suits best, where several are right."""
+    """Compare in the mode that agrees best, if several modes are correct."""
     by_mode = [_compared(model, case.tolerance, mode, points, inputs, n0=n0, n=n) for mode in case.modes]
     return min(by_mode, key=lambda comparison: len(comparison.differences))
 
@@ -151,7 +151,7 @@ def _compared(
 
 
 def state_of(model: Any) -> dict[str, Any]:
-    """What of a module must stay as it was: flags, precisions and gradients. Empty for what is no module."""
+    """Flags, precisions and gradients of a module, which must not change. Empty for other objects."""
     if not isinstance(model, nn.Module):
         return {}
     tensors: dict[str, Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}

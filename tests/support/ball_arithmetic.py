@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from flint import acb, arb, ctx
 
-from smoothcert.numerics.ball import boundary_of_inside, boundary_of_outside
+from ball_probabilities import boundary_of_inside, boundary_of_outside
 
 Number = float | int | arb
 

@@ -1,9 +1,9 @@
-"""A process that claims random points and writes down every acknowledgement, so that it may be killed at any moment.
+"""A process that claims random points and records every acknowledgement, so that it can be killed at any time.
 
 python claiming_worker.py LOCATION ACKNOWLEDGEMENTS SEED COUNT DIMENSION
 
-The claims are a function of the seed, so a restarted worker repeats them. An acknowledgement is with the operating
-system before the next claim is made: what kills this process does not touch it.
+The claims are a function of the seed, so a restarted worker repeats them. An acknowledgement is passed to the
+operating system before the next claim is made, so that killing the process does not lose it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def as_json(promise: Promise) -> dict[str, Any]:
 
 
 def acknowledged(file: Path) -> list[dict[str, Any]]:
-    """What was written down; a line that a kill cut short says nothing."""
+    """The recorded acknowledgements. A line truncated by a kill is ignored."""
     found = []
     for line in file.read_bytes().splitlines() if file.exists() else ():
         try:
@@ -52,7 +52,7 @@ def acknowledged(file: Path) -> list[dict[str, Any]]:
 def main() -> None:
     location, acknowledgements, seed, count, dimension = sys.argv[1:]
     file = Path(acknowledgements)
-    # The last few are claimed again: they must be answered as before.
+    # The last few are claimed again and must get the same answers.
     start = max(0, max((entry["number"] for entry in acknowledged(file)), default=-1) - 2)
     chosen = inputs(int(seed), int(count), int(dimension))
     with open_memory(location, key(int(dimension))) as memory, file.open("ab") as out:

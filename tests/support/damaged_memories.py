@@ -1,4 +1,4 @@
-"""Memories of promised regions for tests that damage them, in the present and in the earlier schema."""
+"""Memories of promised regions for tests that damage them, in the current and in the earlier schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLAIMS = 8
 
 
 def centre(number: int, key: MemoryKey = KEY) -> np.ndarray:  # type: ignore[type-arg]
-    """Where the claim of this number lies: far from all others."""
+    """The centre of the claim with this number, far from all others."""
     return np.full(key.dimension, 10.0 * number, dtype=np.float32)
 
 
@@ -28,7 +28,7 @@ def fill(memory: RegionMemory, count: int = CLAIMS) -> None:
 
 
 def filled_memory(path: Path, key: MemoryKey = KEY, count: int = CLAIMS) -> Path:
-    """A file with this many claims, closed by everybody: no log beside it."""
+    """A closed file with this many claims, without a write-ahead log."""
     with open_memory(path, key) as memory:
         fill(memory, count)
     assert not path.with_name(path.name + "-wal").exists()
@@ -61,7 +61,7 @@ EARLIER_INSERT = "INSERT INTO claims VALUES (?,?,?,?,?,?,?,?,?,?)"
 
 
 def earlier_memory(path: Path, key: MemoryKey = KEY, count: int = CLAIMS) -> Path:
-    """A file as version 1 of the schema left it."""
+    """A file in version 1 of the schema."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA page_size = 16384")
         connection.executescript(EARLIER_SCHEMA)
@@ -79,13 +79,13 @@ def earlier_memory(path: Path, key: MemoryKey = KEY, count: int = CLAIMS) -> Pat
 
 
 def stored_claim(number: int, key: MemoryKey = KEY) -> Claim:
-    """What `fill` claims, as it is settled."""
+    """The claim that `fill` makes, as it is stored."""
     label, radius = number % 3, 1.0 + number / 16
     return Claim(number, centre(number, key), label, radius, label, radius, Settlement.WHOLE, datetime.now(UTC))
 
 
 def put_back(path: Path, claims: int) -> None:
-    """To the state it had after this many claims, as a backup of that time has it: whole, but forgetful."""
+    """Set the file back to its state after this many claims, like a backup of that time."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM claims WHERE position > ?", (claims,))
         connection.execute(

@@ -52,7 +52,7 @@ class Thresholded(nn.Module):
 def small_digests() -> dict[str, str]:
     from smoothcert.models.callable_classifier import CallableClassifier
     from smoothcert.models.digests import object_digest
-    from smoothcert.models.module_digest import exported_program_digest, module_digest
+    from smoothcert.models.torch_digest import exported_program_digest, module_digest
 
     layer = fixed_weights(nn.TransformerEncoderLayer(8, 2, dim_feedforward=4)).eval()
     hooked = Thresholded()

@@ -23,7 +23,7 @@ def whole(x: NDArray[np.float32]) -> list[int]:
 
 
 def exact_distance(x: list[int], y: list[int], norm: Norm) -> mpmath.mpf:
-    """Rounded to 2000 bits: points and radii here are multiples of 2^-1074 at the finest, so no comparison errs."""
+    """Rounded to 2000 bits. Points and radii are multiples of 2^-1074, so all comparisons are exact."""
     with mpmath.workprec(_BITS):
         if norm is Norm.L1:
             return mpmath.ldexp(mpmath.mpf(sum(abs(a - b) for a, b in zip(x, y, strict=True))), -_SCALE)
@@ -32,7 +32,7 @@ def exact_distance(x: list[int], y: list[int], norm: Norm) -> mpmath.mpf:
 
 @dataclass
 class ExactRegions:
-    """The rules of the memory, as plainly as they can be written."""
+    """The rules of the memory, written as plainly as possible."""
 
     norm: Norm
     balls: list[tuple[list[int], int, float]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ExactRegions:
         self.promises.append(promise)
 
     def _expected(self, distances: list[mpmath.mpf], label: int, radius: float) -> tuple[int, mpmath.mpf, Settlement]:
-        """Class, what the radius may not exceed, and how it is settled."""
+        """The class, the upper bound on the radius, and the settlement."""
         around = [
             (other_radius - distance, other)
             for distance, (_, other, other_radius) in zip(distances, self.balls, strict=True)
@@ -88,7 +88,7 @@ class ExactRegions:
         assert (above >= most) if strict else (above > most or promise.radius == radius)
 
     def lookup(self, x: NDArray[np.float32]) -> tuple[int, mpmath.mpf] | None:
-        """Class and what remains around x of the region that reaches farthest."""
+        """The class, and the rest around x of the region that reaches farthest."""
         point = whole(x)
         with mpmath.workprec(_BITS):
             around = [

@@ -13,7 +13,7 @@ CLASSES = 10
 
 
 def sound(batch: np.ndarray) -> np.ndarray:
-    """What the others do when they behave."""
+    """The correct answers."""
     return batch.reshape(len(batch), -1)[:, :CLASSES].astype(np.float64)
 
 
@@ -41,7 +41,7 @@ def nan_now_and_then(batch: np.ndarray) -> np.ndarray:
 
 
 class Later:
-    """Answers two inputs, by which the number of classes is seen, and more of them in its own way."""
+    """Answers two inputs correctly, to show the number of classes, and other batches by `way`."""
 
     def __init__(self, way: Callable[[np.ndarray], Any]) -> None:
         self.way = way
@@ -80,7 +80,7 @@ REFUSED = (
 
 
 class Fails:
-    """Fails at its 200th call about several inputs."""
+    """Fails at its 200th call with several inputs."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -93,7 +93,7 @@ class Fails:
 
 
 class Moody:
-    """A class of its own choice for every call, whatever it is asked."""
+    """A random class for every call."""
 
     def __init__(self) -> None:
         self.moods = np.random.default_rng(0)
@@ -105,7 +105,7 @@ class Moody:
 
 
 class Slow:
-    """A minute for every batch of samples, after the first few, by which it is measured and tried."""
+    """Takes a minute for every batch after the first few, which are used to try and measure it."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -119,7 +119,7 @@ class Slow:
 
 
 class Announced:
-    """A base classifier by its attributes."""
+    """A base classifier with the attributes of the protocol."""
 
     num_classes: Any = CLASSES
     input_shape = None
@@ -172,7 +172,7 @@ ANNOUNCED = (
 
 
 class Estimator:
-    """What scikit-learn's look like."""
+    """An object with the interface of a scikit-learn classifier."""
 
     classes_ = np.arange(CLASSES)
 

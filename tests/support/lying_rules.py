@@ -1,4 +1,4 @@
-"""Noise levels whose authors lie about how they vary; importable by name from the command line."""
+"""Noise levels with false envelopes. They can be named on the command line."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ BRIGHT = 0.32
 
 
 def jump(x: np.ndarray) -> float:
-    """Twelvefold from one digit to the next."""
+    """Changes by a factor of twelve between two digits."""
     return 0.6 if float(x.astype(np.float64).mean()) > BRIGHT else 0.05
 
 
 def small_jump(x: np.ndarray) -> float:
-    """Less than a rate of 0.05 allows across all of [0, 1]^64, more than it allows between two digits."""
+    """Changes less than a rate of 0.05 allows across [0, 1]^64, but more than it allows between two digits."""
     return 0.3 if float(x.astype(np.float64).mean()) > BRIGHT else 0.24
 
 

@@ -1,4 +1,4 @@
-"""Levels of noise for points of the plane, importable by name from the command line too."""
+"""Noise levels for points of the plane. They can be named on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A private PostgreSQL server for tests: in a directory and on a socket of its own, stopped by its process id."""
+"""A private PostgreSQL server for tests, in its own directory and on its own socket, stopped by its process id."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SECONDS_TO_START = 60
 
 
 class NoServerError(Exception):
-    """PostgreSQL is not on this machine and cannot be put there."""
+    """PostgreSQL is not installed and cannot be installed."""
 
 
 @contextlib.contextmanager
 def running_server() -> Iterator[str]:
-    """A server that nobody else knows of; the address of a database in it. Gone afterwards."""
+    """Start a private server and yield the address of a database in it. It is removed afterwards."""
     programs = _programs()
     # Not pytest's own directory: PostgreSQL does not run as root, and another user cannot reach that. Its sockets need
     # a short path, too.
@@ -39,7 +39,7 @@ def running_server() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _serving(program: Path, folder: Path) -> Iterator[None]:
-    # Its clients are killed, it is not, and nor is the machine: what it has written need not be on the disk.
+    # Only its clients are killed, so its writes need not be synced to the disk.
     settings = ["listen_addresses=", "max_connections=50", "fsync=off"]
     command: list[Path | str] = [program, "-D", folder / "data", "-k", folder]
     for setting in settings:
@@ -74,7 +74,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 def _programs() -> Path:
-    """The directory of Debian's server programs; the package is installed if it is missing and that is possible."""
+    """The directory of Debian's server programs. A missing package is installed if possible."""
     if not (found := _installed()):
         _install()
         found = _installed()
@@ -84,7 +84,7 @@ def _programs() -> Path:
 
 
 def _installed() -> Path | None:
-    # Only a directory that has everything: while the package is being unpacked, some is missing.
+    # Only a complete directory: while the package is being unpacked, programs are missing.
     places = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     whole = [place for place in places if (place / "postgres").is_file() and (place.parent / "lib").is_dir()]
     return max(whole, key=lambda place: float(place.parent.name), default=None)
@@ -96,7 +96,7 @@ def _install() -> None:
     with FileLock(Path(tempfile.gettempdir()) / "smoothcert-tests-apt.lock"):
         if _installed():
             return
-        # The package must not start a server of its own.
+        # The package must not start its own server.
         Path("/etc/postgresql-common").mkdir(exist_ok=True)
         quiet = Path("/etc/postgresql-common/createcluster.conf")
         if not quiet.exists():
@@ -108,12 +108,12 @@ def _install() -> None:
 
 
 def _give_away(folder: Path) -> None:
-    """To the user the server runs as."""
+    """Change the owner to the user the server runs as."""
     folder.chmod(0o700)
     if os.geteuid() == 0:
         user = pwd.getpwnam("postgres")
         os.chown(folder, user.pw_uid, user.pw_gid)
-        # Its clients run as root, which may go anywhere.
+        # Its clients run as root and need no permissions.
 
 
 def _as_ordinary_user(command: list[Path | str]) -> list[str]:
@@ -121,7 +121,7 @@ def _as_ordinary_user(command: list[Path | str]) -> list[str]:
     if os.geteuid() != 0:
         return words
     user = pwd.getpwnam("postgres")
-    # setpriv becomes the program, so that the process id is the server's.
+    # setpriv replaces itself by the program, so that the process id is the server's.
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", *words]
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from smoothcert.data import load_dataset
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset, load_dataset
 from smoothcert.records import (
     Bound,
     Bounds,

@@ -1,4 +1,4 @@
-"""Noise levels that depend on the input: with and without a proven envelope, importable by name too."""
+"""Noise levels that depend on the input, with and without a proven envelope. They can be imported by name."""
 
 from __future__ import annotations
 

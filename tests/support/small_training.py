@@ -1,7 +1,7 @@
-"""A training with all that must survive a kill: images, a convolutional network, noise levels that move, averages.
+"""A training with every kind of state: images, a convolutional network, changing noise levels, moving averages.
 
-Run as a program it goes on with the training that writes the path given, stores its state after every batch, says so,
-and waits a little, to be killed in the middle.
+Run as a program, it resumes the training that writes the given path, stores its state after every batch, prints that,
+and waits a little, so that it can be killed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from smoothcert.records import FloatArray, IntArray
 from smoothcert.training import (
     Augment,
     CarriedSigma,
-    Consistency,
     Objective,
     Optimiser,
-    SmoothAdv,
     TrainedModel,
     TrainingConfig,
     TrainingState,
-    loop,
     train,
+    training_loop,
 )
+from smoothcert.training.objectives.consistency import Consistency
+from smoothcert.training.objectives.smoothadv import SmoothAdv
 
 
 class SmallDigits:
-    """The middle 7 by 7 pixels of some digits."""
+    """7 by 7 pixels of some digits."""
 
     name, num_classes, input_shape, class_names, input_range = "small", 10, (1, 7, 7), None, (0.0, 1.0)
 
@@ -79,6 +79,6 @@ def _saved_slowly(save: Any) -> Any:
 
 
 if __name__ == "__main__":
-    loop._SECONDS_BETWEEN_STATES = 0.0
-    loop.save_state = _saved_slowly(loop.save_state)  # type: ignore[attr-defined]
+    training_loop._SECONDS_BETWEEN_STATES = 0.0
+    training_loop.save_state = _saved_slowly(training_loop.save_state)  # type: ignore[attr-defined]
     train_everything(sys.argv[1], Path(sys.argv[2]), resume=True)

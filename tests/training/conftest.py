@@ -1,4 +1,4 @@
-"""The data small networks are trained and judged on."""
+"""Data to train and evaluate small networks on."""
 
 from __future__ import annotations
 

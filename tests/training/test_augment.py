@@ -1,4 +1,4 @@
-"""Flips and shifts of images: exactly those that there are (2·81, or 25 without flips), each as often as any other."""
+"""Flips and shifts of images: all of them occur (2·81, or 25 without flips), equally often."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scipy import stats
 
 from smoothcert.errors import InputError
 from smoothcert.training import Augment, TrainingConfig, train
-from smoothcert.training.augment import augmented
+from smoothcert.training.augment import augment_images
 
 
 def seeded(seed=0):
@@ -37,7 +37,7 @@ def test_every_result_is_one_of_the_possibilities_and_all_are_equally_likely(how
     kinds = {each.tobytes(): number for number, each in enumerate(every_possibility(image, how))}
     assert len(kinds) == possible
     count = possible * 60
-    results = augmented(torch.from_numpy(image).expand(count, -1, -1, -1), how, seeded()).numpy()
+    results = augment_images(torch.from_numpy(image).expand(count, -1, -1, -1), how, seeded()).numpy()
     assert results.shape == (count, 2, 6, 8)
     seen = np.bincount([kinds[each.tobytes()] for each in results], minlength=possible)
     # A false alarm once in 10000 trials, were the seed not fixed.
@@ -46,7 +46,7 @@ def test_every_result_is_one_of_the_possibilities_and_all_are_equally_likely(how
 
 def test_every_image_of_a_batch_is_changed_by_itself():
     images = torch.rand(50, 3, 5, 5, generator=seeded(1)) + 0.1
-    results = augmented(images, Augment.FLIP_CROP, seeded()).numpy()
+    results = augment_images(images, Augment.FLIP_CROP, seeded()).numpy()
     numbers = []
     for image, result in zip(images.numpy(), results, strict=True):
         (found,) = np.flatnonzero((every_possibility(image) == result).all(axis=(1, 2, 3)))[:1]
@@ -57,7 +57,7 @@ def test_every_image_of_a_batch_is_changed_by_itself():
 def test_the_generator_decides_and_the_images_stay_as_they_were():
     images = torch.rand(20, 1, 8, 8, generator=seeded(1))
     before = images.clone()
-    first, again, other = (augmented(images, Augment.FLIP_CROP, seeded(seed)) for seed in (3, 3, 4))
+    first, again, other = (augment_images(images, Augment.FLIP_CROP, seeded(seed)) for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
     assert torch.equal(images, before)
@@ -65,7 +65,7 @@ def test_the_generator_decides_and_the_images_stay_as_they_were():
 
 def test_without_augmentation_nothing_is_done_and_nothing_drawn():
     images, generator = torch.rand(4, 1, 8, 8, generator=seeded(1)), seeded()
-    assert augmented(images, Augment.NONE, generator) is images
+    assert augment_images(images, Augment.NONE, generator) is images
     assert torch.equal(generator.get_state(), seeded().get_state())
 
 
@@ -82,6 +82,6 @@ def test_what_is_no_image_is_refused(tmp_path, how):
             return np.zeros((8, 4), dtype=np.float32)[indices]
 
     config = TrainingConfig(arch="mlp-4", sigma=0.1, seed=0, augment=how)
-    with pytest.raises(InputError, match=rf"--augment {how} is for images .* the inputs have the shape \(4,\)"):
+    with pytest.raises(InputError, match=rf"--augment {how} needs images .*, but inputs have shape \(4,\)"):
         train(config, Rows(), out=tmp_path / "m.safetensors", device="cpu")
     assert list(tmp_path.iterdir()) == []

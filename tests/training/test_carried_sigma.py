@@ -1,4 +1,4 @@
-"""σ carried between epochs: on models whose radius is known in closed form it moves as its slope says."""
+"""Optimised σ: on models with a closed-form radius, it follows the derivative of the radius."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seeded(seed=0):
 
 
 def moved(levels, rows, module, *, progress=1.0, generator=None):
-    return levels.of(rows, module, progress=progress, generator=generator or seeded()).numpy()
+    return levels.select(rows, module, progress=progress, generator=generator or seeded()).numpy()
 
 
 SCORES = np.array([0.6, 0.9, 0.2, 0.999])
@@ -58,7 +58,7 @@ def test_where_the_score_does_not_depend_on_noise_the_slope_is_its_quantile(step
     np.testing.assert_allclose(given, expected, rtol=1e-5)
     assert given.dtype == np.float32
     np.testing.assert_allclose(levels.state().numpy(), expected, rtol=1e-5)
-    assert levels.mean == levels.judging == pytest.approx(expected.mean(), rel=1e-5)
+    assert levels.mean == levels.evaluation == pytest.approx(expected.mean(), rel=1e-5)
     assert levels.summary()["sigma_trained_with"]["max"] == levels.state().max()
 
 
@@ -100,7 +100,7 @@ def test_in_the_middle_of_a_ball(sigma, goes):
 
 
 def test_a_half_space_has_the_same_radius_at_any_level():
-    """R is the distance to the border whatever σ is, so nothing drives it."""
+    """R is the distance to the boundary for every σ, so its derivative is 0."""
 
     class HalfSpace(torch.nn.Module):
         def forward(self, inputs):
@@ -158,7 +158,7 @@ def test_the_network_is_asked_in_evaluation_mode_and_learns_nothing():
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
     module.train()
     levels = CarriedLevels(CarriedSigma(), start=0.5, count=4, noise=Noise.GAUSSIAN)
-    given = levels.of(rows_of(INPUTS / 1e6), module, progress=1.0, generator=seeded())
+    given = levels.select(rows_of(INPUTS / 1e6), module, progress=1.0, generator=seeded())
     assert not given.requires_grad
     assert module[0].num_batches_tracked.item() == 0
     assert module.training
@@ -173,7 +173,7 @@ def test_the_network_is_asked_in_evaluation_mode_and_learns_nothing():
         ({"rate": 0.0}, "rate=0.0 of the optimised sigma must be a positive number; 0.02 is usual"),
         ({"rate": float("nan")}, "rate=nan of the optimised sigma must be a positive number"),
         ({"within": 0.5}, "within=0.5 of the optimised sigma must be a factor of at least 1; 4 is usual"),
-        ({"after": 1.5}, "after=1.5 of the optimised sigma is a share of the training, between 0 and 1"),
+        ({"after": 1.5}, "after=1.5 of the optimised sigma must be a fraction between 0 and 1"),
         ({"clamp": 0.5}, "clamp=0.5 of a search for sigma must lie between 0 and 0.5"),
     ],
 )
@@ -184,16 +184,16 @@ def test_impossible_settings_are_refused_in_a_sentence(settings, message):
 
 
 def test_it_begins_at_one_positive_number():
-    with pytest.raises(InputError, match="begins at one number, not at a rule"):
+    with pytest.raises(InputError, match="starts at one number: sigma must not be a rule"):
         TrainingConfig(arch="mlp", sigma=ConstantRule(0.25), carried=CarriedSigma(), seed=0)
-    with pytest.raises(InputError, match="optimised from a positive number on; it was 0"):
+    with pytest.raises(InputError, match="an optimised sigma starts at a positive number, but sigma is 0"):
         TrainingConfig(arch="mlp", sigma=0.0, carried=CarriedSigma(), seed=0)
 
 
 def test_inputs_kept_back_are_no_part_of_the_mean():
     levels = CarriedLevels(
-        CarriedSigma(after=0.0), start=0.5, count=4, noise=Noise.GAUSSIAN, kept_back=np.array([1, 3])
+        CarriedSigma(after=0.0), start=0.5, count=4, noise=Noise.GAUSSIAN, held_back=np.array([1, 3])
     )
     levels.restore(torch.tensor([0.2, 9.0, 0.4, 9.0], dtype=torch.float64))
-    assert levels.mean == levels.judging == levels.trained == pytest.approx(0.3)
+    assert levels.mean == levels.evaluation == levels.training == pytest.approx(0.3)
     assert levels.summary()["sigma_trained_with"]["max"] == 0.4

@@ -1,4 +1,4 @@
-"""The curves: one line an epoch in a csv file, the same numbers in TensorBoard, also over a stop."""
+"""Curves: one line per epoch in a csv file, the same numbers in TensorBoard, also after resuming."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from small_training import SmallDigits
 from smoothcert.errors import InterruptedRunError, MissingExtraError
-from smoothcert.training import CarriedSigma, Consistency, TrainingConfig, curves_path, loop, train
+from smoothcert.training import CarriedSigma, TrainingConfig, curves_path, train, training_loop
+from smoothcert.training.objectives.consistency import Consistency
 
 
 def run(out, **options):
@@ -96,9 +97,9 @@ def test_tensorboard_over_a_stop_has_every_epoch_once(tmp_path):
 
 
 def test_an_epoch_shown_but_not_stored_is_not_there_twice(tmp_path, monkeypatch):
-    """Dead after the second epoch was shown: it is made again, and the first showing of it is purged."""
+    """Killed after the curves of the second epoch were written: the epoch is repeated, its first record purged."""
     pytest.importorskip("tensorboard")
-    out, real = tmp_path / "m.safetensors", loop.save_state
+    out, real = tmp_path / "m.safetensors", training_loop.save_state
 
     def deadly(path, state):
         if state.epoch == 2:
@@ -106,7 +107,7 @@ def test_an_epoch_shown_but_not_stored_is_not_there_twice(tmp_path, monkeypatch)
         real(path, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "save_state", deadly)
+        patch.setattr(training_loop, "save_state", deadly)
         with pytest.raises(SystemError, match="dead"):
             run(out, tensorboard=tmp_path / "board")
     assert [step for step, _ in scalars(tmp_path / "board")["loss"]] == [1, 2]

@@ -1,4 +1,4 @@
-"""Training with a noise level for every input: the noise is what the rule says, and resumed trainings end the same."""
+"""Training with a noise level per input: the noise follows the rule, and resumed trainings give the same result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.over_data import evenly_spread
-from smoothcert.training import Batch, NoiseAugmentation, TrainingConfig, noisy_accuracy, partial_path, train
+from smoothcert.training import Batch, TrainingConfig, noisy_accuracy, partial_path, train
 from smoothcert.training.batches import Batches
 from smoothcert.training.noise_levels import ConstantLevels, RuleLevels
-from smoothcert.training.noisy_inputs import with_noise
+from smoothcert.training.noisy_inputs import add_noise
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
 
@@ -52,14 +53,14 @@ def assert_same_weights(first, second):
 def test_every_input_gets_noise_of_its_own_level():
     levels = torch.tensor([0.1, 0.5, 2.0])
     inputs = torch.rand(3, 2, 100, 100)
-    noise = with_noise(Noise.GAUSSIAN, inputs, sigma=levels, generator=torch.Generator().manual_seed(0)) - inputs
+    noise = add_noise(Noise.GAUSSIAN, inputs, sigma=levels, generator=torch.Generator().manual_seed(0)) - inputs
     np.testing.assert_allclose(noise.flatten(1).std(dim=1), levels, rtol=0.02)
 
 
 def test_equal_levels_give_the_noise_of_one_level_to_the_bit():
     inputs = torch.rand(5, 1, 4, 4)
-    one = with_noise(Noise.GAUSSIAN, inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
-    each = with_noise(Noise.GAUSSIAN, inputs, sigma=torch.full((5,), 0.25), generator=torch.Generator().manual_seed(3))
+    one = add_noise(Noise.GAUSSIAN, inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
+    each = add_noise(Noise.GAUSSIAN, inputs, sigma=torch.full((5,), 0.25), generator=torch.Generator().manual_seed(3))
     assert torch.equal(one, each)
 
 
@@ -85,7 +86,7 @@ def test_the_noise_in_a_training_has_the_levels_of_the_rule(digits):
     for epoch in range(20):
         for rows in batches.epoch(epoch):
             spy.clean = rows.inputs
-            level = levels.of(rows, spy, progress=0.0, generator=generator)
+            level = levels.select(rows, spy, progress=0.0, generator=generator)
             NoiseAugmentation().terms(spy, Batch(rows.inputs, rows.labels, level), generator)
     assert counts.min() == counts.max() == 20 * 64
     # 1280 draws each: the deviation is within 12% of σ for all 1352 inputs but with probability 2e-6.
@@ -160,7 +161,7 @@ def test_stopped_while_sigma_is_computed(digits, tmp_path):
 
 
 def test_accuracy_is_measured_under_the_levels_of_the_held_out_inputs(held_out):
-    """A network that only sees how noisy its input is: it is right just where the level is low."""
+    """A network that depends only on how noisy its input is: it is correct where the level is low."""
     sigmas = np.where(np.arange(len(held_out)) % 3 == 0, 0.01, 3.0)
 
     class SeesNoise(torch.nn.Module):
@@ -199,10 +200,10 @@ def test_every_row_has_the_level_of_its_index_and_one_number_stays_one(digits):
     rule = knn(digits)
     rows = next(Batches(digits, batch=10, seed=0, device=CPU).epoch(0))
     asked = {"progress": 0.0, "generator": torch.Generator()}
-    levels = RuleLevels(rule, digits, digits, device=CPU, progress=None).of(rows, torch.nn.Identity(), **asked)
+    levels = RuleLevels(rule, digits, digits, device=CPU, progress=None).select(rows, torch.nn.Identity(), **asked)
     np.testing.assert_array_equal(levels.numpy(), rule.sigmas(rows.inputs.numpy()).astype(np.float32))
     np.testing.assert_array_equal(rows.inputs.numpy(), digits.inputs(rows.indices.numpy()))
-    assert ConstantLevels(0.25).of(rows, torch.nn.Identity(), **asked) == 0.25
+    assert ConstantLevels(0.25).select(rows, torch.nn.Identity(), **asked) == 0.25
 
 
 BASE = ["--data", "digits", "--arch", "mlp-16", "--batch", 64, "--epochs", 1, "--device", "cpu", "--threads", 1]
@@ -223,7 +224,7 @@ def rule_file(digits, tmp_path):
 def test_the_verb_takes_a_rule(digits, rule_file, tmp_path):
     result = command("--sigma-rule", rule_file, "--out", tmp_path / "a.safetensors", "--seed", 1)
     assert result.exit_code == 0
-    assert "right under noise of 0.2" in result.stdout
+    assert "correct under gaussian noise of 0.2" in result.stdout
     both = command(
         "--sigma-rule", rule_file, "--sigma", 0.25, "--out", tmp_path / "b.safetensors", "--seed", 1, "--json"
     )
@@ -232,7 +233,7 @@ def test_the_verb_takes_a_rule(digits, rule_file, tmp_path):
 
 
 def test_the_verb_refuses_contradictions_and_nothing(rule_file, tmp_path):
-    with pytest.raises(InputError, match="give --sigma, or --sigma-rule"):
+    with pytest.raises(InputError, match="give --sigma, or a file with --sigma-rule"):
         command("--out", tmp_path / "m.safetensors")
     with pytest.raises(InputError, match=r"--sigma 0\.5 contradicts .* has the base value 0\.25; leave --sigma out"):
         command("--sigma-rule", rule_file, "--sigma", 0.5, "--out", tmp_path / "m.safetensors")

@@ -1,4 +1,4 @@
-"""Every objective by hand: its loss written again in numpy from the formulas, its gradient by finite differences.
+"""Every objective against a second implementation: its loss in numpy, its gradient by finite differences.
 
 The networks are linear, in double precision, so attacks and votes can be followed on paper. The draws are those of a
 generator with the same seed. What an objective holds fixed (the points of an attack, a soft vote that is a target) is
@@ -6,6 +6,9 @@ computed once, at the weights given, and stays while the weights are varied.
 """
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,20 +18,15 @@ from scipy.special import log_softmax, logsumexp, ndtri, softmax
 
 from smoothcert.errors import InputError
 from smoothcert.records import Noise
-from smoothcert.training import (
-    OBJECTIVES,
-    Adversarial,
-    Batch,
-    Consistency,
-    Macer,
-    NoiseAugmentation,
-    SmoothAdv,
-    SmoothMix,
-    Stability,
-    TrainingConfig,
-    parse_objective,
-)
-from smoothcert.training.objectives import objective_facts
+from smoothcert.training import OBJECTIVES, Batch, TrainingConfig, objectives, parse_objective
+from smoothcert.training.objectives import collect_facts
+from smoothcert.training.objectives.adversarial import Adversarial
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
+from smoothcert.training.objectives.consistency import Consistency
+from smoothcert.training.objectives.macer import Macer
+from smoothcert.training.objectives.smoothadv import SmoothAdv
+from smoothcert.training.objectives.smoothmix import SmoothMix
+from smoothcert.training.objectives.stability import Stability
 
 WEIGHTS = np.array([[1.0, -0.5, 0.3], [-0.4, 0.8, 0.1], [0.2, 0.1, -0.9]])
 BIAS = np.array([0.1, -0.2, 0.05])
@@ -258,7 +256,7 @@ def macer_by_hand(objective, sigma=SIGMAS, inputs=INPUTS, labels=LABELS):
 
 @pytest.mark.parametrize("sigma", [SIGMAS, 0.3], ids=["each its own", "one"])
 def test_macer_by_hand(sigma):
-    """Among the inputs are a wrong one (3), two beyond the margin (0 and 4), and two that miss some of it."""
+    """One input is misclassified (3), two exceed the margin (0 and 4), and two lack a part of it."""
     objective = Macer(weight=6.0, margin=1.5, beta=2.0, noises=8)
     levels = np.broadcast_to(sigma, 5)
     logits = (INPUTS + drawn(8, levels)) @ WEIGHTS.T + BIAS
@@ -403,7 +401,7 @@ def test_smoothadv_never_leaves_its_ball(method, radius):
 
 
 def test_ddn_stays_closer_where_less_is_enough():
-    """Wrong already: DDN stays there. Right, with room in the ball: it crosses the border and no more."""
+    """A misclassified point does not move. A correct one moves just across the boundary, within the ball."""
     lengths = {}
     for method in ("pgd", "ddn"):
         module = Watched(linear())
@@ -450,7 +448,7 @@ def shares_drawn(copies, shape=INPUTS.shape):
 
 
 def smoothmix_by_hand(objective, *, growth=1.0, flowing=False):
-    """flowing: as it would be if the target vote were learned from, too."""
+    """flowing: with a gradient through the target as well."""
     noise, share = drawn(objective.noises), shares_drawn(objective.noises)[:, None]
     near, left = INPUTS, objective.steps
     if objective.one_step:
@@ -561,22 +559,22 @@ def test_images_and_single_precision_give_finite_scalars_and_the_draws_decide(na
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("consistency:noises=1", "noises of consistency is 1; give a whole number, at least 2"),
-        ("consistency:weight=-1", "weight of consistency is -1.0; give a finite number, at least 0"),
-        ("consistency:entropy=nan", "entropy of consistency is nan; give a finite number"),
-        ("macer:noises=1", "noises of macer is 1; give a whole number, at least 2"),
-        ("macer:beta=0", "beta of macer is 0.0; give a finite number, at least 0.001"),
-        ("macer:margin=inf", "margin of macer is inf; give a finite number"),
-        ("stability:weight=-2", "weight of stability is -2.0; give a finite number, at least 0"),
-        ("adversarial:steps=0", "steps of adversarial is 0; give a whole number, at least 1"),
-        ("adversarial:radius=-1", "radius of adversarial is -1.0; give a finite number, at least 0"),
-        ("adversarial:warm_up=2", "warm_up of adversarial is 2.0; give a finite number, between 0 and 1"),
-        ("smoothadv:method=fgsm", "method of smoothadv is 'fgsm'; choose pgd or ddn"),
-        ("smoothadv:noises=0", "noises of smoothadv is 0; give a whole number, at least 1"),
-        ("smoothmix:one_step=2", "one_step of smoothmix is 2; give a whole number, between 0 and 1"),
-        ("smoothmix:step=-1", "step of smoothmix is -1.0; give a finite number, at least 0"),
+        ("consistency:noises=1", "noises of consistency is 1: expected a whole number, at least 2"),
+        ("consistency:weight=-1", "weight of consistency is -1.0: expected a finite number, at least 0"),
+        ("consistency:entropy=nan", "entropy of consistency is nan: expected a finite number"),
+        ("macer:noises=1", "noises of macer is 1: expected a whole number, at least 2"),
+        ("macer:beta=0", "beta of macer is 0.0: expected a finite number, at least 0.001"),
+        ("macer:margin=inf", "margin of macer is inf: expected a finite number"),
+        ("stability:weight=-2", "weight of stability is -2.0: expected a finite number, at least 0"),
+        ("adversarial:steps=0", "steps of adversarial is 0: expected a whole number, at least 1"),
+        ("adversarial:radius=-1", "radius of adversarial is -1.0: expected a finite number, at least 0"),
+        ("adversarial:warm_up=2", "warm_up of adversarial is 2.0: expected a finite number, between 0 and 1"),
+        ("smoothadv:method=fgsm", "method of smoothadv is 'fgsm': expected pgd or ddn"),
+        ("smoothadv:noises=0", "noises of smoothadv is 0: expected a whole number, at least 1"),
+        ("smoothmix:one_step=2", "one_step of smoothmix is 2: expected a whole number, between 0 and 1"),
+        ("smoothmix:step=-1", "step of smoothmix is -1.0: expected a finite number, at least 0"),
         ("gaussian:sigma=1", "'sigma' is unknown; gaussian takes no settings"),
-        ("smoothmax", "there is no objective 'smoothmax'; choose augmentation, adversarial"),
+        ("smoothmax", "there is no objective 'smoothmax'; choose adversarial, augmentation"),
     ],
 )
 def test_settings_that_cannot_be_are_refused_in_a_sentence(text, message):
@@ -591,20 +589,32 @@ def test_objectives_by_their_words():
     }  # fmt: skip
     assert parse_objective("gaussian") == NoiseAugmentation() == parse_objective("augmentation")
     assert parse_objective("smoothadv:radius=2,method=ddn") == SmoothAdv(radius=2.0, method="ddn")
-    assert objective_facts(Consistency(weight=5)) == {
+    assert collect_facts(Consistency(weight=5)) == {
         "name": "consistency", "weight": 5.0, "entropy": 0.5, "noises": 2,
     }  # fmt: skip
 
 
 def test_macer_is_for_gaussian_noise_only():
-    with pytest.raises(InputError, match="the objective macer is made for Gaussian noise, not for uniform"):
+    with pytest.raises(InputError, match="the objective macer supports gaussian noise, not uniform"):
         TrainingConfig(arch="mlp", sigma=0.5, noise=Noise.UNIFORM, objective=Macer(), seed=0)
 
 
 def test_logarithms_agree_with_each_other():
-    """The mean softmax of many sure copies, from logarithms: no digit is lost on the small side."""
-    from smoothcert.training.soft_votes import mean_log_softmax
+    """The mean softmax of many confident copies keeps its precision for small scores."""
+    from smoothcert.training.noisy_inputs import mean_log_softmax
 
     logits = np.random.default_rng(0).normal(size=(5, 4, 3)) * 50
     by_hand = logsumexp(log_softmax(logits, axis=2), axis=0) - np.log(5)
     np.testing.assert_allclose(mean_log_softmax(torch.from_numpy(logits)), by_hand, rtol=1e-12)
+
+
+def test_an_objective_is_one_file(tmp_path, monkeypatch):
+    """A module that is added to the package is found without registration."""
+    source = Path(objectives.__path__[0]) / "stability.py"
+    text = source.read_text().replace('"stability"', '"steadiness"')
+    (tmp_path / "steadiness.py").write_text(text)
+    monkeypatch.setattr(objectives, "__path__", [*objectives.__path__, str(tmp_path)])
+    found = objectives._find_objectives()
+    assert set(found) == {*OBJECTIVES, "steadiness"}
+    assert found["steadiness"]().weight == 2.0
+    sys.modules.pop("smoothcert.training.objectives.steadiness")

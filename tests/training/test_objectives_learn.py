@@ -1,4 +1,4 @@
-"""One epoch with any objective enlarges what can be certified: the average certified radius on digits held out."""
+"""One epoch with any objective increases the average certified radius on held-out digits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def average_certified_radius(module, held_out, *, noise=Noise.GAUSSIAN):
 
 @pytest.fixture(scope="module")
 def untrained(held_out):
-    """The best of three networks with first weights: none knows anything."""
+    """The best of three untrained networks."""
     radii = []
     for seed in range(3):
         with torch.random.fork_rng():

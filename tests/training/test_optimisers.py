@@ -1,4 +1,4 @@
-"""AdamW, Nesterov's SGD and the moving average against the same written in numpy; half precision."""
+"""AdamW, SGD with Nesterov momentum and the moving average against numpy; bfloat16."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from small_training import SmallDigits
 from smoothcert.errors import InputError
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.training import Optimiser, Precision, TrainingConfig, train
-from smoothcert.training.averaging import AveragedModule
-from smoothcert.training.mixed_precision import InBfloat16
-from smoothcert.training.optimisers import build_optimiser, restore_state, state_by_name
+from smoothcert.training.modules import AveragedModule, Bfloat16Module
+from smoothcert.training.optimisers import build_optimiser, collect_state, restore_state
 
 START = np.array([0.5, -1.0, 2.0])
 GRADIENTS = np.array([[0.1, -0.2, 0.3], [0.4, 0.0, -0.1], [-0.3, 0.2, 0.2], [0.05, 0.5, -0.6]])
@@ -72,9 +71,9 @@ def test_steps_by_hand(which, momentum, decay):
 def test_the_state_goes_into_a_new_optimiser(which):
     module = Three()
     optimiser = build_optimiser(which, module, rate=1.0, momentum=0.9, weight_decay=0.01)
-    assert state_by_name(optimiser, module) == {}
+    assert collect_state(optimiser, module) == {}
     stepped(optimiser, module, range(2))
-    stored = {name: value.clone() for name, value in state_by_name(optimiser, module).items()}
+    stored = {name: value.clone() for name, value in collect_state(optimiser, module).items()}
     other = Three()
     other.load_state_dict(module.state_dict())
     fresh = build_optimiser(which, other, rate=1.0, momentum=0.9, weight_decay=0.01)
@@ -97,7 +96,7 @@ def test_the_average_by_hand(most):
             for value in module.parameters():
                 value += torch.randn(value.shape, generator=generator, dtype=torch.float64)
             module[1].running_mean += 1.0
-        averaged.follow(module, step=step)
+        averaged.update(module, step=step)
         decay = decay_by_hand(step, most)
         for name, value in module.named_parameters():
             expected[name] = decay * expected[name] + (1 - decay) * value.detach().numpy()
@@ -109,8 +108,8 @@ def test_the_average_by_hand(most):
 
 
 def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
-    """Follows the network step by step, averages in numpy, and finds that in the checkpoint."""
-    seen, real = [], AveragedModule.follow
+    """The checkpoint equals an average computed in numpy from the weights of every step."""
+    seen, real = [], AveragedModule.update
 
     def watched(self, module, *, step):
         if step == 0:
@@ -118,7 +117,7 @@ def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
         seen.append({name: value.detach().double().numpy().copy() for name, value in module.named_parameters()})
         real(self, module, step=step)
 
-    monkeypatch.setattr(AveragedModule, "follow", watched)
+    monkeypatch.setattr(AveragedModule, "update", watched)
     config = TrainingConfig(arch="mlp-8", sigma=0.1, seed=1, epochs=2, batch=32, average=0.7)
     train(config, SmallDigits(), out=tmp_path / "m.safetensors", device="cpu", threads=1)
     assert len(seen) == 1 + 2 * 5
@@ -135,7 +134,7 @@ def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("average", [-0.1, 1.0, float("nan")])
 def test_impossible_averages_are_refused(average):
-    with pytest.raises(InputError, match=r"decay .* of the moving average is outside \[0, 1\); 0.999 is usual"):
+    with pytest.raises(InputError, match=r"average is .*: expected a decay in \[0, 1\); 0.999 is usual"):
         TrainingConfig(arch="mlp", sigma=0.1, seed=0, average=average)
 
 
@@ -162,7 +161,7 @@ def test_bfloat16_trains_weights_that_stay_float32(digits, held_out, tmp_path):
 def test_products_are_made_in_bfloat16_and_logits_given_back_in_float32():
     module = torch.nn.Linear(64, 4)
     inputs = torch.rand(8, 64, generator=torch.Generator().manual_seed(0))
-    logits = InBfloat16(module)(inputs)
+    logits = Bfloat16Module(module)(inputs)
     assert logits.dtype == torch.float32
     assert torch.equal(logits, logits.to(torch.bfloat16).float())
     assert not torch.equal(logits, module(inputs))

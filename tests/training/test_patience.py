@@ -1,4 +1,4 @@
-"""Stopping early: on inputs that are never learned from, with the weights of the best epoch, whatever is held out."""
+"""Early stopping: decided on held-back training inputs, with the weights of the best epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from small_training import SmallDigits
 from smoothcert.errors import DataError, InputError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import NoiseAugmentation, Steps, TrainingConfig, noisy_accuracy, train
+from smoothcert.training import Steps, TrainingConfig, noisy_accuracy, train
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,7 @@ def run(out, *, data=None, held_out=None, **changes):
 
 
 class Watching(NoiseAugmentation):
-    """Keeps every input that is learned from, by the epoch."""
+    """Records the training inputs of every epoch."""
 
     __slots__ = ()
     seen: ClassVar[list[list[bytes]]] = []
@@ -127,7 +128,7 @@ def test_a_training_that_goes_on_getting_better_is_not_stopped(tmp_path):
 
 
 def test_impossible_patience_is_refused(tmp_path):
-    with pytest.raises(InputError, match="a patience of 0 epochs is too little; give at least 1, or leave it out"):
+    with pytest.raises(InputError, match="patience is 0: expected at least 1, or None"):
         config(patience=0)
-    with pytest.raises(DataError, match="1 inputs in split train to learn from; training needs at least 2"):
+    with pytest.raises(DataError, match="1 inputs in split train to train on; training needs at least 2"):
         run(tmp_path / "m.safetensors", data=SmallDigits(2), batch=2)

@@ -1,4 +1,4 @@
-"""A training with everything that moves, killed or stopped at any point: the same weights, history and curves."""
+"""A training with every kind of state, killed or stopped at any point, gives the same weights, history and curves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ from cli_runner import SUPPORT, environment
 from small_training import OBJECTIVES, everything, train_everything
 from smoothcert.errors import CorruptRunError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import Augment, CarriedSigma, Optimiser, curves_path, load_state, loop, partial_path, train
+from smoothcert.training import (
+    Augment,
+    CarriedSigma,
+    Optimiser,
+    curves_path,
+    load_state,
+    partial_path,
+    train,
+    training_loop,
+)
 from smoothcert.training.curves import CsvCurves
 
 STEPS_AN_EPOCH = 6  # 135 inputs, 15 of 150 being kept back, 24 at a time
@@ -27,7 +36,7 @@ STEPS_AN_EPOCH = 6  # 135 inputs, 15 of 150 being kept back, 24 at a time
 
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
-    """Trainings that were never stopped."""
+    """Uninterrupted trainings."""
     folder = tmp_path_factory.mktemp("clean")
     return {name: train_everything(name, folder / f"{name}.safetensors") for name in OBJECTIVES}
 
@@ -54,7 +63,7 @@ def assert_same(finished, clean):
 
 
 def killed_at(name, out, *, epoch, batch):
-    """A child goes on with the training and is killed once its stored state is that far."""
+    """A child process resumes the training and is killed when its stored state has reached a point."""
     program = [sys.executable, str(SUPPORT / "small_training.py"), name, str(out)]
     with subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         stored = iter(process.stdout.readline, "")
@@ -78,7 +87,7 @@ def test_kill_nine_in_the_middle_of_an_epoch(clean, tmp_path):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_stopped_after_every_single_step(name, clean, tmp_path):
-    """Every batch index of every epoch is a point of rest once, the last of an epoch among them."""
+    """Stops once after every batch of every epoch."""
     out, stop = tmp_path / "m.safetensors", threading.Event()
     stop.set()
     rests = []
@@ -99,7 +108,7 @@ class Dead(BaseException):
 @pytest.mark.parametrize("where", ["before the curves", "after the curves", "before the state", "after the state"])
 def test_dead_between_the_things_done_after_an_epoch(where, epoch, clean, tmp_path, monkeypatch):
     when, what = where.split(" the ")
-    place, name = (CsvCurves, "show") if what == "curves" else (loop, "save_state")
+    place, name = (CsvCurves, "write") if what == "curves" else (training_loop, "save_state")
     real, calls = getattr(place, name), []
 
     def deadly(*arguments):
@@ -152,12 +161,12 @@ def test_a_damaged_state_is_refused(tmp_path):
         train_everything("consistency", out, stop=stop)
     content = partial_path(out).read_bytes()
     partial_path(out).write_bytes(content[: len(content) // 2])
-    with pytest.raises(CorruptRunError, match="cannot be read"):
+    with pytest.raises(CorruptRunError, match="is damaged"):
         train_everything("consistency", out, resume=True)
 
 
 def test_the_settings_matter(clean):
-    """The two objectives end elsewhere, and σ has moved: what is compared above is not trivially equal."""
+    """Control: the two objectives give different weights, and σ has changed."""
     first, second = (clean[name].module.state_dict() for name in OBJECTIVES)
     assert any(not torch.equal(first[name], second[name]) for name in first)
     spread = clean["smoothadv"].header.training["sigma_trained_with"]

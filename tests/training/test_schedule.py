@@ -69,10 +69,10 @@ def test_schedules_by_their_words(text, schedule):
     ("text", "message"),
     [
         ("cosine", "there is no schedule 'cosine'; choose one-cycle, step"),
-        ("step:drops=-1", "drops of step is -1; give a whole number, at least 0"),
-        ("step:drops=1.5", "'drops=1.5' cannot be read: expected a whole number after the equals sign"),
-        ("step:factor=2", "factor of step is 2.0; give a finite number, between 0 and 1"),
-        ("one-cycle:rise=1.5", "rise of one-cycle is 1.5; give a finite number, between 0 and 1"),
+        ("step:drops=-1", "drops of step is -1: expected a whole number, at least 0"),
+        ("step:drops=1.5", "'drops=1.5' is invalid: expected a whole number after the equals sign"),
+        ("step:factor=2", "factor of step is 2.0: expected a finite number, between 0 and 1"),
+        ("one-cycle:rise=1.5", "rise of one-cycle is 1.5: expected a finite number, between 0 and 1"),
         ("one-cycle:drops=2", "'drops' is unknown; one-cycle takes rise"),
     ],
 )

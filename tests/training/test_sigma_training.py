@@ -1,4 +1,4 @@
-"""Learning a noise level: gradients flow, the limit is kept to, and what is maximised grows."""
+"""Training of σ networks: gradients, the Lipschitz bound, and an increasing objective."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from torch import nn
 from cli_runner import invoke
 from smoothcert.certificates.lipschitz import lipschitz_constant, lipschitz_radius
 from smoothcert.cli.sigma_train import train_sigma
-from smoothcert.data import load_dataset
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset, load_dataset
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
@@ -100,7 +99,7 @@ def test_sigma_starts_where_it_was_told(digits: Dataset, classifier: nn.Module) 
 
 
 def test_under_the_theorem_sigma_does_not_grow(digits: Dataset, classifier: nn.Module) -> None:
-    """Its radius does not pay for a larger sigma, so sigma falls where the other objective makes it rise."""
+    """This objective does not reward a larger sigma, so sigma decreases where the other objective increases it."""
     constant = float(lipschitz_constant(sigma_min=0.1, lipschitz=0.05, dimension=64))
     theorem = configured(objective=SigmaObjective.THEOREM, score_lipschitz=constant, first_sigma=0.3, epochs=6)
     inputs = digits.inputs(slice(0, 200))
@@ -143,7 +142,7 @@ def test_progress_and_stop(digits: Dataset, classifier: nn.Module) -> None:
 
 
 def logits_of(*scores: list[float]) -> torch.Tensor:
-    """One sample an input with these scores."""
+    """One sample per input with these scores."""
     return torch.tensor(scores, dtype=torch.float64).log()[:, None]
 
 
@@ -188,8 +187,8 @@ def test_certainty_gives_a_finite_gradient() -> None:
         ({"epochs": 0}, "epochs"),
         ({"samples": 0}, "samples"),
         ({"hidden": (0,)}, "hidden"),
-        ({"first_sigma": 0.05}, "below the floor"),
-        ({"most": 0.105}, "above 0.11"),
+        ({"first_sigma": 0.05}, "at least the floor"),
+        ({"most": 0.105}, "above the initial sigma 0.11"),
         ({"penalty": -1.0}, "penalty"),
         ({"p_least": 0.5}, "0.5"),
         ({"seed": -1}, "seed"),
@@ -237,7 +236,7 @@ def test_the_verb_tells_a_person(tmp_path: Path, model_file: Path) -> None:
     settings = ("--sigma-min", 0.1, "--lipschitz", 0.05, "--seed", 1, "--most", 0.5)
     result = command("--model", model_file, *settings, "--out", tmp_path / "s.safetensors")
     assert "network 64-16-1, at least 0.1, at most 0.5, Lipschitz constant" in result.stdout
-    assert "by exact singular values" in result.stdout
+    assert "from exact singular values" in result.stdout
     assert "test inputs: min 0.1" in result.stdout
     assert "epoch 1/1  mean radius" in result.stderr
 
@@ -247,7 +246,7 @@ def test_the_verb_tells_a_person(tmp_path: Path, model_file: Path) -> None:
     [
         (("--out", "s.pt"), "must end in .safetensors"),
         (("--out", "nowhere/s.safetensors"), "does not exist"),
-        (("--out", "s.safetensors", "--hidden", "wide"), "cannot be read"),
+        (("--out", "s.safetensors", "--hidden", "wide"), "is invalid"),
     ],
 )
 def test_the_verb_refuses(model_file: Path, options: tuple[str, ...], message: str) -> None:

@@ -1,4 +1,4 @@
-"""The `train` verb as a person uses it."""
+"""The `train` command from a user's view."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_default_seed_is_fresh_and_recorded(tmp_path):
     seeds = []
     for name in ("a", "b"):
         result = invoke("--epochs", 1, "--out", tmp_path / f"{name}.safetensors")
-        assert "of the test inputs right under noise 0.25" in result.stdout
+        assert "of the test inputs correct under gaussian noise 0.25" in result.stdout
         seeds.append(load_checkpoint(tmp_path / f"{name}.safetensors").header.training["seed"])
     assert seeds[0] != seeds[1]
 
@@ -81,7 +81,7 @@ def test_control_c_says_how_to_resume_and_resuming_finishes(tmp_path):
     rest = process.stderr.read()
     process.stderr.close()
     assert process.wait() == InterruptedRunError.exit_code == 130
-    assert "Go on with the same command and --resume" in rest
+    assert "Resume with the same command and --resume" in rest
     assert partial_path(out).exists()
     assert isinstance(invoke("--epochs", 100, "--out", out).exception, InputError)
     differing = invoke("--epochs", 2, "--resume", "--out", out).exception

@@ -1,4 +1,4 @@
-"""`smoothcert train` with every option of the loop: what is typed is what the checkpoint says was done."""
+"""`smoothcert train` with every option: the checkpoint states the given settings."""
 
 from __future__ import annotations
 
@@ -112,22 +112,25 @@ def test_json_tells_what_was_optimised(tmp_path):
     document = json.loads(result.stdout)
     assert document["sigma_trained_with"]["min"] < document["sigma_trained_with"]["max"]
     text = command("--out", tmp_path / "n.safetensors", "--sigma-rule", "optimised:after=0").stdout
-    assert f"right under noise of {document['sigma_trained_with']['mean']:.4g} on average" in text
+    assert f"correct under gaussian noise of {document['sigma_trained_with']['mean']:.4g} on average" in text
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--objective", "magic"], "there is no objective 'magic'; choose augmentation, adversarial, smoothadv, macer"),
+        (
+            ["--objective", "magic"],
+            "there is no objective 'magic'; choose adversarial, augmentation, consistency, macer",
+        ),
         (["--objective", "macer:lambda=3"], "'lambda' is unknown; macer takes weight, margin, beta, noises"),
-        (["--objective", "smoothadv:steps=two"], "'steps=two' cannot be read: expected a whole number"),
-        (["--objective", "macer", "--noise", "uniform"], "the objective macer is made for Gaussian noise"),
+        (["--objective", "smoothadv:steps=two"], "'steps=two' is invalid: expected a whole number"),
+        (["--objective", "macer", "--noise", "uniform"], "the objective macer supports gaussian noise, not uniform"),
         (["--schedule", "linear"], "there is no schedule 'linear'; choose one-cycle, step"),
         (["--sigma-rule", "optimised:speed=1"], "'speed' is unknown; optimised takes steps, noises, rate, within"),
-        (["--sigma-rule", "optimised", "--sigma", 0], "optimised from a positive number on; it was 0"),
-        (["--average", 1.5], "the decay 1.5 of the moving average is outside [0, 1)"),
-        (["--patience", 0], "a patience of 0 epochs is too little"),
-        (["--lr", -1], "learning rate -1.0 is not a positive finite number"),
+        (["--sigma-rule", "optimised", "--sigma", 0], "an optimised sigma starts at a positive number, but sigma is 0"),
+        (["--average", 1.5], "average is 1.5: expected a decay in [0, 1)"),
+        (["--patience", 0], "patience is 0: expected at least 1"),
+        (["--lr", -1], "learning rate is -1.0: expected a positive finite number"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "",
 )
@@ -142,12 +145,12 @@ def test_the_optimised_sigma_needs_a_start(tmp_path):
     app = typer.Typer(pretty_exceptions_enable=False)
     app.command()(verb.train)
     out = tmp_path / "m.safetensors"
-    with pytest.raises(InputError, match="the noise level is missing: give --sigma"):
+    with pytest.raises(InputError, match="a noise level is required: give --sigma"):
         invoke(app, "--data", "digits", "--arch", "mlp-8", "--sigma-rule", "optimised", "--out", out)
 
 
 def test_resuming_with_other_settings_is_refused_and_with_the_same_it_ends(tmp_path):
-    """The training is begun in Python: the words of the command line mean the same settings."""
+    """A training started in Python is resumed from the command line with the same settings."""
     out, stop = tmp_path / "m.safetensors", threading.Event()
     stop.set()
     config = TrainingConfig(arch="mlp-8", sigma=0.25, seed=4, epochs=1, batch=256)

@@ -1,4 +1,4 @@
-"""Training: it learns, it can be stopped and killed at any moment, and ends with the same bits."""
+"""The training loop: it learns, and after a stop or kill at any point it ends with the same bits."""
 
 from __future__ import annotations
 
@@ -27,16 +27,9 @@ from smoothcert.errors import (
 from smoothcert.files import alone_with
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import (
-    Batch,
-    NoiseAugmentation,
-    TrainingConfig,
-    load_state,
-    noisy_accuracy,
-    partial_path,
-    train,
-)
+from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
 from smoothcert.training.batches import Batches, channel_statistics, seeded_generator
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
 
@@ -55,7 +48,7 @@ def weights(path):
 
 
 def without_seconds(history):
-    """All of a history but how long it took."""
+    """A history without the seconds."""
     return [dataclasses.replace(result, seconds=0.0) for result in history]
 
 
@@ -209,7 +202,7 @@ def test_resuming_with_other_settings_shows_the_difference(digits, held_out, unf
 def test_a_damaged_state_is_refused(digits, unfinished, keep):
     path = partial_path(unfinished)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(CorruptRunError, match="cannot be read"):
+    with pytest.raises(CorruptRunError, match="is damaged"):
         run(digits, unfinished, resume=True)
 
 
@@ -249,7 +242,7 @@ def test_impossible_settings_are_refused(changes):
 
 @pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
 def test_impossible_noise_is_refused(sigma):
-    with pytest.raises(InputError, match="cannot be trained with"):
+    with pytest.raises(InputError, match="expected a finite number, at least 0"):
         config(sigma=sigma)
 
 
@@ -359,4 +352,4 @@ def test_a_resumed_training_keeps_its_threads_and_tells_of_others(digits, tmp_pa
         assert load_state(partial_path(out)).computing["threads"] == 1
         trained = run(digits, out, resume=True, threads=threads, notice=heard.append)
         assert trained.header.training["threads"] == expected
-    assert heard == ["the training goes on, but not to the same bits: threads was 1, now 2"]
+    assert heard == ["the training is resumed, but its bits may differ: threads was 1, now 2"]

@@ -1,4 +1,4 @@
-"""Training under uniform noise: loss and gradient by hand, judged under the same noise, resumed to the same bits."""
+"""Training under uniform noise: loss and gradient in closed form, evaluation with the same noise, resuming."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ import typer
 from scipy import stats
 
 from cli_runner import invoke
-from smoothcert.cli.train import TrainingNoise
+from smoothcert.cli.train import _parse_noise
 from smoothcert.cli.train import train as train_command
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records import Noise
 from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
-from smoothcert.training import (
-    Batch,
-    NoiseAugmentation,
-    TrainingConfig,
-    load_state,
-    noisy_accuracy,
-    partial_path,
-    train,
-)
-from smoothcert.training.noisy_inputs import with_noise
+from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
+from smoothcert.training.noisy_inputs import add_noise
+from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
 
@@ -53,7 +46,7 @@ def run(digits, sigma, out, *, noise=Noise.UNIFORM, objective=None, **options):
 def test_the_noise_is_uniform_and_each_input_has_its_own_level():
     levels = torch.tensor([0.1, 0.5, 2.0])
     inputs = torch.zeros(3, 2, 100, 100)
-    noise = with_noise(Noise.UNIFORM, inputs, sigma=levels, generator=torch.Generator().manual_seed(0)).flatten(1)
+    noise = add_noise(Noise.UNIFORM, inputs, sigma=levels, generator=torch.Generator().manual_seed(0)).flatten(1)
     for row, level in zip(noise.double(), levels.double(), strict=True):
         assert stats.kstest((row / level).numpy(), stats.uniform(-1, 2).cdf).pvalue > 1e-4
         assert row.abs().max() <= level
@@ -62,7 +55,7 @@ def test_the_noise_is_uniform_and_each_input_has_its_own_level():
 
 def test_gaussian_training_noise_is_what_it_was():
     inputs = torch.rand(5, 1, 4, 4)
-    noisy = with_noise(Noise.GAUSSIAN, inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
+    noisy = add_noise(Noise.GAUSSIAN, inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
     drawn = torch.randn(5, 1, 4, 4, generator=torch.Generator().manual_seed(3))
     assert torch.equal(noisy, drawn * 0.25 + inputs)
 
@@ -95,7 +88,7 @@ def test_a_half_width_of_zero_is_ordinary_training(digits, tmp_path):
 
 @pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
 def test_impossible_half_widths_are_refused(sigma):
-    with pytest.raises(InputError, match="cannot be trained with"):
+    with pytest.raises(InputError, match="expected a finite number, at least 0"):
         TrainingConfig(arch="mlp-32", sigma=sigma, noise=Noise.UNIFORM, seed=7)
 
 
@@ -180,7 +173,7 @@ def test_the_verb_trains_with_uniform_noise(tiny_data, tmp_path):
     settings = ["--noise", "uniform", "--sigma", 0.3, "--epochs", 5, "--seed", 3]
     result = command(*tiny_data, *settings, "--out", out)
     assert result.exit_code == 0, result.output
-    assert "right under uniform noise 0.3" in result.stdout
+    assert "correct under uniform noise 0.3" in result.stdout
     header = load_checkpoint(out).header.training
     assert (header["objective"], header["noise"], header["sigma"]) == ({"name": "augmentation"}, "uniform", 0.3)
     assert header["noisy_accuracy"] == 1.0  # the noise cannot carry one class into the other
@@ -188,7 +181,7 @@ def test_the_verb_trains_with_uniform_noise(tiny_data, tmp_path):
     assert (document["objective"], document["noise"]) == (header["objective"], "uniform")
     assert document["loss"] == header["loss"]
     gaussian = command(*tiny_data, "--sigma", 0.3, "--epochs", 5, "--seed", 3, "--out", tmp_path / "c.safetensors")
-    assert "right under noise 0.3" in gaussian.stdout
+    assert "correct under gaussian noise 0.3" in gaussian.stdout
     assert load_checkpoint(tmp_path / "c.safetensors").header.training["noise"] == "gaussian"
 
 
@@ -196,13 +189,19 @@ def test_the_verb_refuses_rules_and_nothing(tiny_data, tmp_path):
     points = np.eye(4, dtype=np.float32)
     save_rule(tmp_path / "rule.safetensors", KnnSigma(points=points, base_sigma=0.25, rate=0.1, k=1, offset=1.0))
     uniform = [*tiny_data, "--noise", "uniform", "--out", tmp_path / "m.safetensors"]
-    with pytest.raises(InputError, match="rules for sigma are for Gaussian noise; give one number with uniform noise"):
+    with pytest.raises(
+        InputError, match="rules for sigma need gaussian noise: with uniform noise, sigma must be one number"
+    ):
         command(*uniform, "--sigma-rule", tmp_path / "rule.safetensors")
-    with pytest.raises(InputError, match="rules for sigma are for Gaussian noise; give one number with uniform noise"):
+    with pytest.raises(
+        InputError, match="rules for sigma need gaussian noise: with uniform noise, sigma must be one number"
+    ):
         command(*uniform, "--sigma", 0.25, "--sigma-rule", tmp_path / "rule.safetensors")
-    with pytest.raises(InputError, match="the noise level is missing: give --sigma"):
+    with pytest.raises(InputError, match="a noise level is required: give --sigma"):
         command(*uniform)
 
 
-def test_the_verb_offers_every_kind_of_noise():
-    assert [str(noise) for noise in TrainingNoise] == [str(noise) for noise in Noise]
+def test_the_command_accepts_every_kind_of_noise_and_no_other(tiny_data, tmp_path):
+    assert [_parse_noise(str(noise)) for noise in Noise] == list(Noise)
+    with pytest.raises(InputError, match="--noise 'laplace' is not supported: expected gaussian or uniform"):
+        command(*tiny_data, "--noise", "laplace", "--sigma", 0.5, "--out", tmp_path / "m.safetensors")

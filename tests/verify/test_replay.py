@@ -18,7 +18,7 @@ from smoothcert.models import probe as models_probe
 from smoothcert.models.original import Answer, Original, original_of
 from smoothcert.noise import unit_noise as noise_of_a_run
 from smoothcert.noise.grid_law import grid_law
-from smoothcert.noise.grid_with_numpy import grid_draws, grid_key
+from smoothcert.noise.grid_with_numpy import grid_draws
 from smoothcert.records import CheckCounts, Noise, Stage, StreamId
 from smoothcert.sampling import ModelChecks
 from smoothcert_verify.document_checks import CheckedInput
@@ -70,7 +70,7 @@ class TestNoise:
         assert np.array_equal(limits, law.thresholds)
         assert least == law.least
         for size in (1, 33, 100):
-            made = grid_draws(law, key=grid_key(BIG_SEED), index=9, stage=1, start=START, count=40, size=size)
+            made = grid_draws(law, StreamId(BIG_SEED, 9, Stage.ESTIMATION), start=START, count=40, size=size)
             stream = Stream(BIG_SEED, 9, 1)
             again = grid_steps(
                 noise.value, stream, sigma=sigma, levels=levels, start=START, count=40, size=size

@@ -20,12 +20,11 @@ import numpy as np
 from smoothcert.attacks.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, recorded_seed
 from smoothcert.attacks.attack_search import Found, Search, distances, gradient_source
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackBounds, AttackMethod, AttackSettings
-from smoothcert.attacks.attack_verdicts import SOFT_CERTIFICATE, checked, samples_of_selection
+from smoothcert.attacks.attack_verdicts import checked, samples_of_selection
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.errors import CorruptRunError, InputError, InterruptedRunError, RunError
-from smoothcert.memory.claims import NORM_OF_NOISE
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.questions import check_predict_is_possible, check_question
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome
@@ -122,7 +121,7 @@ def prepare_attack(
     if settings.seed is None:
         known = recorded_seed(out)
         settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
-    norm = NORM_OF_NOISE[spec.noise.kind]
+    norm = spec.noise.kind.norm
     if settings.method == AttackMethod.DDN and norm is not Norm.L2:
         raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
     if spec.memory is not None and settings.bounds == AttackBounds.ANY:
@@ -178,7 +177,7 @@ def _check_level(attack: Attack) -> None:
     for look in range(attack.settings.looks):
         n, alpha = attack.settings.samples(look), attack.level(look)
         if attack.soft:
-            portfolio = get_portfolio(SOFT_CERTIFICATE[attack.smoothed.noise])
+            portfolio = get_portfolio(attack.smoothed.noise.facts.soft_two_class_certificate)
             question = FixedN(n=n, n0=samples_of_selection(n))
             check_question(question, portfolio, alpha=alpha, num_classes=attack.smoothed.classifier.num_classes)
         else:

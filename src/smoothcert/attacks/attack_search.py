@@ -30,15 +30,15 @@ from smoothcert.attacks.attack_settings import AttackMethod, AttackSettings, Gra
 from smoothcert.attacks.geometry import inside, per_row, usable
 from smoothcert.errors import InputError
 from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, resolve_device
-from smoothcert.models.checkpoints import load_any
+from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.noise import from_grid, to_grid
-from smoothcert.own_code import imported, is_own_code
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import SigmaRule
 from smoothcert.spec import RunSpec
+from smoothcert.user_code import import_object, is_code_name
 
 BoolArray = NDArray[np.bool_]
 
@@ -305,14 +305,14 @@ def gradient_source(
 
 def _module(spec: RunSpec, input_shape: tuple[int, ...]) -> nn.Module | None:
     """The torch module that the spec names; None if it is something else."""
-    if is_own_code(spec.model.place):
-        found = imported(spec.model.place)
+    if is_code_name(spec.model.place):
+        found = import_object(spec.model.place)
         return found if isinstance(found, nn.Module) else None
     if Path(spec.model.place).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said when the classifier was loaded
-        return load_any(
+        return load_checkpoint(
             Path(spec.model.place),
             arch=spec.model.arch,
             num_classes=spec.model.num_classes,

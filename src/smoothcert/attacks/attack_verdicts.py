@@ -11,13 +11,10 @@ from collections.abc import Sequence
 
 from smoothcert.attacks.attack_record import Fate, FreshVerdict
 from smoothcert.noise import FLOAT
-from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage, Tally
+from smoothcert.records import CertifiedPoint, InputArray, Outcome, Stage, Tally
 from smoothcert.sampling.sampler import Progress
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.statistics import alpha_after_noise, plurality, price_of, sign_test_p_value
-
-SOFT_CERTIFICATE = {Noise.GAUSSIAN: "gaussian-soft-two-class", Noise.UNIFORM: "uniform-l1-soft-two-class"}
-"""What proves that one class has a larger mean score than every other."""
 
 _LEAST_SELECTION = 100
 _SHARE_OF_SELECTION = 10
@@ -170,7 +167,7 @@ def _scored_with(
         n0=samples_of_selection(n),
         n=n,
         alpha=level,
-        certificate=SOFT_CERTIFICATE[smoothed.noise],
+        certificate=smoothed.noise.facts.soft_two_class_certificate,
         indices=indices,
         progress=progress,
     )

@@ -18,7 +18,6 @@ from smoothcert.attacks.noises import Noises
 from smoothcert.attacks.target import Assessment
 from smoothcert.records import Noise
 
-_VARIANCE = {Noise.GAUSSIAN: 1.0, Noise.UNIFORM: 1.0 / 3.0}
 _LEAST_MEAN = 1e-6
 
 
@@ -53,7 +52,7 @@ class EstimatedTarget:
             draws += len(noises)
         assert isinstance(favour, Tensor)
         mean = (self._own(favour) / (2 * draws)).clamp_min(_LEAST_MEAN).to(points.dtype)
-        gradients = -slope / (level * per_row(mean, points) * (_VARIANCE[self.kind] * draws))
+        gradients = -slope / (level * per_row(mean, points) * (self.kind.facts.unit_variance * draws))
         return Assessment(-mean.log(), gradients, favour.argmax(dim=1) != self.labels)
 
     def _answers(self, noisy: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from smoothcert.noise import law_of
 from smoothcert.records import Noise
 
 
@@ -53,9 +54,5 @@ class FreshNoise:
 
 
 def unit_noise(kind: Noise, like: Tensor, *, generator: torch.Generator) -> Tensor:
-    """Independent z of the shape of `like`: standard normal, or uniform on [-1, 1)."""
-    match kind:
-        case Noise.GAUSSIAN:
-            return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
-        case Noise.UNIFORM:
-            return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype).mul_(2.0).sub_(1.0)
+    """Independent noise of level 1, of the shape, dtype and device of `like`."""
+    return law_of(kind).draw_with_generator(like, generator)

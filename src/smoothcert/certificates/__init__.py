@@ -1,4 +1,4 @@
-"""Theorems that turn bounds into radii, one a file; this is where they are found by name."""
+"""Theorems that turn bounds into radii, one per file, and the registry that finds them by name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from smoothcert.certificates.base import Certificate
+from smoothcert.certificates.certificate import Certificate
 from smoothcert.certificates.dipole import DIPOLE, dipole_multi_class_radius, dipole_radius
-from smoothcert.certificates.envelope import (
-    ENVELOPE,
-    envelope_radius,
-    envelope_two_class_radius,
-    worst_case_probability,
-)
+from smoothcert.certificates.envelope import ENVELOPE, envelope_radius, envelope_two_class_radius
 from smoothcert.certificates.gaussian import GAUSSIAN, GAUSSIAN_SOFT, gaussian_radius, gaussian_two_class_radius
 from smoothcert.certificates.historical import (
     HISTORICAL,
@@ -33,6 +28,7 @@ from smoothcert.certificates.second_order import (
     second_order_radius,
 )
 from smoothcert.certificates.uniform_l1 import UNIFORM_L1, uniform_l1_radius, uniform_l1_two_class_radius
+from smoothcert.certificates.worst_regions import worst_case_probability
 from smoothcert.errors import InputError
 from smoothcert.records import Quantity, Smoothing
 
@@ -56,7 +52,7 @@ _PAIRS = (
 )
 _MAY_BE_ZERO = {quantity for pair in _PAIRS for quantity in pair}
 _ROUNDING = 1e-9
-"""What a person who types six digits may be off by."""
+"""Allowed rounding error of probabilities typed with a few digits."""
 
 __all__ = [
     "CERTIFICATES",
@@ -95,7 +91,7 @@ def get_certificate(name: str) -> Certificate:
 def get_portfolio(
     chosen: str | Certificate | Sequence[str | Certificate] | Portfolio, *, best_of: bool = False
 ) -> Portfolio:
-    """The certificates meant by a name, "a,b", "best-of(a,b)", a certificate of one's own, or several of these."""
+    """The portfolio given by a name, "a,b", "best-of(a,b)", a certificate, or a sequence of names and certificates."""
     if isinstance(chosen, Portfolio):
         return dataclasses.replace(chosen, best_of=True) if best_of else chosen
     if isinstance(chosen, str):
@@ -110,9 +106,9 @@ def get_portfolio(
 def radius_of_family(
     family: str, quantities: Mapping[Quantity, float], *, sigma: float, smoothing: Smoothing | None = None
 ) -> float:
-    """One radius by the form of a theorem that needs exactly these quantities; 0 if nothing is certified."""
+    """The radius by the form of a theorem that takes exactly these quantities; 0 if nothing is certified."""
     if family in CERTIFICATES:
-        family = CERTIFICATES[family].family  # the name of a form: what is given decides which
+        family = CERTIFICATES[family].family  # the given quantities decide which form is used
     forms = [certificate for certificate in CERTIFICATES.values() if certificate.family == family]
     if not forms:
         families = dict.fromkeys(certificate.family for certificate in CERTIFICATES.values())

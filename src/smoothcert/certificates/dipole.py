@@ -1,6 +1,6 @@
 """Dipole smoothing: the radius from votes at x+ε and x-ε (Levine et al. 2021, Theorem 3).
 
-If the votes against the class fall on opposite sides of x, no single direction leads to all of them, and the radius
+If the votes against the class lie on opposite sides of x, no single direction leads to all of them, and the radius
 grows. For the class A let C_S = P(f(x+ε) = A and f(x-ε) = A) and C_N = P(f(x+ε) = A and f(x-ε) ≠ A).
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.certificate import FormulaCertificate
 from smoothcert.certificates.slab import (
     half_complement_up,
     radius_against_all,
@@ -24,25 +24,16 @@ from smoothcert.numerics.normal import quantile_down
 from smoothcert.records import FloatArray, Proof, Quantity
 
 
-def dipole_lower_bound(both: ArrayLike, one_sided: ArrayLike, *, distance: ArrayLike) -> FloatArray:
-    """Smallest possible P(f(x'+ε) = A) at ‖x'-x‖ = distance·σ (Theorem 3).
-
-    Φ(Φ⁻¹(C_N) - r) + Φ(Φ⁻¹((1+C_S)/2) - r) - Φ(Φ⁻¹((1-C_S)/2) - r), r = distance ≥ 0. both: lower bounds on C_S in
-    [0, 1), one_sided: on C_N in [0, 1); shapes broadcast. Attained by the union of a half-space and a slab around x.
-    The boundaries are rounded down; the sum itself is good to about 1e-15.
-    """
-    shape = _Shape.of(both, one_sided)
-    return shape.mass(np.asarray(distance, dtype=np.float64))[0]
-
-
 def dipole_radius(both: ArrayLike, one_sided: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
     """The R at which the bound of Theorem 3 falls to ½: the smoothed classifier answers A within ‖δ‖₂ < R.
+
+    The bound on P(A) at distance rσ is Φ(Φ⁻¹(C_N) - r) + Φ(Φ⁻¹((1+C_S)/2) - r) - Φ(Φ⁻¹((1-C_S)/2) - r).
 
     both, one_sided: lower bounds on C_S and C_N that hold at once, in [0, 1); sigma > 0; shapes broadcast. Increases
     with both. Rounded down; 0 where C_S + C_N ≤ ½ or where an argument is out of range.
     """
     top, scale, valid = usable((both, one_sided), sigma)
-    return radius_against_all(_Shape.of(*top), sigma=scale, valid=valid)
+    return radius_against_all(DipoleShape.of(*top), sigma=scale, valid=valid)
 
 
 def dipole_multi_class_radius(
@@ -55,23 +46,25 @@ def dipole_multi_class_radius(
 ) -> FloatArray:
     """Radius within which class A beats one other class c: Theorem 3 for A, and for the function 1 - f_c (section 3.2).
 
-    other_neither: lower bounds on P(neither vote is c), other_one_sided: on P(f(x+ε) ≠ c and f(x-ε) = c); all four
-    hold at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest counts: a
+    other_neither: lower bounds on P(neither vote is c), other_one_sided: on P(f(x+ε) ≠ c and f(x-ε) = c); all four hold
+    at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest is certified: a
     class with few votes may have the least favourable shape. Rounded down; 0 where nothing is certified.
     """
     (a_both, a_one, c_neither, c_one), scale, valid = usable((both, one_sided, other_neither, other_one_sided), sigma)
-    return radius_against_class(_Shape.of(a_both, a_one), _Shape.of(c_neither, c_one), sigma=scale, valid=valid)
+    return radius_against_class(
+        DipoleShape.of(a_both, a_one), DipoleShape.of(c_neither, c_one), sigma=scale, valid=valid
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class DipoleShape:
     """The worst-case classifier along the direction of attack: class A below `edge` and between -wall and wall."""
 
     edge: FloatArray
     wall: FloatArray
 
     @classmethod
-    def of(cls, both: ArrayLike, one_sided: ArrayLike) -> _Shape:
+    def of(cls, both: ArrayLike, one_sided: ArrayLike) -> DipoleShape:
         symmetric = np.asarray(both, dtype=np.float64)
         wall = np.maximum(upper_boundary_down(half_complement_up(symmetric)), 0.0)
         return cls(edge=quantile_down(np.asarray(one_sided, dtype=np.float64)), wall=wall)

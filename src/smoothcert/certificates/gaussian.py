@@ -1,7 +1,7 @@
 """Constant Gaussian noise: the tight ℓ2 radius of Cohen, Rosenfeld and Kolter (2019), Theorem 1.
 
-The soft forms are the same theorem for another classifier: g(x) = the class of the largest mean score E[s_c(x+ε)], with
-scores in [0, 1], in place of the class with most votes. Φ⁻¹ of a mean of [0, 1] scores changes by at most 1/σ per unit
+The soft forms are the same theorem for another classifier: g(x) is the class of the largest mean score E[s_c(x+ε)],
+scores in [0, 1], instead of the class with most votes. Φ⁻¹ of a mean of [0, 1] scores changes by at most 1/σ per unit
 of distance (Salman et al. 2019, Lemma 2; Zhai et al. 2020), which is all the proof uses.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.certificate import SCORE_FORMS, VOTE_FORMS, certificates_of
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up
-from smoothcert.records import FloatArray, Proof, Quantity
+from smoothcert.records import FloatArray
 
 
 def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -23,7 +23,7 @@ def gaussian_radius(p_a: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
     down; 0 where p_a ≤ ½ (nothing is certified) or where an argument is not a finite number in its range.
     """
     top, scale = np.broadcast_arrays(np.asarray(p_a, dtype=np.float64), np.asarray(sigma, dtype=np.float64))
-    valid = _usable(top, scale)
+    valid = are_usable(top, scale)
     return only_positive(np.where(valid, scale, 1.0) * quantile_down(np.where(valid, top, 0.5)), where=valid)
 
 
@@ -35,49 +35,17 @@ def gaussian_two_class_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLik
     Shapes broadcast with sigma. Rounded down; 0 where p_a ≤ p_b or an argument is out of range.
     """
     top, other, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (p_a, p_b, sigma)))
-    valid = _usable(top, scale) & (other > 0)
+    valid = are_usable(top, scale) & (other > 0)
     top = np.where(valid, top, 0.5)
     other = np.where(valid, np.minimum(other, one_minus_up(top)), 0.5)
     gap = quantile_down(top) - quantile_up(other)
     return only_positive(0.5 * np.where(valid, scale, 1.0) * gap, where=valid)
 
 
-def _usable(top: FloatArray, scale: FloatArray) -> NDArray[np.bool_]:
-    """A probability that some finite sample can prove, and a positive finite noise level."""
+def are_usable(top: FloatArray, scale: FloatArray) -> NDArray[np.bool_]:
+    """Whether p_A is a probability that a finite sample can prove, and the noise level is positive and finite."""
     return (top > 0) & (top < 1) & (scale > 0) & np.isfinite(scale)
 
 
-GAUSSIAN = (
-    # The binary form: all that is not the class is taken for one opponent.
-    FormulaCertificate("gaussian", "gaussian", (Quantity.TOP_LOWER,), (Proof.TOP,), gaussian_radius),
-    # The strongest other class is bounded on its own, at the price of half of α.
-    FormulaCertificate(
-        "gaussian-two-class",
-        "gaussian",
-        (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
-        (Proof.TOP, Proof.RUNNER_UP),
-        gaussian_two_class_radius,
-    ),
-)
-
-GAUSSIAN_SOFT = (
-    FormulaCertificate("gaussian-soft", "gaussian", (Quantity.TOP_LOWER,), (Proof.SCORE_TOP,), gaussian_radius),
-    FormulaCertificate(
-        "gaussian-soft-two-class",
-        "gaussian",
-        (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
-        (Proof.SCORE_TOP, Proof.SCORE_OTHER),
-        gaussian_two_class_radius,
-    ),
-    # For comparison, and for more samples than betting takes.
-    FormulaCertificate(
-        "gaussian-soft-bernstein", "gaussian", (Quantity.TOP_LOWER,), (Proof.SCORE_TOP_BERNSTEIN,), gaussian_radius
-    ),
-    FormulaCertificate(
-        "gaussian-soft-two-class-bernstein",
-        "gaussian",
-        (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
-        (Proof.SCORE_TOP_BERNSTEIN, Proof.SCORE_OTHER_BERNSTEIN),
-        gaussian_two_class_radius,
-    ),
-)
+GAUSSIAN = certificates_of("gaussian", VOTE_FORMS, gaussian_radius, gaussian_two_class_radius)
+GAUSSIAN_SOFT = certificates_of("gaussian", SCORE_FORMS, gaussian_radius, gaussian_two_class_radius)

@@ -1,26 +1,26 @@
-"""Older ℓ2 radii for Gaussian noise, kept as baselines: Lecuyer et al. (2019), Li et al. (2019), and the latter for a
-σ that varies with the input (Súkeník et al. 2022, Theorem 14).
+"""Older ℓ2 radii for Gaussian noise, as baselines: Lecuyer et al. (2019), Li et al. (2019), and Li's for a σ that
+varies with the input (Súkeník et al. 2022, Theorem 14).
 
 All are suprema of a bound over a free parameter. Every parameter value gives a valid radius, so a numerical search
-that misses the supremum is still sound; it only gives away a little.
+that misses the supremum is still sound; the radius is only slightly smaller.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.certificates.base import check_constant, known_dimension
+from smoothcert.certificates.certificate import VOTE_FORMS, FormulaCertificate, certificates_of, known_dimension
 from smoothcert.certificates.gaussian import gaussian_two_class_radius
 from smoothcert.certificates.positive import only_positive
 from smoothcert.numerics.logarithm import log1p_minus
 from smoothcert.numerics.normal import one_minus_up
-from smoothcert.records import Envelope, FloatArray, Noise, Norm, Proof, Quantity, Smoothing
+from smoothcert.records import Envelope, FloatArray, Quantity, Smoothing
 from smoothcert.records.envelopes import check_encloses
 
 # Forward evaluation of either formula is good to better than this, relatively.
@@ -29,12 +29,12 @@ _GRID = 257
 _REFINEMENTS = 4
 _LI_ORDERS = (1e-3, 1e3)
 _DIVERGENCE_MARGIN = 1e-14
-"""Relative rounding error of what the divergence between two noise levels is added up from."""
+"""Relative rounding error of the terms of the divergence between two noise levels."""
 _HALVINGS = 32
-"""Of the interval the radius for an envelope lies in: its end is found to 2e-10 of Li's radius."""
+"""Bisections of the interval of the radius for an envelope: its end is found to 2e-10 of Li's radius."""
 _GRID_FOR_ENVELOPES = 33
 _LARGEST_RATIO = 1e6
-"""Of two noise levels; where they are further apart nothing is certified, and nothing computed."""
+"""Noise levels with a larger ratio certify nothing."""
 
 
 def lecuyer_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -55,7 +55,7 @@ def lecuyer_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> Float
         return np.where(positive, beta / np.sqrt(2.0 * np.log(ratio)), 0.0)
 
     best = _maximise(value, low=np.zeros_like(a), high=np.ones_like(a))
-    return _at_most_tight(scale * best * (1.0 - _FORMULA_MARGIN), a, b, scale, valid)
+    return _limit_to_tight(scale * best * (1.0 - _FORMULA_MARGIN), a, b, scale, valid)
 
 
 def li_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -76,7 +76,7 @@ def li_radius(p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike) -> FloatArray
 
     low, high = np.log(_LI_ORDERS)
     best = _maximise(value, low=np.full_like(a, low), high=np.full_like(a, high))
-    return _at_most_tight(scale * best * (1.0 - _FORMULA_MARGIN), a, b, scale, valid)
+    return _limit_to_tight(scale * best * (1.0 - _FORMULA_MARGIN), a, b, scale, valid)
 
 
 def renyi_radius(
@@ -84,20 +84,20 @@ def renyi_radius(
 ) -> FloatArray:
     """Distance within which every point that uses `other_sigma` is certified from one that uses `sigma`.
 
-    Súkeník et al. (2022), Theorem 14, derived again because it is printed with errors. With σ₀ = sigma, σ₁ =
+    Súkeník et al. (2022), Theorem 14, derived again here because the printed version has errors. With σ₀ = sigma, σ₁ =
     other_sigma, N = dimension and σ_a² = (1-a)σ₁² + aσ₀², the Rényi divergence of order a of N(x₁, σ₁²)
-    from N(x₀, σ₀²) is a‖x₀-x₁‖²/(2σ_a²) + T_a, T_a = N/(1-a) log(σ_a / (σ₁^{1-a} σ₀^a)). The class stays on top where
+    from N(x₀, σ₀²) is a‖x₀-x₁‖²/(2σ_a²) + T_a, T_a = N/(1-a) log(σ_a / (σ₁^{1-a} σ₀^a)). The class keeps its lead where
     that is at most Li's threshold, so R² = sup over orders a with σ_a² > 0 of (2σ_a²/a)(threshold_a - T_a). With ρ =
     σ₁²/σ₀² - 1 and g(u) = log(1+u) - u, T_a = N/2 (g((1-a)ρ)/(1-a) - g(ρ)), smooth through a = 1 and σ₁ = σ₀, where
     the radius is that of `li_radius`.
 
-    It speaks of two levels only, as if σ₁ were used everywhere but at x₀; for a σ that varies, see
+    It is about two levels only, as if σ₁ were used everywhere except at x₀; for a σ that varies, see
     `renyi_envelope_radius`. p_a, p_b as for `li_radius`; orders are searched in [1e-3, 1e3]; shapes broadcast. Rounded
     down; 0 where no order certifies anything or an argument is out of range.
     """
     *known, other, given = np.broadcast_arrays(p_a, p_b, sigma, other_sigma, dimension)
     a, b, scale, valid = _prepare(*known)
-    excess, usable = _excess(other, sigma=scale, dimension=given)
+    excess, usable = _variance_excess(other, sigma=scale, dimension=given)
     size = np.where(usable, given, 1.0)
     threshold = _li_threshold(a, b)
 
@@ -107,21 +107,21 @@ def renyi_radius(
 
     low, high = np.log(_LI_ORDERS)
     best = _maximise(value, low=np.full_like(a, low), high=np.full_like(a, high))
-    return _at_most_tight(scale * np.sqrt(best) * (1.0 - _FORMULA_MARGIN), a, b, scale, valid & usable)
+    return _limit_to_tight(scale * np.sqrt(best) * (1.0 - _FORMULA_MARGIN), a, b, scale, valid & usable)
 
 
 def renyi_envelope_radius(
     p_a: ArrayLike, p_b: ArrayLike, *, sigma: ArrayLike, dimension: int, envelope: Envelope
 ) -> FloatArray:
-    """Radius within which the class stays on top for every σ₁ that the envelope allows.
+    """Radius within which the class keeps its lead for every σ₁ that the envelope allows.
 
     The largest distance d for which some order certifies σ_low(d) together with σ₀, and some order σ_high(d) together
     with σ₀. That covers all levels between, because at a fixed order a and distance d the divergence D falls and then
     grows with v = σ₁²/σ₀², so that it is largest at an end of an interval: with s = 1-a, the sign of dD/dv is that of
     N h(v) - s d²/σ₀², h(v) = (v-1)(sv+a)/v = sv + (a-s) - a/v. For a ≤ 1, h grows. For a > 1, h grows up to v =
     sqrt(a/(a-1)) > 1 and is positive from v = 1 to the end of its range, v = a/(a-1), while -s d² is positive. In both
-    cases the sign changes once. Two ends certified at *different* orders would not do without σ₀, which joins them.
-    And as the envelope at d holds for every point nearer than d, all of those are certified too.
+    cases the sign changes once. Two ends certified at *different* orders would not suffice without σ₀, which joins
+    them. Since the envelope at d holds for every point nearer than d, all of those are certified too.
 
     Arguments as for `li_radius`, dimension of an input, envelope around an input. Rounded down to within 2e-10 of Li's
     radius; 0 where nothing is certified or an argument is out of range.
@@ -163,7 +163,7 @@ def _reach(
     refused = scale * np.sqrt(2.0 / order * limit) * (1.0 - _FORMULA_MARGIN)  # what the order certifies for σ₀
     for _ in range(_HALVINGS):
         distance = 0.5 * (certified + refused)
-        excess, usable = _excess(edge(scale, distance), sigma=scale, dimension=size)
+        excess, usable = _variance_excess(edge(scale, distance), sigma=scale, dimension=size)
         most = _renyi_squared(order, limit, excess=excess, dimension=size)
         reaches = usable & (distance**2 <= scale**2 * most)
         certified, refused = np.where(reaches, distance, certified), np.where(reaches, refused, distance)
@@ -175,7 +175,7 @@ def _renyi_squared(
 ) -> FloatArray:
     """(2/a)(σ_a/σ₀)²(threshold - T_a), the squared distance in units of σ₀ that one order certifies, rounded down.
 
-    Where it certifies nothing, how far it is from doing so: a negative number that leads a search to better orders.
+    Where it certifies nothing, the (negative) distance from doing so, which leads a search to better orders.
     excess: σ₁²/σ₀² - 1. Shapes broadcast.
     """
     s = 1.0 - order
@@ -184,7 +184,7 @@ def _renyi_squared(
     u = np.where(admissible, u, 0.0)
     own = log1p_minus(excess)
     mixed = np.where(s == 0.0, 0.0, log1p_minus(u) / np.where(s == 0.0, 1.0, s))
-    # What a relative error in σ₁/σ₀ can do to either term is u times the slope of g at u, which is -u/(1+u).
+    # A relative error in σ₁/σ₀ changes either term by u times the slope of g at u, which is -u/(1+u).
     blur = np.abs(own) + np.abs(mixed) + np.abs(excess) * (np.abs(excess) / (1.0 + excess) + np.abs(u) / (1.0 + u))
     apart = 0.5 * dimension * (mixed - own + _DIVERGENCE_MARGIN * blur)
     gap = threshold * (1.0 - _FORMULA_MARGIN) - apart
@@ -192,7 +192,7 @@ def _renyi_squared(
     return np.where(admissible, np.where(gap > 0, squared, gap), -np.inf)
 
 
-def _excess(
+def _variance_excess(
     other_sigma: ArrayLike, *, sigma: FloatArray, dimension: FloatArray
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
     """σ₁²/σ₀² - 1 without cancellation, and where all three can be used; 0 elsewhere. Shapes broadcast, sigma > 0."""
@@ -222,16 +222,16 @@ def _li_threshold(p_a: FloatArray, p_b: FloatArray) -> Callable[[FloatArray], Fl
 def _prepare(
     p_a: ArrayLike, p_b: ArrayLike, sigma: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Broadcast, and replace what is out of range by harmless values that are masked out at the end."""
+    """Broadcast, and replace values out of range by harmless ones that are masked out at the end."""
     a, b, scale = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (p_a, p_b, sigma)))
     valid = (b > 0) & (b < a) & (a < 1) & (b <= 1.0 - a + 1e-12) & (scale > 0) & np.isfinite(scale)
     return np.where(valid, a, 0.75), np.where(valid, b, 0.25), np.where(valid, scale, 1.0), valid
 
 
-def _at_most_tight(
+def _limit_to_tight(
     radius: FloatArray, p_a: FloatArray, p_b: FloatArray, scale: FloatArray, valid: NDArray[np.bool_]
 ) -> FloatArray:
-    """Never above the tight radius, which is the supremum of what is true: a guard against rounding near ties."""
+    """The radius, but not above the tight one, which no valid radius exceeds: a guard against rounding near ties."""
     return only_positive(np.minimum(radius, gaussian_two_class_radius(p_a, p_b, sigma=scale)), where=valid)
 
 
@@ -246,7 +246,7 @@ def _log_cosh(x: FloatArray) -> FloatArray:
 def _maximise(
     value: Callable[[FloatArray], FloatArray], *, low: FloatArray, high: FloatArray, grid: int = _GRID
 ) -> FloatArray:
-    """Largest value found on [low, high] by a grid that closes in on its best point. Shapes: (…) → (…)."""
+    """The largest value found on [low, high] by a grid refined around its best point. Shapes: (…) → (…)."""
     fractions = np.linspace(0.0, 1.0, grid)
     best = np.zeros_like(low)
     for _ in range(_REFINEMENTS):
@@ -261,39 +261,10 @@ def _maximise(
     return best
 
 
-@dataclass(frozen=True, slots=True)
-class HistoricalCertificate:
-    """A baseline radius in its two-class form, or in the binary form that takes 1 - p_A for p_B."""
-
-    name: str
-    family: str
-    formula: Callable[..., FloatArray]
-    needs: tuple[Quantity, ...]
-    proofs: tuple[Proof, ...]
-    norm: Norm = Norm.L2
-    noise: Noise = Noise.GAUSSIAN
-    varying_sigma: bool = False
-
-    def check_suits(self, smoothing: Smoothing, /) -> None:
-        check_constant(self.name, smoothing)
-
-    def radius(
-        self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
-    ) -> FloatArray:
-        return self.formula(*_both_probabilities(quantities), sigma=sigma)
-
-
-@dataclass(frozen=True, slots=True)
-class RenyiCertificate:
+class RenyiCertificate(FormulaCertificate):
     """The Rényi radius for an envelope, in its two-class or its binary form; Li's radius where σ is constant."""
 
-    name: str
-    needs: tuple[Quantity, ...]
-    proofs: tuple[Proof, ...]
-    family: str = "renyi"
-    norm: Norm = Norm.L2
-    noise: Noise = Noise.GAUSSIAN
-    varying_sigma: bool = True
+    __slots__ = ()
 
     def check_suits(self, smoothing: Smoothing, /) -> None:
         if smoothing.varying:
@@ -302,29 +273,29 @@ class RenyiCertificate:
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
-        p_a, p_b = _both_probabilities(quantities)
+        values = [quantities[quantity] for quantity in self.needs]
         if not smoothing.varying:
-            return li_radius(p_a, p_b, sigma=sigma)
+            return self.formula(*values, sigma=sigma)
         dimension = known_dimension(self.name, smoothing)
-        return renyi_envelope_radius(p_a, p_b, sigma=sigma, dimension=dimension, envelope=smoothing.envelope)
+        varying = _with_implied_bound(renyi_envelope_radius)
+        return varying(*values, sigma=sigma, dimension=dimension, envelope=smoothing.envelope)
 
 
-def _both_probabilities(quantities: Mapping[Quantity, FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """p_A, and p_B or what p_A leaves for it, whichever is smaller."""
-    p_a = np.asarray(quantities[Quantity.TOP_LOWER], dtype=np.float64)
-    p_b = quantities.get(Quantity.RUNNER_UP_UPPER)
-    implied = one_minus_up(np.where(np.isfinite(p_a), p_a, 1.0))
-    return p_a, implied if p_b is None else np.minimum(p_b, implied)
+def _with_implied_bound(two_class_radius: Callable[..., FloatArray]) -> Callable[..., FloatArray]:
+    """The radius with p_B replaced by 1 - p_A where p_B is not given or larger."""
+
+    def radius(p_a: ArrayLike, p_b: ArrayLike = np.inf, **settings: Any) -> FloatArray:
+        top = np.asarray(p_a, dtype=np.float64)
+        implied = one_minus_up(np.where(np.isfinite(top), top, 1.0))
+        return two_class_radius(top, np.minimum(p_b, implied), **settings)
+
+    return radius
 
 
-_BINARY = ((Quantity.TOP_LOWER,), (Proof.TOP,))
-_TWO_CLASS = ((Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER), (Proof.TOP, Proof.RUNNER_UP))
+_LECUYER, _LI = _with_implied_bound(lecuyer_radius), _with_implied_bound(li_radius)
 
-HISTORICAL: tuple[HistoricalCertificate | RenyiCertificate, ...] = (
-    HistoricalCertificate("lecuyer", "lecuyer", lecuyer_radius, *_BINARY),
-    HistoricalCertificate("lecuyer-two-class", "lecuyer", lecuyer_radius, *_TWO_CLASS),
-    HistoricalCertificate("li", "li", li_radius, *_BINARY),
-    HistoricalCertificate("li-two-class", "li", li_radius, *_TWO_CLASS),
-    RenyiCertificate("renyi", *_BINARY),
-    RenyiCertificate("renyi-two-class", *_TWO_CLASS),
+HISTORICAL = (
+    *certificates_of("lecuyer", VOTE_FORMS, _LECUYER, _LECUYER),
+    *certificates_of("li", VOTE_FORMS, _LI, _LI),
+    *certificates_of("renyi", VOTE_FORMS, _LI, _LI, kind=RenyiCertificate, varying_sigma=True),
 )

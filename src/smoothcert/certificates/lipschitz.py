@@ -6,18 +6,18 @@ Lipschitz with the constant
     L = (1/σ_min) (1 + 2 Lip(σ) R(p_min)),   R(p) = ε₀(p) f(ε₀(p)) / φ(Φ⁻¹(p)),
 
 f the χ²_d density and ε₀(p) its quantile at 1 - p, and the class is kept within (Φ⁻¹(ḡ_y) - Φ⁻¹(ḡ_y'))/(2L). The
-squeeze does not change the order of the classes, so the classifier is that of the raw scores. It covers votes too,
-which are scores in {0, 1}: no separate form is needed for them.
+squeeze does not change the order of the classes, so the classifier is that of the raw scores. Votes are covered too:
+they are scores in {0, 1}.
 
-What the proof needs beyond the printed one:
+The proof needs three additions to the printed one:
 
 - In a direction along which σ falls, the worst region is a ball instead of its complement, and R(1 - p) takes the
   place of R(p); the printed proof treats a rising σ only. The interval [p_min, 1 - p_min] is symmetric, so the largest
   value of R over it bounds both.
 - σ need not be differentiable: Φ⁻¹(ḡ) is smooth in (x, σ), and along a segment a Lipschitz σ has a derivative almost
   everywhere and is its integral. ReLU networks are covered.
-- R must not be larger inside the interval than at p_min. (If it were, its supremum would do in place of R(p_min).) The
-  paper asks for a decreasing R and leaves open for which p_min that is so. It is so on all of (0, 1), for every d. With
+- R must not be larger inside the interval than at p_min. (Otherwise its supremum would replace R(p_min).) The paper
+  requires a decreasing R and leaves open for which p_min that holds. It holds on all of (0, 1), for every d. With
   y = log ε₀ and z = Φ⁻¹(1 - p), R = dz/dy, so the claim is that z is a convex function N(y). With k = d/2 the density
   of y is proportional to exp(ky - e^y/2), and therefore
       N''/N' = g,   g = k - e^y/2 + N N',   g' = N'^2 - e^y/2 + N N' g.
@@ -26,10 +26,10 @@ What the proof needs beyond the printed one:
   If g' < 0, then u < 1, and u falls on while g < 0; at the next zero (there is one, for g ends positive) still u < 1,
   so g' < 0, though g comes from below: a contradiction. If g' = 0, then u = 1 and g'' = -e^y/2 < 0, so g was negative
   just before: a contradiction. Hence g > 0 everywhere.
-  `check_factor_decreases` confirms it in floating point for the d and p_min in use, as the paper asks, and refuses
-  where that cannot be done.
+  `check_factor_decreases` confirms it in floating point for the given d and p_min, as the paper requires, and raises an
+  InputError if it cannot.
 
-The radius cannot grow with σ(x), because L knows σ_min only. `envelope` gives the tight radius for the same σ.
+The radius does not grow with σ(x), because L depends on σ_min only. `envelope` gives the tight radius for the same σ.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from smoothcert.certificates.base import known_dimension
+from smoothcert.certificates.certificate import known_dimension
 from smoothcert.certificates.positive import only_positive
 from smoothcert.errors import InputError
 from smoothcert.numerics.normal import one_minus_up, quantile_down, quantile_up
@@ -74,7 +74,7 @@ _STIRLING_FROM = 50.0
 
 
 def lipschitz_factor(*, dimension: int, p_min: float) -> float:
-    """R(p_min) = ε₀ f(ε₀)/φ(Φ⁻¹(p_min)), by which a slope of σ weighs on the Lipschitz constant; rounded up.
+    """R(p_min) = ε₀ f(ε₀)/φ(Φ⁻¹(p_min)), the weight of the slope of σ in the Lipschitz constant; rounded up.
 
     dimension: 1 … 200000; p_min: [1e-300, ½). About sqrt(d/2) + Φ⁻¹(1-p_min)/3 for large d.
     InputError where it cannot be confirmed that R decreases on [p_min, 1-p_min].
@@ -85,13 +85,13 @@ def lipschitz_factor(*, dimension: int, p_min: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def check_factor_decreases(*, dimension: int, p_min: float) -> None:
-    """InputError unless p ↦ R(p) is seen to decrease on [p_min, 1-p_min] (Lemma 3).
+    """Raise an InputError unless p ↦ R(p) is confirmed to decrease on [p_min, 1-p_min] (Lemma 3).
 
     The sign of d/dp log R = -(1/f(ε₀))(d/(2ε₀) - ½) + Φ⁻¹(p)/φ(Φ⁻¹(p)) is that of -g, g = (d - ε₀)/2 - Φ⁻¹(p) R(p), the
     g of the proof above. It is taken on a grid even in Φ⁻¹(p), with room for rounding. g falls towards p = 1, where it
     is about (d/2)/Φ⁻¹(p)², against ⅓ in the middle and ½ near p = 0: the worst case is the end p = 1-p_min, which the
-    grid holds. Since the lemma is true for every d and p, what is refused is refused for want of floating-point range:
-    d = 1 below p_min = 1e-160, where ε₀ leaves it.
+    grid contains. The lemma is true for every d and p, so failures come from the floating-point range alone: d = 1
+    below p_min = 1e-160, where ε₀ underflows.
     """
     _check_range(dimension=dimension, p_min=p_min)
     end = -special.ndtri(p_min)
@@ -156,8 +156,8 @@ def lipschitz_radius(
     valid = (top > 0) & (top < 1) & (other > 0) & (floor > 0) & np.isfinite(floor)
     top, floor = np.where(valid, top, 0.5), np.where(valid, floor, 1.0)
     other = np.where(valid, np.minimum(other, one_minus_up(top)), 0.5)
-    squeezed_top = _squeezed(top, num_classes, p_min) * (1.0 - _PRODUCT_MARGIN)
-    squeezed_other = np.minimum(_squeezed(other, num_classes, p_min) * (1.0 + _PRODUCT_MARGIN), 1.0)
+    squeezed_top = _squeeze(top, num_classes, p_min) * (1.0 - _PRODUCT_MARGIN)
+    squeezed_other = np.minimum(_squeeze(other, num_classes, p_min) * (1.0 + _PRODUCT_MARGIN), 1.0)
     factor = lipschitz_factor(dimension=dimension, p_min=p_min) * (1.0 + _PRODUCT_MARGIN)
     moved = 8.0 * factor * -math.log1p(-slack) + 4.0 * factor * lipschitz * shift / floor
     gap = quantile_down(squeezed_top) - quantile_up(squeezed_other) - moved * (1.0 + _PRODUCT_MARGIN)
@@ -179,16 +179,16 @@ class LipschitzCertificate:
     varying_sigma: bool = True
 
     def check_suits(self, smoothing: Smoothing, /) -> None:
-        self._known(smoothing)
+        self._facts(smoothing)
 
     def radius(
         self, quantities: Mapping[Quantity, FloatArray], *, sigma: ArrayLike, smoothing: Smoothing
     ) -> FloatArray:
-        dimension, num_classes, envelope, slack, shift = self._known(smoothing)
+        dimension, num_classes, envelope, slack, shift = self._facts(smoothing)
         scale = np.asarray(sigma, dtype=np.float64)
         lipschitz, floor = 0.0, scale
         if isinstance(envelope, LipschitzSigma):
-            # A σ below the floor contradicts the envelope: no floor is left to certify with.
+            # A σ below the floor contradicts the envelope: NaN certifies nothing.
             kept = np.isfinite(scale) & (scale >= envelope.floor * (1.0 - slack))
             lipschitz, floor = envelope.constant, np.where(kept, envelope.floor, np.nan)
         return lipschitz_radius(
@@ -202,10 +202,8 @@ class LipschitzCertificate:
             shift=shift,
         )
 
-    def _known(self, smoothing: Smoothing) -> tuple[int, int, ConstantSigma | LipschitzSigma, float, float]:
-        """Dimension, number of classes, envelope, its slack and its shift; an InputError where the theorem cannot be
-        applied.
-        """
+    def _facts(self, smoothing: Smoothing) -> tuple[int, int, ConstantSigma | LipschitzSigma, float, float]:
+        """Dimension, number of classes, envelope, its slack and shift; an InputError if the theorem does not apply."""
         dimension = known_dimension(self.name, smoothing)
         if smoothing.num_classes is None:
             raise InputError(f"the {self.name} radius depends on the number of classes, and that is not known")
@@ -219,8 +217,8 @@ class LipschitzCertificate:
 
 
 def _without_room(envelope: Envelope) -> tuple[Envelope, float, float]:
-    """What is inside all widenings, and their slacks and their shifts together; both rounded up."""
-    # In logarithms, for a slack is near 1e-11 and would lose its digits beside 1. Down is the further way.
+    """The envelope inside all widenings, with their total slack and total shift, both rounded up."""
+    # In logarithms: a slack is near 1e-11 and would lose its digits beside 1. The lower end is the wider one.
     logarithm, shift = 0.0, 0.0
     while isinstance(envelope, Widened):
         logarithm += math.log1p(-envelope.slack)
@@ -230,9 +228,9 @@ def _without_room(envelope: Envelope) -> tuple[Envelope, float, float]:
 
 
 LIPSCHITZ = (
-    # The binary form: all that is not the class is taken for one opponent.
+    # The binary form: everything but the class is one opponent.
     LipschitzCertificate("lipschitz", (Quantity.TOP_LOWER,), (Proof.SCORE_TOP,)),
-    # The strongest other class is bounded on its own, at the price of half of α.
+    # The strongest other class is bounded separately, at the price of half of α.
     LipschitzCertificate(
         "lipschitz-two-class",
         (Quantity.TOP_LOWER, Quantity.RUNNER_UP_UPPER),
@@ -241,7 +239,7 @@ LIPSCHITZ = (
 )
 
 
-def _squeezed(score: FloatArray, num_classes: int, p_min: float) -> FloatArray:
+def _squeeze(score: FloatArray, num_classes: int, p_min: float) -> FloatArray:
     return (1.0 - num_classes * p_min) * score + p_min
 
 
@@ -252,7 +250,7 @@ def _factor_up(dimension: int, p_min: float) -> float:
 
 
 def _decreases_at(z: FloatArray, dimension: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    """Whether R grows with z = Φ⁻¹(1-p) there, beyond doubt: (d - ε₀)/2 + zR > 0."""
+    """Whether R grows with z = Φ⁻¹(1-p), with room for rounding: (d - ε₀)/2 + zR > 0."""
     point = _chi_square_point(z, dimension)
     in_range = point > np.finfo(np.float64).tiny
     point = np.where(in_range, point, 1.0)
@@ -261,7 +259,7 @@ def _decreases_at(z: FloatArray, dimension: int) -> np.ndarray[tuple[int, ...], 
 
 
 def _chi_square_point(z: FloatArray, dimension: int) -> FloatArray:
-    """The χ²_d quantile at Φ(z), from whichever tail is the smaller."""
+    """The χ²_d quantile at Φ(z), from the smaller tail."""
     tail = special.ndtr(-np.abs(z))
     half = 0.5 * dimension
     halved: FloatArray = np.where(z > 0, special.gammainccinv(half, tail), special.gammaincinv(half, tail))

@@ -1,4 +1,4 @@
-"""Which certificates are computed from one tally, and whether the best of them is taken."""
+"""Portfolios: the certificates computed from one tally, and whether the best of them is used."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-from smoothcert.certificates.base import Certificate, check_noise
+from smoothcert.certificates.certificate import Certificate, check_noise
 from smoothcert.errors import InputError
 from smoothcert.records import Proof, Smoothing, TallyKind
 
@@ -15,18 +15,17 @@ _SAMPLED = {
     TallyKind.GRADIENTS: "independent votes and their noise",
     TallyKind.SCORES: "independent scores",
 }
-"""What cannot be had from plain votes, nor from each other."""
+"""Samples that cannot be derived from plain votes, nor from each other."""
 
 _BEST_OF = re.compile(r"best-of\((.*)\)")
 
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """Certificates over the same samples, in the order asked for.
+    """Certificates over the same samples, in the given order.
 
-    Without best_of each spends the whole α on itself and holds alone: choosing between them after looking is not
-    covered. With best_of all proofs are made at once at a total of α, so that all radii hold together and the largest
-    may be taken.
+    Without best_of each certificate spends the whole α and holds alone: choosing between them after looking is not
+    covered. With best_of all proofs hold at once at a total of α, so the largest radius may be used.
     """
 
     certificates: tuple[Certificate, ...]
@@ -62,28 +61,28 @@ class Portfolio:
 
     @property
     def proofs(self) -> tuple[Proof, ...]:
-        """Everything that must be proved, each once."""
+        """All proofs of the certificates, without repetition."""
         return tuple(dict.fromkeys(proof for certificate in self.certificates for proof in certificate.proofs))
 
     @property
     def tally(self) -> TallyKind:
-        """What must be sampled."""
+        """The kind of tally that must be sampled."""
         kinds = [proof.tally for proof in self.proofs if proof.tally is not TallyKind.VOTES]
         return kinds[0] if kinds else TallyKind.VOTES
 
     @property
     def every_class(self) -> bool:
-        """Whether the gradients of all classes are needed, not only that of the winner."""
+        """Whether the gradients of all classes are needed, not only that of the predicted class."""
         return Proof.GRADIENTS_OF_EVERY_CLASS in self.proofs
 
     def check_suits(self, smoothing: Smoothing) -> None:
-        """Refuse theorems that say nothing about such a smoothing."""
+        """Raise an InputError if a theorem does not cover this smoothing."""
         for certificate in self.certificates:
             check_noise(certificate, smoothing)
             certificate.check_suits(smoothing)
 
     def alternatives(self) -> tuple[Self, ...]:
-        """The choices that are bounded together: all of it for the best of several, else each certificate alone."""
+        """The portfolios that are bounded separately: the whole with best_of, otherwise each certificate alone."""
         return (self,) if self.best_of else tuple(type(self)((certificate,)) for certificate in self.certificates)
 
     def __str__(self) -> str:
@@ -92,7 +91,7 @@ class Portfolio:
 
 
 def is_soft(certificate: Certificate) -> bool:
-    """Whether it speaks of the class with the largest mean score, not of the class with most votes."""
+    """Whether the certificate is about the class with the largest mean score, not the class with most votes."""
     return any(proof.tally is TallyKind.SCORES for proof in certificate.proofs)
 
 

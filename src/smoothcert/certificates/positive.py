@@ -1,4 +1,4 @@
-"""The last step of every radius formula: nothing but a positive finite number, rounded down, leaves this room."""
+"""The last step of every radius formula: a certified radius is a positive finite number, rounded down."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from smoothcert.certificates.base import FormulaCertificate
+from smoothcert.certificates.certificate import FormulaCertificate
 from smoothcert.certificates.slab import (
     density,
     radius_against_all,
@@ -26,7 +26,7 @@ from smoothcert.numerics.roots import decreasing_root_down
 from smoothcert.records import FloatArray, Proof, Quantity
 
 _GRADIENT_MARGIN = 1e-12
-"""Relative error allowed for in φ(Φ⁻¹(·)), far above what it has."""
+"""Allowed relative error of φ(Φ⁻¹(·)), far above the actual one."""
 
 
 def largest_gradient_norm(p: ArrayLike, *, sigma: ArrayLike) -> FloatArray:
@@ -67,8 +67,9 @@ def second_order_multi_class_radius(
     """Radius within which class A beats one other class c: Theorem 1 for A, and for the function 1 - f_c (section 3.2).
 
     other_p: upper bounds on P(f(x+ε) = c) in (0, 1], other_gradient_norm: upper bounds on the norm of its gradient; all
-    four hold at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest
-    counts: a class with a smaller probability may have a larger gradient. Rounded down; 0 where nothing is certified.
+    four hold at once, shapes broadcast with sigma. It must be computed for *every* other class, and the smallest is
+    certified: a class with a smaller probability may have a larger gradient. Rounded down; 0 where nothing is
+    certified.
     """
     bound = np.asarray(other_p, dtype=np.float64)
     against = np.where(bound <= 1.0, np.maximum(np.nextafter(1.0 - bound, -1.0), 0.0), np.nan)

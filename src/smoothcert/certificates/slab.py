@@ -29,8 +29,8 @@ def usable(
 ) -> tuple[list[FloatArray], FloatArray, NDArray[np.bool_]]:
     """The arguments of a theorem in one shape, and where they can be used: probabilities in [0, 1), lengths ≥ 0.
 
-    Returns the probabilities and the lengths, the latter in units of 1/σ, then σ and the mask. What is out of range is
-    replaced by harmless values and masked out.
+    Returns the probabilities and the lengths, the latter in units of 1/σ, then σ and the mask. Values out of range are
+    replaced by harmless ones and masked out.
     """
     given = [np.asarray(v, dtype=np.float64) for v in (*probabilities, *lengths, sigma)]
     *values, scale = np.broadcast_arrays(*given)
@@ -41,7 +41,7 @@ def usable(
         valid = valid & (mass >= 0) & (mass < 1)
     for norm in norms:
         valid = valid & (norm >= 0)
-    # No function has a gradient above φ(0)/σ, so a larger bound says nothing; this also takes the infinite ones.
+    # No function has a gradient above φ(0)/σ, so a larger bound has no effect; this also covers infinite bounds.
     with np.errstate(over="ignore"):
         scaled = [np.minimum(np.where(valid, norm, 1.0) * scale, 1.0) for norm in norms]
     return [np.where(valid, mass, 0.25) for mass in masses] + scaled, scale, valid
@@ -114,6 +114,6 @@ def radius_against_class(
 def _radius_of_root(
     lead: ValueAndSlope, *, high: FloatArray, sigma: FloatArray, valid: NDArray[np.bool_]
 ) -> FloatArray:
-    """σ times the r at which a decreasing lead over the opponent falls to 0; at `high` it is certainly gone."""
+    """σ times the r at which a decreasing lead over the opponent falls to 0; it is negative at `high`."""
     root = decreasing_root_down(lead, low=np.zeros_like(high), high=high, margin=_EVALUATION_ERROR)
     return only_positive(sigma * root, where=valid)

@@ -1,4 +1,4 @@
-"""`smoothcert certify`: radii for a dataset, into a run directory that can be stopped and resumed."""
+"""`smoothcert certify`: certified radii for a dataset, in a run directory that can be resumed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def certify(
     resume: o.Resume = None,
     certificate: o.Certificates = None,
     best_of: o.BestOf = False,
-    n0: Annotated[int, typer.Option("--n0", help="Samples that choose the class.")] = 100,
-    n: Annotated[int, typer.Option("--n", help="Fresh samples that prove it.")] = 100_000,
+    n0: Annotated[int, typer.Option("--n0", help="Samples that select the class.")] = 100,
+    n: Annotated[int, typer.Option("--n", help="Fresh samples that certify it.")] = 100_000,
     decide: o.Decide = None,
     precision: o.Precision = None,
     alpha: o.Alpha = 0.001,
@@ -57,14 +57,14 @@ def certify(
 
     The same command resumes an interrupted run; so does `smoothcert certify --resume RUN`.
 
-    The default certificate is gaussian, uniform-l1 with uniform noise, or envelope with --sigma-rule and no memory.
+    The default certificate is gaussian; uniform-l1 with uniform noise; envelope with --sigma-rule and no memory.
     Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
-    alpha among them, so that the largest radius of each input may be taken.
+    alpha among them, so that the largest radius of each input may be used.
 
-    With --decide or --precision an input is sampled only until its votes have answered, and --n is the most it takes.
+    With --decide or --precision an input is sampled only until its votes have answered; --n is then the maximum.
 
-    With --memory every sigma is allowed: each radius is a region claimed from the memory, in the order of the inputs,
-    and holds for as long as the memory lives.
+    With --memory any sigma is allowed: each radius is a region claimed from the memory, in the order of the inputs, and
+    holds for as long as the memory is kept.
     """
     from smoothcert.cli import spec_options as build
     from smoothcert.cli.running import run_spec

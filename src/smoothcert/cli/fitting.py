@@ -1,4 +1,4 @@
-"""What verbs that learn from data share: both splits of it, and a file that is not there yet."""
+"""Shared by verbs that fit to data: loading both splits, and checking the output file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from smoothcert.data.base import Dataset
+    from smoothcert.data import Dataset
 
 SUFFIX = ".safetensors"
 
 
 def both_splits(data: str, *, data_root: Path | None, input_range: str | None) -> tuple[Dataset, Dataset | None]:
-    """The training and the held-out inputs; a file of the user's may hold the former only."""
+    """Load the training split and the test split; the latter is None for a file without one."""
     from smoothcert.cli.progress import fetch_progress
     from smoothcert.data import load_dataset, parse_input_range
     from smoothcert.errors import DataError
@@ -27,12 +27,12 @@ def both_splits(data: str, *, data_root: Path | None, input_range: str | None) -
 
 
 def check_new_rule(out: Path) -> None:
-    """Refuse a place where no rule for sigma can be written: before the work, not after it."""
+    """Refuse an output file that cannot be written. Called before the work starts."""
     from smoothcert.errors import InputError
 
     if out.suffix != SUFFIX:
-        raise InputError(f"--out {out} must end in {SUFFIX}: that is the format rules for sigma are written in")
+        raise InputError(f"--out {out} must end in {SUFFIX}, the format of rules for sigma")
     if out.exists():
         raise InputError(f"{out} exists and is never overwritten; choose another --out or move it away")
     if not out.absolute().parent.is_dir():
-        raise InputError(f"the folder of --out {out} does not exist; make it first")
+        raise InputError(f"the folder of --out {out} does not exist; create it first")

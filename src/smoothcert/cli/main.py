@@ -1,4 +1,4 @@
-"""The command line: `smoothcert VERB …`. Verbs live in their own files; this one joins them and reports errors."""
+"""The command line: `smoothcert VERB …`. Each verb has its own file; this one registers them and reports errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from smoothcert.cli.predict import predict
 from smoothcert.cli.radius import radius
 from smoothcert.cli.recertify import recertify
 from smoothcert.cli.report import report
-from smoothcert.cli.reproduce import reproduce
 from smoothcert.cli.table import table
 from smoothcert.cli.train import train
 from smoothcert.cli.verify import verify
@@ -32,8 +31,8 @@ from smoothcert.errors import SmoothcertError
 app = typer.Typer(
     name="smoothcert",
     help="Certified robustness by randomized smoothing.",
-    epilog="Exit codes: 0 done, 1 what was checked is not so, 2 bad parameters or inputs, 3 data, 4 model, 5 run or "
-    "log, 6 memory, 7 a certificate was broken by an attack, 8 cluster, 130 stopped, resumable.",
+    epilog="Exit codes: 0 success, 1 a check failed, 2 invalid options or inputs, 3 data, 4 model, 5 run or log, "
+    "6 memory, 7 an attack broke a certificate, 8 cluster, 130 interrupted (can be resumed).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,7 +50,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Certified robustness by randomized smoothing."""
@@ -74,25 +73,24 @@ app.command()(export)
 app.command()(verify)
 app.command()(radius)
 app.command()(plan)
-app.command()(reproduce)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     typer.echo(f"smoothcert: {message}", err=True)
 
 
-def _print_whatever_there_is() -> None:
-    """What the encoding of the terminal lacks, or a file name that is no text, is shown as an escape: no failure."""
+def _allow_any_characters() -> None:
+    """Print characters that the terminal cannot encode as escapes instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 
 
-def run() -> None:
-    """Entry point of the console script: one sentence and an exit code for every error that is foreseen."""
+def run(app: typer.Typer = app) -> None:
+    """Entry point of the console script: one message and an exit code for every expected error."""
     warnings.showwarning = _show_warning
-    _print_whatever_there_is()
-    # Start-up makes many objects that stay; searching them for garbage again and again costs a tenth of a second.
+    _allow_any_characters()
+    # Start-up creates many permanent objects; scanning them for garbage repeatedly costs a tenth of a second.
     gc.set_threshold(100_000, 20, 20)
     try:
         app()
@@ -100,14 +98,12 @@ def run() -> None:
         typer.echo(f"smoothcert: {error}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        # The reader went away (as `| head` does). Python would complain once more while closing stdout.
+        # The reader is gone (as with `| head`). Python would report it again while closing stdout.
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MemoryError:
-        typer.echo(
-            "smoothcert: there is not enough memory for this; where samples are drawn, use a smaller --batch", err=True
-        )
+        typer.echo("smoothcert: out of memory; if samples are being drawn, use a smaller --batch", err=True)
         sys.exit(1)
     except OSError as error:
         name = str(error.filename or "")
@@ -115,7 +111,7 @@ def run() -> None:
         typer.echo(f"smoothcert: {error.strerror or error}{named}", err=True)
         sys.exit(1)
     finally:
-        # The process ends now and its memory with it; without this the interpreter first searches it all for garbage.
+        # The process ends now; without this the interpreter scans all memory for garbage first.
         gc.freeze()
 
 

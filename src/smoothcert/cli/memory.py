@@ -1,4 +1,4 @@
-"""`smoothcert memory`: look into a memory of promised regions, check it, take it elsewhere."""
+"""`smoothcert memory`: summarise, audit, export and recover memories of promised regions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from smoothcert.memory import Audit, MemorySummary, Recovered
 
 app = typer.Typer(
-    help="Audit, sum up, export and recover the memory that keeps the regions `certify --memory` has promised.",
+    help="Summarise, audit, export and recover the memory of regions promised by `certify --memory`.",
     no_args_is_help=True,
 )
 
@@ -25,31 +25,34 @@ Place = Annotated[
     str, typer.Argument(metavar="PLACE", show_default=False, help="The SQLite file, or a postgresql:// URL.")
 ]
 Digest = Annotated[
-    str, typer.Option("--key", help="Which memory of the database: the beginning of its digest (see `memory stats`).")
+    str,
+    typer.Option(
+        "--key", help="Select one memory of the database by the beginning of its digest (see `memory stats`)."
+    ),
 ]
 
 
 @app.command("stats")
 def stats(place: Place, as_json: o.Json = False) -> None:
-    """What a database holds: its memories, how many regions of each class, and what became of the claims."""
+    """Summarise a database: its memories, regions per class, and how the claims were settled."""
     from smoothcert.memory import list_memories
 
     summaries = list_memories(place)
     if as_json:
-        typer.echo(json.dumps([_as_object(summary) for summary in summaries]))
+        typer.echo(json.dumps([_to_json(summary) for summary in summaries]))
         return
     if not summaries:
         typer.echo("no memory yet")
     for summary in summaries:
-        typer.echo(_sentences(summary))
+        typer.echo(_describe_memory(summary))
 
 
 @app.command("audit")
 def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
-    """Check every claim against all others: regions of different classes must not touch. Exit 1 if something is wrong.
+    """Check all pairs of claims: regions of different classes must not touch. Exit 1 if a check fails.
 
-    Nothing is believed that was computed when a claim was made: a bound on the distance excludes most pairs, the others
-    are measured again, and the chain of entries is computed again.
+    No result computed when a claim was made is trusted: a bound on the distance excludes most pairs, the others are
+    measured again, and the hash chain is recomputed.
     """
     from smoothcert.cli.counting import inputs_progress
     from smoothcert.memory import audit_existing, list_digests
@@ -61,10 +64,10 @@ def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
             audited, found_there = audit_existing(place, digest, progress=progress)
         found[audited.digest] = found_there
     if as_json:
-        typer.echo(json.dumps([_audit_as_object(digest, one) for digest, one in found.items()]))
+        typer.echo(json.dumps([_audit_to_json(digest, one) for digest, one in found.items()]))
     else:
         for digest, one in found.items():
-            typer.echo(_audit_sentences(digest, one))
+            typer.echo(_describe_audit(digest, one))
         if not found:
             typer.echo("no memory yet")
     if not all(one.consistent for one in found.values()):
@@ -78,7 +81,7 @@ def export(
     key: Digest = "",
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
-    """Write the log of claims. csv has the SHA-256 of each input, npz the inputs themselves."""
+    """Write the log of claims to a file. csv has the SHA-256 of each input, npz the inputs themselves."""
     from smoothcert.memory import export_claims, open_existing
 
     with open_existing(place, key) as memory:
@@ -94,11 +97,11 @@ def recover(
     ],
     as_json: o.Json = False,
 ) -> None:
-    """Write what is provably intact of a damaged memory to a new one. OLD is not changed, nothing is overwritten.
+    """Write the provably intact part of a damaged memory to a new one. OLD is not changed, nothing is overwritten.
 
-    Of every log its claims are kept up to the first that is lost or changed. What was promised by the others is no
-    longer protected: new claims may contradict it, and certificates that were handed out from lost claims are void.
-    Restore a backup instead, if there is one that holds more.
+    Of each log, the claims before the first lost or changed one are kept. Promises of the other claims are no longer
+    protected: new claims may contradict them, and certificates issued from lost claims are void. If a backup holds
+    more, restore it instead.
     """
     from smoothcert.memory import recover_memory
 
@@ -107,77 +110,74 @@ def recover(
         typer.echo(json.dumps([asdict(one) for one in recovered]))
         return
     for one in recovered:
-        typer.echo(_recovery_sentence(one))
-    typer.echo(_meaning(recovered))
+        typer.echo(_describe_recovery(one))
+    typer.echo(_describe_consequences(recovered))
 
 
-def _recovery_sentence(one: Recovered) -> str:
+def _describe_recovery(one: Recovered) -> str:
     name = f"memory {one.digest[:12]}" if one.digest else "a memory whose key is lost"
     lost = f"{one.lost} known to be lost"
     if one.lost:
         lost += f" (positions {one.kept + 1} to {one.kept + one.lost})"
     if not one.head_known:
-        lost += "; there may be more, because how many were made is not known"
+        lost += "; there may be more, because the number of claims that were made is not known"
     return f"{name}: {one.kept} claims kept, {lost}"
 
 
-def _meaning(recovered: Sequence[Recovered]) -> str:
-    """What a recovery means for those who hold certificates."""
+def _describe_consequences(recovered: Sequence[Recovered]) -> str:
+    """What a recovery means for the holders of certificates."""
     if all(one.lost == 0 and one.head_known for one in recovered):
-        return (
-            "Nothing is lost. Use the new memory alone from now on: two copies that both go on contradict each other."
-        )
+        return "Nothing is lost. Use only the new memory from now on: two copies in use would contradict each other."
     return (
-        "NOT PROTECTED any more: what the lost claims have promised. New claims may contradict it. Certificates that "
-        "were handed out from lost claims, and answers that were looked up in them, are void: withdraw them, and "
-        "certify the inputs again. What the kept claims have promised holds on, in the new memory; nobody may use the "
-        "old one."
+        "NOT PROTECTED any more: the promises of lost claims. New claims may contradict them. Certificates that were "
+        "issued from lost claims, and answers that were looked up in them, are void: withdraw them and certify the "
+        "inputs again. The promises of kept claims remain valid in the new memory. Do not use the old one any more."
     )
 
 
-def _sentences(summary: MemorySummary) -> str:
+def _describe_memory(summary: MemorySummary) -> str:
     from smoothcert.numerics.rounding import format_down
 
     key = summary.key
     lines = [
         f"memory {summary.digest[:12]}: {summary.claims} claims, {key.noise} noise, {key.norm} norm, "
-        f"{key.dimension} numbers an input",
+        f"{key.dimension} numbers per input",
         f"  model {key.model[:12]}, sigma rule {key.sigma_rule[:12]}, preprocessing {key.preprocessing[:12]}",
     ]
     if summary.radii is not None and summary.first_claimed is not None and summary.last_claimed is not None:
         radii = (summary.radii.smallest, summary.radii.median, summary.radii.largest)
         lines += [
             "  classes: " + ", ".join(f"{label}: {count}" for label, count in summary.classes.items()),
-            "  settled: " + ", ".join(f"{count} {name}" for name, count in _settlements(summary).items()),
+            "  settled: " + ", ".join(f"{count} {name}" for name, count in _count_settlements(summary).items()),
             "  radii: smallest {}, median {}, largest {}".format(*(format_down(r, decimals=4) for r in radii)),
             f"  from {summary.first_claimed:%Y-%m-%d %H:%M:%S} to {summary.last_claimed:%Y-%m-%d %H:%M:%S} UTC",
         ]
     return "\n".join(lines)
 
 
-def _settlements(summary: MemorySummary) -> dict[str, int]:
-    """How many claims were settled in which way; what is inherited is never stored."""
+def _count_settlements(summary: MemorySummary) -> dict[str, int]:
+    """The number of claims per settlement. INHERITED is never stored."""
     from smoothcert.records import Settlement
 
     stored = (one for one in Settlement if one is not Settlement.INHERITED)
     return {one.name.lower(): summary.settlements.get(one, 0) for one in stored}
 
 
-def _as_object(summary: MemorySummary) -> dict[str, Any]:
+def _to_json(summary: MemorySummary) -> dict[str, Any]:
     radii = summary.radii
     return {
         "digest": summary.digest,
         "key": summary.key.to_json(),
         "claims": summary.claims,
         "classes": {str(label): count for label, count in summary.classes.items()},
-        "settlements": _settlements(summary),
+        "settlements": _count_settlements(summary),
         "radii": None if radii is None else [radii.smallest, radii.median, radii.largest],
         "first_claimed": None if summary.first_claimed is None else summary.first_claimed.isoformat(),
         "last_claimed": None if summary.last_claimed is None else summary.last_claimed.isoformat(),
     }
 
 
-def _audit_sentences(digest: str, found: Audit) -> str:
+def _describe_audit(digest: str, found: Audit) -> str:
     head = f"memory {digest[:12]}: {found.claims} claims, {found.pairs} pairs of different classes"
     if found.consistent:
         return f"{head}: consistent, no two of them touch"
@@ -186,7 +186,7 @@ def _audit_sentences(digest: str, found: Audit) -> str:
     return "\n".join([f"{head}: NOT consistent", *problems, *more, DamagedMemoryError.WAY_OUT])
 
 
-def _audit_as_object(digest: str, found: Audit) -> dict[str, Any]:
+def _audit_to_json(digest: str, found: Audit) -> dict[str, Any]:
     return {
         "digest": digest,
         "consistent": found.consistent,

@@ -1,4 +1,4 @@
-"""Options that several verbs share; names and defaults follow the field."""
+"""Options that several verbs share."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="Needed for a new run: a .safetensors, .onnx or .pth file, or your own code as package.module:attribute.",
+        help="The model, required for a new run: a .safetensors, .onnx or .pth file, or package.module:attribute.",
     ),
 ]
 Data = Annotated[
-    str | None, typer.Option("--data", help="Needed for a new run: a dataset (see `data list`) or a file.")
+    str | None, typer.Option("--data", help="The data, required for a new run: a dataset (see `data list`) or a file.")
 ]
 Sigma = Annotated[
     float | None,
     typer.Option(
         "--sigma",
-        help="Noise level, in the units of the input. A new run needs this or --sigma-rule; 'optimised' needs both.",
+        help="Noise level in the units of the input. A new run needs --sigma or --sigma-rule; 'optimised' needs both.",
     ),
 ]
 SigmaRule = Annotated[
     str | None,
     typer.Option(
         "--sigma-rule",
-        help="A level for every input instead: a file by `sigma fit` or `sigma train`, package.module:attribute, or "
-        "'optimised', which looks for the best level of every input, from --sigma on ('optimised-two-class': for a "
-        "two-class certificate).",
+        help="A noise level for each input: a file made by `sigma fit` or `sigma train`, package.module:attribute, or "
+        "'optimised', which searches for the best level of each input, starting at --sigma ('optimised-two-class': "
+        "for a two-class certificate).",
     ),
 ]
 Noise = Annotated[
     str,
     typer.Option(
         "--noise",
-        help="gaussian, or uniform: then --sigma is the half-width, and radii are in the l1 norm. Inputs on a grid "
-        "(8-bit images) get noise in exact steps; float and uniform-float add it in float32, not sound in floating "
-        "point.",
+        help="gaussian, or uniform: --sigma is then the half-width, and radii are in the l1 norm. Inputs on a grid "
+        "(8-bit images) get noise in exact steps. float and uniform-float add it in float32, which is not sound in "
+        "floating point.",
     ),
 ]
 Grid = Annotated[
     str,
     typer.Option(
         "--grid",
-        help="detect: noise goes in steps of the levels the data has, or of the 256 or 65536 levels that all its "
-        "values lie on (floats k/255 too). A number asks for that many levels, float for noise in float32.",
+        help="detect: add noise in steps of the levels of the data, or of the 256 or 65536 levels that all its values "
+        "lie on. A number sets the levels; float adds noise in float32.",
     ),
 ]
 Search = Annotated[
@@ -61,13 +61,13 @@ Search = Annotated[
 ]
 SigmaRange = Annotated[
     str | None,
-    typer.Option("--sigma-range", help="LEAST,MOST within which 'optimised' searches (default: sigma/4,4*sigma)."),
+    typer.Option("--sigma-range", help="LEAST,MOST: the range of 'optimised' (default: sigma/4,4*sigma)."),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
         "--memory",
-        help="Keeps the regions promised so far, which makes any sigma sound: an SQLite file, or a postgresql:// URL.",
+        help="Where promised regions are kept, which makes any sigma sound: an SQLite file or a postgresql:// URL.",
     ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
@@ -81,7 +81,7 @@ Certificates = Annotated[
         help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class]; with "
         "--sigma-rule envelope[-two-class], lipschitz[-two-class]; for mean scores instead of votes "
         "{gaussian,envelope}-soft[-two-class]; with uniform noise uniform-l1[-soft][-two-class]; or a baseline: "
-        "lecuyer, li, renyi [-two-class]. May be given several times.",
+        "lecuyer, li, renyi [-two-class]. Can be repeated.",
     ),
 ]
 BestOf = Annotated[
@@ -92,7 +92,7 @@ Decide = Annotated[
     typer.Option(
         "--decide",
         metavar="R[,R...]",
-        help="Only ask whether the radius is at least R, and stop sampling an input when that is answered: yes or no.",
+        help="Decide only whether the radius is at least R, and stop sampling an input when that is known.",
     ),
 ]
 Precision = Annotated[
@@ -102,34 +102,36 @@ Precision = Annotated[
     ),
 ]
 Batch = Annotated[
-    int | None, typer.Option("--batch", help="Samples classified at once (default: picked by a short measurement).")
+    int | None, typer.Option("--batch", help="Samples classified at once (default: chosen by a short measurement).")
 ]
-Skip = Annotated[int, typer.Option("--skip", help="Take every SKIP-th input.")]
+Skip = Annotated[int, typer.Option("--skip", help="Use every SKIP-th input.")]
 Max = Annotated[int | None, typer.Option("--max", help="Stop after this many inputs.")]
 Split = Annotated[str, typer.Option("--split", help="train or test.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of all noise (default: from the operating system, recorded).")
 ]
-Arch = Annotated[str | None, typer.Option("--arch", help="Architecture, where the model file does not say it.")]
+Arch = Annotated[str | None, typer.Option("--arch", help="Architecture, if the model file does not state it.")]
 Standardise = Annotated[
     str | None,
-    typer.Option("--standardise", help="MEAN/STD of the first layer, or none, where the model file does not say it."),
+    typer.Option("--standardise", help="MEAN/STD of the first layer, or none, if the model file does not state it."),
 ]
 InputShape = Annotated[
     str | None,
     typer.Option("--input-shape", help="Shape of one input in your file, such as 1,8,8 for a csv of images."),
 ]
-NumClasses = Annotated[int | None, typer.Option("--num-classes", help="Classes, where the model does not say it.")]
-InputRange = Annotated[
-    str | None, typer.Option("--input-range", help="LOW,HIGH the inputs must lie in, or 'any' (default: 0,1).")
+NumClasses = Annotated[
+    int | None, typer.Option("--num-classes", help="Number of classes, if the model does not state it.")
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data-root", help="Where datasets are kept.")]
+InputRange = Annotated[
+    str | None, typer.Option("--input-range", help="LOW,HIGH that the inputs must lie in, or 'any' (default: 0,1).")
+]
+DataRoot = Annotated[Path | None, typer.Option("--data-root", help="The folder of downloaded datasets.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
 NoiseAt = Annotated[
     str,
     typer.Option(
         "--noise-at",
-        help="first-layer draws the noise in the output of a linear first layer, by its exact law: faster where that "
+        help="first-layer draws the noise in the output of a linear first layer, by its exact law: faster if that "
         "layer is narrower than the input.",
     ),
 ]
@@ -137,15 +139,15 @@ SharedNoise = Annotated[
     bool,
     typer.Option(
         "--shared-noise",
-        help="The same noise for all inputs: faster for small networks, but no bounds for a whole test set.",
+        help="Use the same noise for all inputs: faster for small networks, but no bounds for a whole test set.",
     ),
 ]
 Backend = Annotated[
     str | None,
     typer.Option(
         "--backend",
-        help="What computes a torch model: torch (default), onnxruntime, or fastest of both by a short measurement. "
-        "It is part of what is certified.",
+        help="What computes a torch model: torch (default), onnxruntime, or fastest, by a short measurement. It is "
+        "part of what is certified.",
     ),
 ]
 Rigorous = Annotated[
@@ -165,16 +167,16 @@ Address = Annotated[
     str | None,
     typer.Option(
         "--address",
-        help="Of the Ray cluster: HOST:PORT, or auto for the one this machine is in (default: Ray is started here).",
+        help="Address of the Ray cluster: HOST:PORT, or auto for the cluster of this machine (default: start Ray).",
     ),
 ]
 Actors = Annotated[
     int | None,
-    typer.Option("--actors", help="Ray actors, each with the model (default: as many as the cluster holds)."),
+    typer.Option("--actors", help="Number of Ray actors (default: as many as the cluster has room for)."),
 ]
-CpusPerActor = Annotated[float | None, typer.Option("--cpus-per-actor", help="CPUs a Ray actor reserves (default: 1).")]
+CpusPerActor = Annotated[float | None, typer.Option("--cpus-per-actor", help="CPUs per Ray actor (default: 1).")]
 GpusPerActor = Annotated[
-    float | None, typer.Option("--gpus-per-actor", help="GPUs a Ray actor reserves, also 0.5 (default: 0).")
+    float | None, typer.Option("--gpus-per-actor", help="GPUs per Ray actor, can be a fraction (default: 0).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

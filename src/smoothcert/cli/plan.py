@@ -1,4 +1,4 @@
-"""`smoothcert plan`: how fast sigma may vary with the input before a promised radius is lost."""
+"""`smoothcert plan`: how fast sigma may vary with the input before a required radius is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from smoothcert.cli import options as o
 
 if TYPE_CHECKING:
-    from smoothcert.sigma.sigma_planning import Plan
+    from smoothcert.sigma.sigma_planning import SigmaPlan
 
 _ROWS = 9
 
@@ -19,21 +19,23 @@ _ROWS = 9
 def plan(
     dim: Annotated[int, typer.Option("--dim", help="Dimension of an input: 784 for MNIST, 3072 for CIFAR-10.")],
     sigma: Annotated[float, typer.Option("--sigma", help="Noise level at the input, in the units of the input.")],
-    p_a: Annotated[float, typer.Option("--p-a", help="Lower bound on the probability of the class there.")],
+    p_a: Annotated[float, typer.Option("--p-a", help="Lower bound on the probability of the class at the input.")],
     radius: Annotated[
         float | None,
-        typer.Option("--radius", help="The radius to promise (default: 95 % of what a constant sigma certifies)."),
+        typer.Option("--radius", help="The required radius (default: 95 % of the radius of a constant sigma)."),
     ] = None,
     floor: Annotated[
-        float | None, typer.Option("--floor", help="Smallest value of a Lipschitz sigma (default: none to speak of).")
+        float | None, typer.Option("--floor", help="Smallest value of a Lipschitz sigma (default: sigma/1000).")
     ] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curves into this .png, .svg or .pdf.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Write the curves to this .png, .svg or .pdf file.")
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Print the fastest change of sigma that still gives the radius, and the radius at other speeds.
+    """Print the fastest change of sigma that still certifies the radius, and the radius for other rates.
 
-    Two ways to bound the change between points at distance a: a semi-elastic sigma changes by a factor of at most
-    exp(rate x a), a Lipschitz sigma by at most the constant x a.
+    There are two bounds on the change between points at distance a: a semi-elastic sigma changes by a factor of at most
+    exp(rate x a), a Lipschitz sigma by at most constant x a.
     """
     from smoothcert.analysis.figures import check_figure_path
     from smoothcert.sigma.sigma_planning import plan as make_plan
@@ -52,12 +54,12 @@ def plan(
             radius=found.radius,
             title=f"dimension {dim}, sigma {sigma:g}, p_a {p_a:g}",
         )
-    typer.echo(json.dumps(found.to_json()) if as_json else _told(found))
+    typer.echo(json.dumps(found.to_json()) if as_json else _describe(found))
     if plot is not None and not as_json:
-        typer.echo(f"drawn into {plot}", err=True)
+        typer.echo(f"wrote {plot}", err=True)
 
 
-def _told(found: Plan) -> str:
+def _describe(found: SigmaPlan) -> str:
     from smoothcert.numerics.rounding import format_down
 
     share = found.radius / found.constant_radius
@@ -65,10 +67,10 @@ def _told(found: Plan) -> str:
     lines = [
         f"A constant sigma certifies {format_down(found.constant_radius, decimals=6)}.",
         f"To certify {format_down(found.radius, decimals=6)} ({share:.0%} of that) sigma may change",
-        f"  by a factor of exp({_four_digits_down(found.rate)} x distance)   (semi-elastic rate), or",
-        f"  by {_four_digits_down(found.lipschitz)} x distance   (Lipschitz constant, floor {found.floor:.4g}).",
+        f"  by a factor of exp({_format_four_digits(found.rate)} x distance)   (semi-elastic rate), or",
+        f"  by {_format_four_digits(found.lipschitz)} x distance   (Lipschitz constant, floor {found.floor:.4g}).",
         f"A point whose sigma is not between {smallest:.4f} and {largest:.4f} times this one is never certified, "
-        "however near.",
+        "at any distance.",
         "",
         "      rate  radius    Lipschitz  radius",
     ]
@@ -82,8 +84,8 @@ def _told(found: Plan) -> str:
     return "\n".join(lines)
 
 
-def _four_digits_down(value: float) -> str:
-    """The decimal with four significant digits just below, so that what is printed is still bearable."""
+def _format_four_digits(value: float) -> str:
+    """Rounded down to four significant digits, so that the printed rate still certifies the radius."""
     from math import floor, log10
 
     if value <= 0:

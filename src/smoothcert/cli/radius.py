@@ -22,8 +22,8 @@ def radius(
     certificate: Annotated[
         str,
         typer.Argument(
-            help="The theorem: gaussian, dipole, second-order; envelope or lipschitz for a sigma that varies; "
-            "lecuyer, li, renyi."
+            help="The theorem, such as gaussian, dipole, second-order or renyi; envelope or lipschitz for a sigma that "
+            "varies. All names: `smoothcert certify --help`."
         ),
     ],
     sigma: Annotated[float, typer.Option("--sigma", help="Noise level, in the units of the input.")],

@@ -1,4 +1,4 @@
-"""What `report --regions` does for a run in the plane: ask its smoothed classifier, show progress, stop on request."""
+"""`report --regions`: evaluate the smoothed classifier of a run on a grid of the plane, with progress."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def asking(settings: MapSettings, moved: Moved) -> Decide:
 
     def decide(source: Source, rectangle: Rectangle) -> DecisionMap | str:
         if source.manifest is None:
-            return "a log does not say which model it is about"
+            return "a log does not contain the model"
         if source.manifest.task not in ("certify", "predict"):
-            return f"a {source.manifest.task} run does not say how its votes are made; take the run it comes from"
+            return f"a {source.manifest.task} run does not contain how it was sampled; use the run it was made from"
         soft = speaks_of_scores(frozenset(map(str, source.results.certificate)) - {""})
         if (source.place, rectangle, soft) not in known:
-            known[source.place, rectangle, soft] = _asked(source, rectangle, settings, soft, moved)
+            known[source.place, rectangle, soft] = _compute_map(source, rectangle, settings, soft, moved)
         return known[source.place, rectangle, soft]
 
     return decide
 
 
-def _asked(source: Source, rectangle: Rectangle, settings: MapSettings, soft: bool, moved: Moved) -> DecisionMap:
+def _compute_map(source: Source, rectangle: Rectangle, settings: MapSettings, soft: bool, moved: Moved) -> DecisionMap:
     from smoothcert.runs.decision_regions import answer, prepare_survey
 
     with contextlib.ExitStack() as stack:

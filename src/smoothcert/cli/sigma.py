@@ -14,8 +14,7 @@ from smoothcert.cli.sigma_train import train_sigma
 if TYPE_CHECKING:
     from smoothcert.records import FloatArray
     from smoothcert.sigma.base import SigmaRule
-    from smoothcert.sigma.proposal import OffsetChoice
-    from smoothcert.sigma.sigma_fitting import FittedSigma
+    from smoothcert.sigma.knn_fitting import FittedSigma, OffsetChoice
 
 app = typer.Typer(help="Fit, train and show rules for a sigma that depends on the input.", no_args_is_help=True)
 app.command("train")(train_sigma)
@@ -25,22 +24,21 @@ _SHOWN = 2000
 
 @app.command("fit")
 def fit_command(
-    data: Annotated[str, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")],
-    sigma: Annotated[float, typer.Option("--sigma", help="Base value, in the units of the input.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The rule to write, .safetensors.")],
+    data: Annotated[str, typer.Option("--data", help="The name of a dataset (see `data list`), or a file.")],
+    sigma: Annotated[float, typer.Option("--sigma", help="Base value of sigma, in the units of the input.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, .safetensors.")],
     k: Annotated[
-        int | None, typer.Option("--k", help="Nearest neighbours averaged over (default: proposed from the data).")
+        int | None, typer.Option("--k", help="Number of nearest neighbours (default: proposed from the data).")
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", help="How fast sigma may change, per unit of distance (default: see --loss)."),
+        typer.Option("--rate", help="Largest change of log sigma per unit of distance (default: see --loss)."),
     ] = None,
     offset: Annotated[
-        str, typer.Option("--offset", help="Mean distance at which sigma is its base value: lowest, mean, or a number.")
+        str,
+        typer.Option("--offset", help="Mean distance at which sigma has its base value: lowest, mean, or a number."),
     ] = "lowest",
-    most: Annotated[
-        float | None, typer.Option("--most", help="Largest value sigma may take (default: no limit).")
-    ] = None,
+    most: Annotated[float | None, typer.Option("--most", help="Largest value of sigma (default: no limit).")] = None,
     loss: Annotated[
         float,
         typer.Option("--loss", help="The proposed --rate is the largest that costs at most this share of the radius."),
@@ -48,28 +46,30 @@ def fit_command(
     max_points: Annotated[
         int | None, typer.Option("--max-points", help="Fit on at most this many inputs, evenly spread (default: all).")
     ] = None,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the histogram: a png, svg or pdf file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Write the histogram to this .png, .svg or .pdf file.")
+    ] = None,
     input_range: o.InputRange = None,
     data_root: o.DataRoot = None,
     as_json: o.Json = False,
 ) -> None:
-    """Fit sigma to a dataset: it grows with the mean distance to the nearest training inputs.
+    """Fit a sigma that increases with the mean distance to the nearest training inputs.
 
-    What is not given is proposed from the data. The rule is fitted on the training split; the histogram shows sigma of
-    held-out inputs.
+    Omitted parameters are proposed from the data. The rule is fitted on the training split. The histogram shows sigma
+    of held-out inputs.
     """
     from smoothcert.analysis.figures import check_figure_path
     from smoothcert.cli.counting import inputs_progress
     from smoothcert.cli.fitting import both_splits, check_new_rule
     from smoothcert.sigma.files import save_rule
+    from smoothcert.sigma.knn_fitting import KnnSettings, fit_knn
     from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
-    from smoothcert.sigma.sigma_fitting import KnnSettings, fit_knn
 
     check_new_rule(out)
     if plot is not None:
         check_figure_path(plot)
     settings = KnnSettings(
-        base_sigma=sigma, k=k, rate=rate, offset=_offset(offset), most=most, loss=loss, most_points=max_points
+        base_sigma=sigma, k=k, rate=rate, offset=_parse_offset(offset), most=most, loss=loss, most_points=max_points
     )
     dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
     with inputs_progress("distances") as progress:
@@ -78,19 +78,19 @@ def fit_command(
     with inputs_progress("sigma") as progress:
         chosen = evenly_spread(len(shown), most=_SHOWN)
         sigmas = dataset_sigmas(fitted.rule, shown, chosen, progress=progress)
-    facts = {**fitted.facts(), "sigma": {"split": shown.split, **_summary(sigmas)}}
+    facts = {**fitted.facts(), "sigma": {"split": shown.split, **_summarise(sigmas)}}
     save_rule(out, fitted.rule, facts=facts)
     if plot is not None:
         _draw(sigmas, plot, base_sigma=sigma, title=f"sigma over {len(sigmas)} {shown.split} inputs of {shown.name}")
     if as_json:
-        typer.echo(json.dumps({"file": str(out), **_as_object(fitted.rule), **facts}))
+        typer.echo(json.dumps({"file": str(out), **_to_json(fitted.rule), **facts}))
     else:
         _print_fit(out, fitted, sigmas, split=shown.split, plot=plot)
 
 
 @app.command("show")
 def show_command(
-    file: Annotated[Path, typer.Argument(help="A rule that `sigma fit` or `sigma train` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A rule written by `sigma fit` or `sigma train`.")],
     as_json: o.Json = False,
 ) -> None:
     """Show a rule and what is proved about it."""
@@ -98,22 +98,22 @@ def show_command(
 
     stored = load_stored_rule(file)
     if as_json:
-        typer.echo(json.dumps({"file": str(file), **_as_object(stored.rule), **stored.facts}))
+        typer.echo(json.dumps({"file": str(file), **_to_json(stored.rule), **stored.facts}))
         return
     typer.echo(f"{file}: sigma(x) = {stored.rule.description}")
-    typer.echo(f"envelope: {_envelope_sentence(stored.rule)}")
+    typer.echo(f"envelope: {_describe_envelope(stored.rule)}")
     for name, reason in stored.facts.get("reasons", {}).items():
         typer.echo(f"{name}: {reason}")
     if "dataset" in stored.facts:
         typer.echo(f"fitted on: {stored.facts['dataset']}, split {stored.facts.get('split', 'train')}")
     if "sigma" in stored.facts:
-        typer.echo(_summary_sentence(stored.facts["sigma"], split=stored.facts["sigma"]["split"]))
+        typer.echo(_describe_summary(stored.facts["sigma"], split=stored.facts["sigma"]["split"]))
     typer.echo(f"digest: {stored.rule.digest}")
 
 
-def _offset(text: str) -> float | OffsetChoice:
+def _parse_offset(text: str) -> float | OffsetChoice:
     from smoothcert.errors import InputError
-    from smoothcert.sigma.proposal import OffsetChoice
+    from smoothcert.sigma.knn_fitting import OffsetChoice
 
     try:
         return OffsetChoice(text)
@@ -125,7 +125,7 @@ def _offset(text: str) -> float | OffsetChoice:
         raise InputError(f"--offset {text!r} cannot be read: expected lowest, mean, or a number") from None
 
 
-def _summary(sigmas: FloatArray) -> dict[str, Any]:
+def _summarise(sigmas: FloatArray) -> dict[str, Any]:
     return {
         "inputs": len(sigmas),
         "min": float(sigmas.min()),
@@ -134,19 +134,19 @@ def _summary(sigmas: FloatArray) -> dict[str, Any]:
     }
 
 
-def _summary_sentence(summary: Any, *, split: str) -> str:
+def _describe_summary(summary: Any, *, split: str) -> str:
     return (
         f"sigma of {summary['inputs']} {split} inputs: min {summary['min']:.5g}, mean {summary['mean']:.5g}, "
         f"max {summary['max']:.5g}"
     )
 
 
-def _as_object(rule: SigmaRule) -> dict[str, Any]:
+def _to_json(rule: SigmaRule) -> dict[str, Any]:
     envelope = None if rule.envelope is None else dict(rule.envelope.to_json())
     return {"rule": dict(rule.to_json()), "digest": rule.digest, "envelope": envelope}
 
 
-def _envelope_sentence(rule: SigmaRule) -> str:
+def _describe_envelope(rule: SigmaRule) -> str:
     from smoothcert.records.envelopes import LipschitzSigma, SemiElastic
 
     match rule.envelope:
@@ -170,10 +170,10 @@ def _print_fit(out: Path, fitted: FittedSigma, sigmas: FloatArray, *, split: str
         typer.echo("\n     k  stability  scatter")
         for step in fitted.ladder:
             typer.echo(f"{step.k:6d}  {step.stability:9.4f}  {step.scatter:7.4f}{'  <' if step.k == rule.k else ''}")
-    summary = _summary(sigmas)
-    typer.echo(f"\n{_summary_sentence(summary, split=split)} ({summary['mean'] / rule.base_sigma:.4f} times the base)")
+    summary = _summarise(sigmas)
+    typer.echo(f"\n{_describe_summary(summary, split=split)} ({summary['mean'] / rule.base_sigma:.4f} times the base)")
     typer.echo(text_histogram(sigmas))
-    typer.echo(f"\nenvelope: {_envelope_sentence(rule)}")
+    typer.echo(f"\nenvelope: {_describe_envelope(rule)}")
     typer.echo(f"wrote {out}" + ("" if plot is None else f" and {plot}"))
 
 

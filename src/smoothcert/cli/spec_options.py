@@ -12,7 +12,7 @@ from smoothcert.models.backends import check_backend
 from smoothcert.noise import DETECT, FLOAT, as_noise, asked_grid
 from smoothcert.records import Noise
 from smoothcert.sigma import parse_search
-from smoothcert.sigma.optimised import search_settings
+from smoothcert.sigma.searches import search_settings
 from smoothcert.spec import (
     ConstantLevel,
     DataSpec,

@@ -1,8 +1,7 @@
-"""`smoothcert train`: a base classifier under noise, with progress, stopped and resumed at will."""
+"""`smoothcert train`: train a base classifier under noise."""
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,71 +12,45 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say
+from smoothcert.training.choices import Augment, Optimiser, Precision
 
 if TYPE_CHECKING:
+    from smoothcert.records import Noise
     from smoothcert.sigma.base import SigmaRule
     from smoothcert.training import CarriedSigma, TrainedModel, TrainingProgress
 
 
-class TrainingNoise(enum.StrEnum):
-    """What a network may be trained with; the words of `Noise`, which is slow to import."""
-
-    GAUSSIAN = "gaussian"
-    UNIFORM = "uniform"
-
-
-class Optimiser(enum.StrEnum):
-    """The words of `training.Optimiser`."""
-
-    SGD = "sgd"
-    ADAMW = "adamw"
-
-
-class Augment(enum.StrEnum):
-    """The words of `training.Augment`."""
-
-    NONE = "none"
-    SHIFT = "shift"
-    FLIP_CROP = "flip-crop"
-
-
-class Precision(enum.StrEnum):
-    """The words of `training.Precision`."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-
-
 def train(
-    data: Annotated[str, typer.Option("--data", help="A dataset by name (see `data list`) or a file of yours.")],
+    data: Annotated[str, typer.Option("--data", help="A dataset name (see `data list`) or a file.")],
     arch: Annotated[str, typer.Option("--arch", help="mlp, lenet, small_net, cifar_resnet20, resnet50, …")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The checkpoint to write, .safetensors.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Checkpoint to write (.safetensors).")],
     objective: Annotated[
         str,
         typer.Option(
             "--objective",
-            help="gaussian (augmentation with noise), stability, consistency, macer, adversarial, smoothadv or "
-            "smoothmix, with settings as in consistency:weight=5,noises=4 (all are in docs/training.md).",
+            help="gaussian (noise augmentation), stability, consistency, macer, adversarial, smoothadv, smoothmix, …, "
+            "with settings such as consistency:weight=5,noises=4 (see docs/training.md).",
         ),
     ] = "gaussian",
     sigma: Annotated[
         float | None,
-        typer.Option("--sigma", help="Noise level to train with, in the units of the input; needed without a rule."),
+        typer.Option(
+            "--sigma", help="Noise level, in the units of the input. Required, unless --sigma-rule is a file."
+        ),
     ] = None,
     noise: Annotated[
-        TrainingNoise,
-        typer.Option("--noise", help="The kind of noise to train with; for uniform noise --sigma is the half-width."),
-    ] = TrainingNoise.GAUSSIAN,
+        str, typer.Option("--noise", help="gaussian, or uniform: then --sigma is the half-width.")
+    ] = "gaussian",
     sigma_rule: Annotated[
         str | None,
         typer.Option(
             "--sigma-rule",
-            help="A level for every input: a file by `sigma fit` or `sigma train`, or 'optimised' (also "
-            "optimised:after=0.5,rate=0.05): from --sigma on, carried from epoch to epoch.",
+            help="A noise level per input: a file written by `sigma fit` or `sigma train`, or 'optimised' (with "
+            "settings: optimised:after=0.5,rate=0.05), which starts at --sigma and changes during the training.",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", help="Passes over the data.")] = 10,
-    batch: Annotated[int, typer.Option("--batch", help="Inputs in a step.")] = 256,
+    epochs: Annotated[int, typer.Option("--epochs", help="Number of passes over the data.")] = 10,
+    batch: Annotated[int, typer.Option("--batch", help="Inputs per step.")] = 256,
     optimiser: Annotated[Optimiser, typer.Option("--optimiser", help="sgd (Nesterov) or adamw.")] = Optimiser.SGD,
     rate: Annotated[
         float | None, typer.Option("--lr", help="Peak learning rate (default: 0.1 for sgd, 0.001 for adamw).")
@@ -87,43 +60,47 @@ def train(
     ] = "one-cycle",
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="L2 penalty on the weights.")] = 1e-4,
     average: Annotated[
-        float, typer.Option("--average", help="Decay of a moving average of the weights, as 0.999; 0: none.")
+        float, typer.Option("--average", help="Decay of a moving average of the weights, such as 0.999; 0 for none.")
     ] = 0.0,
     augment: Annotated[
         Augment,
-        typer.Option("--augment", help="shift: small moves, for digits; flip-crop: moves and mirrors, for CIFAR-10."),
+        typer.Option(
+            "--augment", help="shift: small shifts, for digits; flip-crop: shifts and mirroring, for CIFAR-10."
+        ),
     ] = Augment.NONE,
     precision: Annotated[
-        Precision, typer.Option("--precision", help="Of forward and backward passes; weights stay float32.")
+        Precision,
+        typer.Option("--precision", help="Number format of forward and backward passes; weights stay float32."),
     ] = Precision.FLOAT32,
     patience: Annotated[
         int | None,
         typer.Option(
             "--patience",
-            help="Stop after so many epochs without better accuracy under noise on a tenth of the training data (at "
-            "most 2000 inputs) kept back for this, and take the best epoch.",
+            help="Stop after this many epochs without better accuracy under noise on a held-back tenth of the training "
+            "data (at most 2000 inputs), and use the best epoch.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of weights, order and noise (default: from the operating system).")
+        int | None, typer.Option("--seed", help="Seed of weights, order and noise (default: random).")
     ] = None,
     standardise: Annotated[
-        bool, typer.Option("--standardise/--no-standardise", help="Let the model's first layer standardise inputs.")
+        bool,
+        typer.Option("--standardise/--no-standardise", help="Make a standardising layer the first layer of the model."),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished training beside --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished training beside --out.")] = False,
     tensorboard: Annotated[
-        Path | None, typer.Option("--tensorboard", help="Write the curves for TensorBoard into this directory, too.")
+        Path | None, typer.Option("--tensorboard", help="Also write the curves for TensorBoard into this directory.")
     ] = None,
     input_range: o.InputRange = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", help="Cores used (default: all).")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Number of threads (default: one per core).")] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Train a network to be right under noise.
+    """Train a network to classify correctly under noise.
 
-    Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume goes on. The curves
-    are in a csv file beside the checkpoint.
+    Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume resumes. The curves
+    are written to a csv file beside the checkpoint.
     """
     from smoothcert.cli.fitting import both_splits
     from smoothcert.cli.progress import stop_on_interrupt
@@ -132,21 +109,20 @@ def train(
 
     import_torch("training")
     from smoothcert import training
-    from smoothcert.records import Noise
 
     if out.suffix != ".safetensors":
-        raise InputError(f"--out {out} must end in .safetensors: that is the format checkpoints are written in")
-    level, carried = _noise_level(sigma, sigma_rule)
+        raise InputError(f"--out {out} must end in .safetensors, the format of checkpoints")
+    level, carried = _parse_level(sigma, sigma_rule)
     config = training.TrainingConfig(
         arch=arch, objective=training.parse_objective(objective), sigma=level, carried=carried,
-        noise=Noise(noise.value), seed=_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
-        optimiser=training.Optimiser(optimiser.value), schedule=training.parse_schedule(schedule),
+        noise=_parse_noise(noise), seed=_choose_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
+        optimiser=optimiser, schedule=training.parse_schedule(schedule),
         peak_rate=_USUAL_RATES[optimiser] if rate is None else rate, weight_decay=weight_decay, average=average,
-        augment=training.Augment(augment.value), precision=training.Precision(precision.value), patience=patience,
+        augment=augment, precision=precision, patience=patience,
         standardise=standardise,
     )  # fmt: skip
     dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
-    with stop_on_interrupt("batch") as stop, _shown_progress() as (preparing, progress):
+    with stop_on_interrupt("batch") as stop, _show_progress() as (preparing, progress):
         trained = training.train(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
             tensorboard=tensorboard, progress=progress, preparing=preparing, notice=say, stop=stop,
@@ -157,23 +133,32 @@ def train(
 _USUAL_RATES = {Optimiser.SGD: 0.1, Optimiser.ADAMW: 0.001}
 
 
-def _noise_level(sigma: float | None, rule: str | None) -> tuple[float | SigmaRule, CarriedSigma | None]:
-    """The number given or the rule, and how the number is to move."""
+def _parse_noise(text: str) -> Noise:
     from smoothcert.errors import InputError
-    from smoothcert.settings_text import parse_worded
+    from smoothcert.records import Noise
+
+    if text not in list(Noise):
+        raise InputError(f"--noise {text!r} is not supported: expected {' or '.join(Noise)}")
+    return Noise(text)
+
+
+def _parse_level(sigma: float | None, rule: str | None) -> tuple[float | SigmaRule, CarriedSigma | None]:
+    """The noise level, a number or a rule, and the settings of its optimisation."""
+    from smoothcert.errors import InputError
+    from smoothcert.settings_text import parse_settings
     from smoothcert.training import CarriedSigma
 
     optimised = rule is not None and rule.partition(":")[0] == CarriedSigma.name
     if rule is None or optimised:
         if sigma is None:
-            raise InputError("the noise level is missing: give --sigma, or --sigma-rule with a rule for every input")
-        carried = parse_worded(rule, {CarriedSigma.name: CarriedSigma}, what="rule for sigma") if rule else None
+            raise InputError("a noise level is required: give --sigma, or a file with --sigma-rule")
+        carried = parse_settings(rule, {CarriedSigma.name: CarriedSigma}, what="rule for sigma") if rule else None
         return sigma, carried
-    return _rule_from_file(Path(rule), sigma), None
+    return _load_rule(Path(rule), sigma), None
 
 
-def _rule_from_file(file: Path, sigma: float | None) -> SigmaRule:
-    """A number may be given besides, where it says the same."""
+def _load_rule(file: Path, sigma: float | None) -> SigmaRule:
+    """Load a rule. --sigma is allowed only if it equals the base value of the rule."""
     from smoothcert.errors import InputError
     from smoothcert.sigma.files import load_rule
 
@@ -185,8 +170,8 @@ def _rule_from_file(file: Path, sigma: float | None) -> SigmaRule:
     return rule
 
 
-def _seed(given: int | None, out: Path, *, resume: bool) -> int:
-    """The seed given, that of the training to resume, or a fresh one."""
+def _choose_seed(given: int | None, out: Path, *, resume: bool) -> int:
+    """The given seed, the seed of the training to resume, or a random one."""
     import secrets
 
     from smoothcert.training import load_state, partial_path
@@ -199,14 +184,14 @@ def _seed(given: int | None, out: Path, *, resume: bool) -> int:
 
 
 @contextmanager
-def _shown_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[TrainingProgress], None]]]:
-    """How far the preparation is, then a bar with loss, accuracy and time left on a terminal; lines elsewhere."""
+def _show_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[TrainingProgress], None]]]:
+    """Callbacks for the preparation and the training: a progress bar on a terminal, lines elsewhere."""
     from smoothcert.cli.counting import plain_lines
     from smoothcert.cli.progress import timed_bars
 
     bars = timed_bars()
     if bars is None:
-        yield plain_lines("sigma"), _line_an_epoch
+        yield plain_lines("sigma"), _print_epoch
         return
     with bars:
         task = bars.add_task("starting", total=None)
@@ -215,18 +200,18 @@ def _shown_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tr
             bars.update(task, completed=done, total=total, description="sigma of the inputs")
 
         def show(report: TrainingProgress) -> None:
-            bars.update(task, completed=report.step, total=report.steps, description=_sentence(report))
+            bars.update(task, completed=report.step, total=report.steps, description=_describe(report))
 
         yield prepare, show
 
 
-def _line_an_epoch(report: TrainingProgress) -> None:
+def _print_epoch(report: TrainingProgress) -> None:
     if report.step * report.epochs == report.epoch * report.steps:
         ahead = report.seconds_left if report.step < report.steps else None
-        typer.echo(_sentence(report) + ("" if ahead is None else f"  about {ahead:.0f} s left"), err=True)
+        typer.echo(_describe(report) + ("" if ahead is None else f"  about {ahead:.0f} s left"), err=True)
 
 
-def _sentence(report: TrainingProgress) -> str:
+def _describe(report: TrainingProgress) -> str:
     accuracy = "" if report.accuracy is None else f"  accuracy under noise {report.accuracy:.3f}"
     return f"epoch {report.epoch}/{report.epochs}  loss {report.loss:.4f}{accuracy}"
 
@@ -236,14 +221,13 @@ def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"model": str(trained.path), "arch": trained.header.arch, **facts}))
         return
-    kind = "uniform noise" if facts["noise"] == TrainingNoise.UNIFORM else "noise"
     if "sigma_trained_with" in facts:
-        noise = f"{kind} of {facts['sigma_trained_with']['mean']:.4g} on average"
+        noise = f"{facts['noise']} noise of {facts['sigma_trained_with']['mean']:.4g} on average"
     else:
-        noise = f"{kind} {facts['sigma']:g}"
+        noise = f"{facts['noise']} noise {facts['sigma']:g}"
     early = f", stopped after epoch {facts['epochs_done']}" if facts["epochs_done"] < facts["epochs"] else ""
     best = f", weights of epoch {facts['epoch_taken']}" if facts["patience"] is not None else ""
     typer.echo(
         f"{trained.path}: {trained.header.arch}, {trained.accuracy:.2%} of the {facts['noisy_accuracy_split']} inputs "
-        f"right under {noise}, {trained.seconds:.0f} s, seed {facts['seed']}{early}{best}"
+        f"correct under {noise}, {trained.seconds:.0f} s, seed {facts['seed']}{early}{best}"
     )

@@ -13,7 +13,7 @@ import numpy as np
 from smoothcert.records import AnyTally, InputArray, IntArray, TallyKind
 from smoothcert.sampling.counters import tallies_of
 from smoothcert.sampling.picked import PickedVote
-from smoothcert.sampling.plan import Request, Slice, batch_slices, draws_per_batch, samples_per_draw, shared_kind
+from smoothcert.sampling.requests import Request, Slice, batch_slices, draws_per_batch, samples_per_draw, shared_kind
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Slice))
 _values = attrgetter(*_FIELDS)

@@ -21,7 +21,7 @@ from smoothcert.cluster.ray_worker import Arrived
 from smoothcert.errors import ClusterError, InputError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import AnyTally, InputArray, Noise
-from smoothcert.sampling.plan import Request
+from smoothcert.sampling.requests import Request
 from smoothcert.sampling.sampler import OnPicked, Progress
 
 _SECONDS_PER_CHUNK = 1.0

@@ -12,7 +12,7 @@ from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import ClusterError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.base import BaseClassifier
-from smoothcert.own_code import is_own_code
+from smoothcert.user_code import is_code_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class ShippedModel:
 
 def shipped(model: object, arguments: Mapping[str, Any]) -> ShippedModel:
     """The model, made ready to be sent: a path, package.module:attribute, or an object that can be pickled."""
-    if isinstance(model, str) and is_own_code(model):
+    if isinstance(model, str) and is_code_name(model):
         return ShippedModel(arguments=arguments, named=model)
     if isinstance(model, (str, Path)):
         return ShippedModel(arguments=arguments, files=_files_of(Path(model)))
@@ -110,7 +110,7 @@ def _files_of(path: Path) -> dict[str, bytes]:
         raise ModelError(f"there is no file {path} to send to the cluster")
     beside: list[Path] = []
     if path.suffix.lower() == ".onnx":
-        from smoothcert.models.onnx_external import external_files
+        from smoothcert.models.onnx_session import external_files
 
         beside = external_files(path)
     return {path.name: path.read_bytes()} | {

@@ -115,7 +115,7 @@ class Worker:
         counter = new_counter(self._held, chunk.inputs, chunk.requests, draws=chunk.draws)
         for slices in chunk.batches():
             counter.add(slices)
-        return Counted(sums=counter.sums(), picked=counter.picked(), seconds=time.perf_counter() - began)
+        return Counted(sums=counter.sums(), picked=counter.picked_votes(), seconds=time.perf_counter() - began)
 
     def measure(
         self, input_shape: tuple[int, ...], samples: int, noise: Noise, shared: bool, grid: int | None

@@ -1,6 +1,6 @@
-"""Datasets by name, fetched and checked, or from the user's own files. Needs no torch.
+"""Datasets by name, or from the user's files. Does not need torch.
 
-Names are imported when they are first used: listing the datasets does not even need numpy.
+Names are imported when first used: listing the datasets does not even import numpy.
 """
 
 from __future__ import annotations
@@ -10,45 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smoothcert.data.arrays import ArrayDataset
-    from smoothcert.data.base import Dataset
-    from smoothcert.data.catalogue import DatasetInfo, Entry, Origin, list_datasets
+    from smoothcert.data.dataset import Dataset
+    from smoothcert.data.dataset_store import default_root
+    from smoothcert.data.download_sources import Progress, ProgressCallback
     from smoothcert.data.fetching import FetchReport, fetch
-    from smoothcert.data.files import InputRange
     from smoothcert.data.images import ImageFolderDataset
-    from smoothcert.data.loading import SPLITS, load_dataset, parse_input_range
-    from smoothcert.data.progress import Progress, ProgressCallback
-    from smoothcert.data.store import default_root
-
-_HOMES = {
-    "ArrayDataset": "arrays",
-    "Dataset": "base",
-    "DatasetInfo": "catalogue",
-    "Entry": "catalogue",
-    "Origin": "catalogue",
-    "list_datasets": "catalogue",
-    "FetchReport": "fetching",
-    "fetch": "fetching",
-    "InputRange": "files",
-    "ImageFolderDataset": "images",
-    "SPLITS": "loading",
-    "load_dataset": "loading",
-    "parse_input_range": "loading",
-    "parse_shape": "loading",
-    "Progress": "progress",
-    "ProgressCallback": "progress",
-    "default_root": "store",
-}
+    from smoothcert.data.loading import SPLITS, load_dataset, parse_input_range, parse_shape
+    from smoothcert.data.named_datasets import DatasetInfo, DatasetOrigin, NamedDataset, list_datasets
+    from smoothcert.data.user_files import InputRange
 
 __all__ = [
     "SPLITS",
     "ArrayDataset",
     "Dataset",
     "DatasetInfo",
-    "Entry",
+    "DatasetOrigin",
     "FetchReport",
     "ImageFolderDataset",
     "InputRange",
-    "Origin",
+    "NamedDataset",
     "Progress",
     "ProgressCallback",
     "default_root",
@@ -59,11 +39,24 @@ __all__ = [
     "parse_shape",
 ]
 
+_NAMES_BY_MODULE = {
+    "arrays": ("ArrayDataset",),
+    "dataset": ("Dataset",),
+    "dataset_store": ("default_root",),
+    "download_sources": ("Progress", "ProgressCallback"),
+    "fetching": ("FetchReport", "fetch"),
+    "images": ("ImageFolderDataset",),
+    "loading": ("SPLITS", "load_dataset", "parse_input_range", "parse_shape"),
+    "named_datasets": ("DatasetInfo", "DatasetOrigin", "NamedDataset", "list_datasets"),
+    "user_files": ("InputRange",),
+}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""A dataset that is held in memory."""
+"""A dataset in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ArrayDataset:
     """Inputs and labels in memory.
 
     stored: (n, *input_shape). Either float32 values (`levels` None), or uint8/uint16 grid numbers 0 … levels-1 whose
-        values are number/(levels-1), each rounded once to float32. Eight-bit images stay eight bits until asked for.
+        values are number/(levels-1) in [0, 1], each rounded once to float32.
     labels: (n,) integers in 0 … num_classes-1; -1 means "no label".
-    Arrays are made read-only; an integer grid is always within [0, 1].
+    Both arrays become read-only.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ArrayDataset:
     def _check_shapes(self) -> None:
         if self.stored.ndim < 2 or 0 in self.stored.shape:
             raise DataError(
-                f"{self.name}: inputs of shape {self.stored.shape} cannot be used: expected (n, …) with at least one"
+                f"{self.name}: inputs have shape {self.stored.shape}: expected (n, …) with at least one"
                 " input and at least one value per input"
             )
         if self.labels.shape != (len(self.stored),):
@@ -58,9 +58,7 @@ class ArrayDataset:
                 " per input"
             )
         if len(self.class_names) != self.num_classes:
-            raise DataError(
-                f"{self.name}: {len(self.class_names)} class names for {self.num_classes} classes: they must match"
-            )
+            raise DataError(f"{self.name}: {len(self.class_names)} class names, expected {self.num_classes}")
         low, high = int(self.labels.min()), int(self.labels.max())
         if low < -1 or high >= max(self.num_classes, 0):
             raise DataError(
@@ -84,7 +82,7 @@ class ArrayDataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what the values mean: grid, shape, values, labels; neither name nor origin enters."""
+        """SHA-256 of grid, shape, values and labels; name and origin do not matter."""
         if self._digest is None:
             header = (
                 f"smoothcert-data-1 {self.stored.dtype.name} {self.levels} {self.stored.shape} {self.num_classes}\n"
@@ -100,16 +98,16 @@ class ArrayDataset:
         return len(self.stored)
 
     def inputs(self, indices: Sequence[int] | IntArray | slice, /) -> InputArray:
-        """(len(indices), *input_shape) float32, a fresh C-contiguous array."""
-        chosen = self.stored[checked_indices(indices, size=len(self), name=self.name)]
+        """Read inputs: (len(indices), *input_shape) float32, a new C-contiguous array."""
+        selected = self.stored[as_indices(indices, size=len(self), name=self.name)]
         if self.levels is None:
-            return np.array(chosen, dtype=np.float32, order="C")
-        # A division, not a product with 1/255: the quotient is the float32 nearest to the true value.
-        return np.asarray(np.divide(chosen, np.float32(self.levels - 1), dtype=np.float32))
+            return np.array(selected, dtype=np.float32, order="C")
+        # Divide instead of multiplying by 1/255: the quotient is the float32 nearest to the true value.
+        return np.asarray(np.divide(selected, np.float32(self.levels - 1), dtype=np.float32))
 
 
-def checked_indices(indices: Sequence[int] | IntArray | slice, *, size: int, name: str) -> NDArray[np.int64] | slice:
-    """The indices as numpy takes them; anything but whole numbers within the dataset is refused."""
+def as_indices(indices: Sequence[int] | IntArray | slice, *, size: int, name: str) -> NDArray[np.int64] | slice:
+    """Convert indices for numpy. Anything but whole numbers within the dataset is an InputError."""
     if isinstance(indices, slice):
         return indices
     array = np.asarray(indices)
@@ -119,7 +117,7 @@ def checked_indices(indices: Sequence[int] | IntArray | slice, *, size: int, nam
         raise InputError(f"{name}: indices must be a flat list of whole numbers, not {array.dtype} {array.shape}")
     low, high = int(array.min()), int(array.max())
     if low < 0 or high >= size:
-        raise InputError(f"{name}: index {low if low < 0 else high} does not exist: there are inputs 0 … {size - 1}")
+        raise InputError(f"{name}: index {low if low < 0 else high} is out of range: expected 0 … {size - 1}")
     return array.astype(np.int64)
 
 

@@ -1,7 +1,7 @@
-"""Taking archives apart without trusting them.
+"""Unpacking of untrusted archives.
 
-An archive is read as one stream, from its beginning to its end, and never more of it than may be there: what a few
-kilobytes unpack to is found out a piece at a time, in headers as well as in files.
+An archive is read as one stream, and never more of it than the limit allows, in headers as well as in files: a few
+kilobytes may unpack to any size.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from smoothcert.errors import DataError
 _MAX_MEMBERS = 10_000
 _DPKG_SECONDS = 300.0
 _HEADER_BYTES = 2048
-"""What a member takes besides its content: headers and filling up."""
+"""Bytes of a member besides its content: headers and padding."""
 _LAST_RECORD = 1 << 20
-"""How much may follow the last member; programs fill archives up to whole records."""
+"""Bytes allowed after the last member: archives are padded to whole records."""
 _COMPRESSED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _UNREADABLE = (
     tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError,
-    # What the standard library raises for numbers in headers that are none, or of no sensible size.
+    # Raised by the standard library for invalid numbers in headers.
     ValueError, OverflowError, IndexError, KeyError, RecursionError,
 )  # fmt: skip
 
 
 def extract_archive(archive: Path, destination: Path, *, size_limit: int) -> None:
-    """Unpack a .tgz, .tar.gz or .deb into `destination`; anything suspicious in it is a DataError.
+    """Unpack a .tgz, .tar.gz or .deb into `destination`. Suspicious content is a DataError.
 
-    size_limit: bytes all members together may have. Only plain files and folders inside `destination` are made.
+    size_limit: most bytes of all members together. Only plain files and folders inside `destination` are created.
     """
     if archive.suffix != ".deb":
         extract_tar(archive, destination, size_limit=size_limit)
         return
-    with _content_of_deb(archive) as stream:
+    with _open_deb(archive) as stream:
         _extract_stream(stream, archive.name, destination, size_limit=size_limit)
 
 
 def extract_tar(archive: Path, destination: Path, *, size_limit: int) -> None:
-    """Unpack a tar file, compressed or not; links, devices, paths that lead outside and excess size are refused."""
+    """Unpack a tar file, compressed or not. Links, devices, paths that lead outside and excess size are refused."""
     try:
         with archive.open("rb") as raw:
             start = raw.read(6)
@@ -61,8 +61,8 @@ def extract_tar(archive: Path, destination: Path, *, size_limit: int) -> None:
         raise DataError(f"{archive.name} cannot be unpacked: {error}") from error
 
 
-class _Limited:
-    """A stream that ends with an error after so many bytes, whoever reads them and why."""
+class _LimitedStream:
+    """A stream that raises an error after a number of bytes."""
 
     def __init__(self, stream: IO[bytes], name: str, *, most: int) -> None:
         self._stream = stream
@@ -73,17 +73,17 @@ class _Limited:
         piece = self._stream.read(min(size, self._left + 1))
         self._left -= len(piece)
         if self._left < 0:
-            raise _TooMuchError(f"{self._name} unpacks to more than it may: refused")
+            raise _TooMuchError(f"{self._name} unpacks to more than the limit: refused")
         return piece
 
 
 class _TooMuchError(DataError):
-    """An archive goes on and on."""
+    """An archive exceeds the limit."""
 
 
 def _extract_stream(stream: IO[bytes], name: str, destination: Path, *, size_limit: int) -> None:
     total = 0
-    limited = _Limited(stream, name, most=size_limit + _MAX_MEMBERS * _HEADER_BYTES + _LAST_RECORD)
+    limited = _LimitedStream(stream, name, most=size_limit + _MAX_MEMBERS * _HEADER_BYTES + _LAST_RECORD)
     try:
         with tarfile.open(fileobj=cast(IO[bytes], limited), mode="r|") as tar:
             for count, member in enumerate(tar, start=1):
@@ -102,50 +102,50 @@ def _extract_stream(stream: IO[bytes], name: str, destination: Path, *, size_lim
 
 
 @contextlib.contextmanager
-def _content_of_deb(archive: Path) -> Iterator[IO[bytes]]:
-    """Only the tar stream is taken from dpkg-deb, so that a .deb goes through the same checks as every archive.
+def _open_deb(archive: Path) -> Iterator[IO[bytes]]:
+    """Open the tar stream of a .deb through dpkg-deb, so that it passes the same checks as every archive.
 
-    It goes through a pipe: a package that would unpack to more than the disk holds is stopped where it has to be.
+    The stream is a pipe: a package that would fill the disk is stopped at the limit.
     """
     program = shutil.which("dpkg-deb")
     if program is None:
         raise DataError(f"{archive.name} needs dpkg-deb, which is not installed")
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
                 [program, "--fsys-tarfile", str(archive.resolve())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=complaints,
+                stderr=errors,
             )
         except OSError as error:
             raise DataError(f"{archive.name} cannot be unpacked: {error}") from error
-        too_long = threading.Timer(_DPKG_SECONDS, process.kill)
-        too_long.start()
+        timer = threading.Timer(_DPKG_SECONDS, process.kill)
+        timer.start()
         assert process.stdout is not None
         try:
             with process.stdout:
                 yield process.stdout
                 if len(process.stdout.read(_LAST_RECORD + 1)) > _LAST_RECORD:
-                    raise _TooMuchError(f"{archive.name} goes on behind its last file: refused")
+                    raise _TooMuchError(f"{archive.name} continues after its last file: refused")
             failed = process.wait() != 0
         except DataError as error:
             process.kill()
-            # A package that dpkg-deb cannot read ends in the middle; what it has to say says more.
-            reason = "" if isinstance(error, _TooMuchError) else _said(complaints, process)
+            # If dpkg-deb cannot read a package, the stream ends early. The message of dpkg-deb is more specific.
+            reason = "" if isinstance(error, _TooMuchError) else _read_errors(errors, process)
             if not reason:
                 raise
             raise DataError(f"{archive.name} cannot be unpacked: {reason}") from error
         finally:
-            too_long.cancel()
+            timer.cancel()
             process.kill()
             process.wait()
         if failed:
-            reason = _said(complaints, process)
+            reason = _read_errors(errors, process)
             raise DataError(f"{archive.name} cannot be unpacked: {reason or 'dpkg-deb failed, or took too long'}")
 
 
-def _said(complaints: IO[bytes], process: subprocess.Popen[bytes]) -> str:
+def _read_errors(errors: IO[bytes], process: subprocess.Popen[bytes]) -> str:
     process.wait()
-    complaints.seek(0)
-    return complaints.read(4096).decode(errors="replace").strip()
+    errors.seek(0)
+    return errors.read(4096).decode(errors="replace").strip()

@@ -1,7 +1,7 @@
-"""The idx format of MNIST: the one form in which fetched datasets are checked and kept.
+"""The idx format of MNIST, in which fetched datasets are checked and stored.
 
-Layout: two zero bytes, a type byte (8: unsigned bytes, the only type here), the number of dimensions, the dimensions as
-big-endian 32-bit numbers, then the bytes in C order.
+Layout: two zero bytes, a type byte (8: unsigned bytes, the only type supported), the number of dimensions, the
+dimensions as big-endian 32-bit numbers, then the bytes in C order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from smoothcert.errors import DataError
 
-# numpy is imported where it is used: listing the datasets needs only sizes, and has to be quick.
+# numpy is imported where it is used: listing the datasets needs only sizes and must be fast.
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -21,12 +21,12 @@ _UNSIGNED_BYTE = 8
 
 
 def idx_size(shape: tuple[int, ...]) -> int:
-    """Number of bytes of the idx file that holds unsigned bytes of this shape."""
+    """Size in bytes of the idx file of an array of this shape."""
     return 4 + 4 * len(shape) + math.prod(shape)
 
 
 def encode_idx(array: NDArray[np.uint8]) -> bytes:
-    """The idx file of an array of unsigned bytes."""
+    """Encode an array of unsigned bytes as an idx file."""
     import numpy as np
 
     header = struct.pack(f">HBB{array.ndim}I", 0, _UNSIGNED_BYTE, array.ndim, *array.shape)
@@ -34,7 +34,7 @@ def encode_idx(array: NDArray[np.uint8]) -> bytes:
 
 
 def decode_idx(content: bytes | bytearray, *, name: str) -> NDArray[np.uint8]:
-    """The array an idx file holds, as a view of `content`; a malformed file is a DataError that names it."""
+    """Decode an idx file to an array, a view of `content`. A malformed file is a DataError that names it."""
     import numpy as np
 
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _UNSIGNED_BYTE:
@@ -49,5 +49,5 @@ def decode_idx(content: bytes | bytearray, *, name: str) -> NDArray[np.uint8]:
         raise DataError(f"{name} has {len(content)} bytes, but shape {shape} needs {idx_size(shape)}")
     try:
         return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-    except ValueError as error:  # of nothing, but with more or longer sides than an array can have
-        raise DataError(f"{name} has a shape {shape} that no array can have: {error}") from error
+    except ValueError as error:  # an empty array with more or longer sides than numpy supports
+        raise DataError(f"{name} has the unsupported shape {shape}: {error}") from error

@@ -1,4 +1,4 @@
-"""A folder with one sub-folder of images a class, read image by image when asked."""
+"""Folders with one sub-folder of images per class. Images are read on demand."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data.arrays import checked_indices
+from smoothcert.data.arrays import as_indices
 from smoothcert.errors import DataError, MissingExtraError
 from smoothcert.records import InputArray, IntArray
 
 _SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 _SHORTER_SIDE, _CROP = 256, 224
 _READERS, _FILES_TOGETHER = 8, 64
-"""Threads that read files for a digest, and files that one takes at a time: hashing leaves Python to the others."""
+"""Threads that read files for a digest, and files per task. Hashing releases the interpreter lock."""
 _MOST_PIXELS = 100_000_000
-"""Of an image after resizing: an image of one column would become gigabytes."""
+"""Limit for an image after resizing: an image with one column would become gigabytes."""
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("val", "validation", "test")}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImageFolderDataset:
-    """Images in class folders. Labels are the positions of the folders in sorted order, as everywhere for ImageNet.
+    """Images in class folders. Labels are the positions of the folders in sorted order, as usual for ImageNet.
 
-    Every image becomes RGB, is resized (bilinear) to a shorter side of 256 and cut to the 224x224 centre: (3, 224,
-    224), eight bits a value.
+    Every image is converted to RGB, resized (bilinear) to a shorter side of 256 and cropped to the 224x224 centre:
+    (3, 224, 224), 8 bits per value.
     """
 
     name: str
@@ -50,51 +50,51 @@ class ImageFolderDataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of class folders, file names and every byte of every file, read once for each dataset object."""
+        """SHA-256 of class folders, file names and all file contents; computed once."""
         if self._digest is None:
             sha = hashlib.sha256(f"smoothcert-images-2 {_SHORTER_SIDE} {_CROP} {len(self.files)}\n".encode())
-            sha.update(_names_digest(self.class_names))
-            sha.update(_names_digest(self.files))
+            sha.update(_hash_names(self.class_names))
+            sha.update(_hash_names(self.files))
             shares = [self.files[at : at + _FILES_TOGETHER] for at in range(0, len(self.files), _FILES_TOGETHER)]
             with ThreadPoolExecutor(_READERS) as readers:
-                for digests in readers.map(self._file_digests, shares):
+                for digests in readers.map(self._hash_files, shares):
                     sha.update(digests)
             object.__setattr__(self, "_digest", sha.hexdigest())
         assert self._digest is not None
         return self._digest
 
-    def _file_digests(self, files: Sequence[str]) -> bytes:
-        return b"".join(_file_digest(self.folder / file) for file in files)
+    def _hash_files(self, files: Sequence[str]) -> bytes:
+        return b"".join(_hash_file(self.folder / file) for file in files)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def inputs(self, indices: Sequence[int] | IntArray | slice, /) -> InputArray:
-        """(len(indices), 3, 224, 224) float32, decoded now."""
-        chosen = np.arange(len(self))[checked_indices(indices, size=len(self), name=self.name)]
-        pixels = np.empty((len(chosen), *self.input_shape), dtype=np.uint8)
-        for row, index in enumerate(chosen):
+        """Read and decode images: (len(indices), 3, 224, 224) float32."""
+        selected = np.arange(len(self))[as_indices(indices, size=len(self), name=self.name)]
+        pixels = np.empty((len(selected), *self.input_shape), dtype=np.uint8)
+        for row, index in enumerate(selected):
             pixels[row] = read_image(self.folder / self.files[index])
         return np.divide(pixels, np.float32(255), dtype=np.float32)
 
 
-def image_folder(name: str, folder: Path, *, split: str, classes: int | None = None) -> ImageFolderDataset:
-    """The images of one split: in folder/train or folder/val (validation, test), or in `folder` if it has neither.
+def open_image_folder(name: str, folder: Path, *, split: str, classes: int | None = None) -> ImageFolderDataset:
+    """Open one split: folder/train or folder/val (validation, test), or `folder` itself if it has neither.
 
-    classes: how many class folders there must be, if that is known.
+    classes: required number of class folders, if known.
     """
-    place = _split_folder(folder, split)
+    place = _find_split(folder, split)
     try:
         class_names = tuple(sorted(child.name for child in place.iterdir() if _is_visible_folder(child)))
         # Sorted as strings with "/" between, not as paths, so that the order is the same on every system.
         files = tuple(
-            f"{class_name}/{file}" for class_name in class_names for file in sorted(_image_names(place / class_name))
+            f"{class_name}/{file}" for class_name in class_names for file in sorted(_list_images(place / class_name))
         )
     except OSError as error:
         raise DataError(f"{place} cannot be read: {error.strerror or error}") from error
     if not files:
         raise DataError(
-            f"{place} holds no images in class folders: expected {place}/CLASS/IMAGE with images such as .jpeg or .png"
+            f"{place} has no images in class folders: expected {place}/CLASS/IMAGE with images such as .jpeg or .png"
         )
     if classes is not None and len(class_names) != classes:
         raise DataError(
@@ -108,7 +108,7 @@ def image_folder(name: str, folder: Path, *, split: str, classes: int | None = N
 
 
 def read_image(path: Path) -> NDArray[np.uint8]:
-    """(3, 224, 224) eight-bit centre of an image whose shorter side was resized to 256."""
+    """Read an image: (3, 224, 224) 8-bit centre after resizing the shorter side to 256."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -116,18 +116,18 @@ def read_image(path: Path) -> NDArray[np.uint8]:
     try:
         with Image.open(path) as image:
             colour = image.convert("RGB")
-    except Exception as error:  # for a damaged file Pillow raises a dozen kinds
+    except Exception as error:  # Pillow raises many types for a damaged file
         raise DataError(f"{path} cannot be read as an image: {error}") from error
     width, height = colour.size
-    # The longer side is cut off to a whole number, as the usual ImageNet pipelines do.
+    # The longer side is rounded down, as in the usual ImageNet pipelines.
     if width <= height:
         size = (_SHORTER_SIDE, max(_SHORTER_SIDE, _SHORTER_SIDE * height // width))
     else:
         size = (max(_SHORTER_SIDE, _SHORTER_SIDE * width // height), _SHORTER_SIDE)
     if size[0] * size[1] > _MOST_PIXELS:
         raise DataError(
-            f"{path} is {width}x{height} pixels: with its shorter side at {_SHORTER_SIDE} it would have"
-            f" {size[0] * size[1]:,}, and at most {_MOST_PIXELS:,} are made"
+            f"{path} is {width}x{height} pixels: resized to a shorter side of {_SHORTER_SIDE} it would have"
+            f" {size[0] * size[1]:,}, and at most {_MOST_PIXELS:,} are supported"
         )
     resized = colour.resize(size, Image.Resampling.BILINEAR)
     left, top = round((size[0] - _CROP) / 2), round((size[1] - _CROP) / 2)
@@ -135,7 +135,7 @@ def read_image(path: Path) -> NDArray[np.uint8]:
     return np.ascontiguousarray(centre.transpose(2, 0, 1))
 
 
-def _split_folder(folder: Path, split: str) -> Path:
+def _find_split(folder: Path, split: str) -> Path:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: expected a folder with one sub-folder of images per class")
     for child in _SPLIT_FOLDERS[split]:
@@ -143,8 +143,8 @@ def _split_folder(folder: Path, split: str) -> Path:
             return folder / child
     others = [child for names in _SPLIT_FOLDERS.values() for child in names if (folder / child).is_dir()]
     if others:
-        wanted = " or ".join(_SPLIT_FOLDERS[split])
-        raise DataError(f"{folder} has {', '.join(others)} but not {wanted}, which the {split} split needs")
+        expected = " or ".join(_SPLIT_FOLDERS[split])
+        raise DataError(f"{folder} has {', '.join(others)} but not {expected}, which the {split} split needs")
     return folder
 
 
@@ -152,19 +152,19 @@ def _is_visible_folder(path: Path) -> bool:
     return not path.name.startswith(".") and path.is_dir()
 
 
-def _image_names(folder: Path) -> list[str]:
+def _list_images(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.lower().endswith(_SUFFIXES) and not name.startswith(".")]
 
 
-def _names_digest(names: Sequence[str]) -> bytes:
-    # A name holds no zero byte, and need not be text in any encoding.
+def _hash_names(names: Sequence[str]) -> bytes:
+    # A name contains no zero byte, and may be invalid text.
     return hashlib.sha256(b"".join(f"{name}\0".encode(errors="surrogateescape") for name in names)).digest()
 
 
-def _file_digest(path: Path) -> bytes:
-    """SHA-256 of a whole file, in small pieces of memory."""
+def _hash_file(path: Path) -> bytes:
+    """SHA-256 of a file, read in small chunks."""
     if not path.is_file():
-        # Opening a pipe would wait for somebody to write to it.
+        # Opening a named pipe would block.
         raise DataError(f"{path} is not a file")
     try:
         with path.open("rb") as stream:

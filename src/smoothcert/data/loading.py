@@ -1,4 +1,4 @@
-"""One way to every dataset: by its name, or by the path of the user's own."""
+"""Loading of every dataset: by name, or by the path of the user's files."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data import store
+from smoothcert.data import dataset_store as store
 from smoothcert.data.arrays import ArrayDataset
-from smoothcert.data.base import Dataset
-from smoothcert.data.catalogue import (
+from smoothcert.data.dataset import Dataset
+from smoothcert.data.download_sources import ProgressCallback
+from smoothcert.data.fetching import fetch
+from smoothcert.data.images import open_image_folder
+from smoothcert.data.named_datasets import (
     CATALOGUE,
     IMAGENET_CLASSES,
     IMAGENET_VARIABLE,
-    Entry,
-    cone_dimension,
-    unknown_dataset,
+    NamedDataset,
+    parse_cone_dimension,
+    unknown_dataset_error,
 )
-from smoothcert.data.digits import digits
-from smoothcert.data.fetching import fetch
-from smoothcert.data.files import FILE_ENDINGS, InputRange, load_file
-from smoothcert.data.images import image_folder
-from smoothcert.data.progress import ProgressCallback
 from smoothcert.data.published import PUBLISHED
 from smoothcert.data.small_mnist import block_sums, principal_components, project
-from smoothcert.data.synthetic import cone, swiss_roll
-from smoothcert.errors import DataError, InputError
+from smoothcert.data.synthetic import make_cone, make_swiss_roll
+from smoothcert.data.user_files import FILE_ENDINGS, InputRange, load_file
+from smoothcert.errors import DataError, InputError, MissingExtraError
+from smoothcert.records import IntArray
 
 SPLITS = ("train", "test")
 
@@ -48,28 +48,28 @@ def load_dataset(
     """Load one split of a dataset.
 
     name_or_path: a name from list_datasets(), "cone-18" for the cone in 18 dimensions, or the path of an .npz, .npy or
-        .csv file or of a folder of class folders (see load_file and image_folder for what they must hold).
-    root: where fetched datasets are kept, default_root() if None; for imagenet, the folder that holds it.
-    input_range: only for files: the range their values must lie in, [0, 1] by default, None for anywhere.
-    dimension: only for the cone. input_shape, num_classes: only for files.
-    fetch_missing: fetch a dataset that is not here yet; otherwise that is a DataError. progress hears about it.
+        .csv file or of a folder of class folders (see load_file and open_image_folder for the formats).
+    root: folder of fetched datasets, default_root() if None; for imagenet, its folder.
+    input_range: for files: the range that must contain their values, default [0, 1], None for any.
+    dimension: for the cone. input_shape, num_classes: for files.
+    fetch_missing: fetch a dataset that is not stored yet; if False, that is a DataError. progress: called during it.
     """
     if split not in SPLITS:
         raise InputError(f"there is no split {split!r}: expected {' or '.join(SPLITS)}")
-    size = cone_dimension(name_or_path)
-    if dimension is not None and (size is None or (name_or_path != "cone" and dimension != size)):
+    cone_dimension = parse_cone_dimension(name_or_path)
+    if dimension is not None and (cone_dimension is None or (name_or_path != "cone" and dimension != cone_dimension)):
         raise InputError(f"dimension {dimension} does not fit {name_or_path}: only the cone can have any dimension")
-    if size is not None or name_or_path in CATALOGUE:
+    if cone_dimension is not None or name_or_path in CATALOGUE:
         _refuse_file_options(name_or_path, input_range, input_shape, num_classes)
-    if size is not None:
-        return cone(split, dimension=dimension if dimension is not None else size)
+    if cone_dimension is not None:
+        return make_cone(split, dimension=dimension if dimension is not None else cone_dimension)
     if name_or_path in CATALOGUE:
         return _load_named(CATALOGUE[name_or_path], split, root=root, fetch_missing=fetch_missing, progress=progress)
     return _load_path(name_or_path, split, input_range, input_shape, num_classes)
 
 
 def parse_input_range(text: str | None) -> InputRange | Literal["default"]:
-    """What the command line means: nothing given is the default, "any" is None, "LOW,HIGH" a range."""
+    """Parse an option of the command line: None is the default, "any" is None, "LOW,HIGH" is a range."""
     if text is None:
         return "default"
     if text.strip().lower() == "any":
@@ -77,35 +77,35 @@ def parse_input_range(text: str | None) -> InputRange | Literal["default"]:
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
-        raise InputError(f"input range {text!r} cannot be read: expected any, or LOW,HIGH such as 0,1") from None
-    return _checked_range((low, high))
+        raise InputError(f"input range {text!r} is invalid: expected any, or LOW,HIGH such as 0,1") from None
+    _check_range((low, high))
+    return low, high
 
 
 def parse_shape(text: str | None) -> tuple[int, ...] | None:
-    """What the command line means by the shape of one input: "1,8,8" or "1x8x8"; nothing given is None."""
+    """Parse the shape of one input, "1,8,8" or "1x8x8"; None stays None."""
     if text is None:
         return None
     try:
         shape = tuple(int(part) for part in text.replace("x", ",").split(","))
     except ValueError:
-        raise InputError(f"input shape {text!r} cannot be read: expected numbers such as 1,28,28") from None
+        raise InputError(f"input shape {text!r} is invalid: expected numbers such as 1,28,28") from None
     if min(shape) < 1:
         raise InputError(f"input shape {text!r} has a side below 1")
     return shape
 
 
-def _checked_range(input_range: tuple[float, float]) -> tuple[float, float]:
-    low, high = input_range
-    if not (float("-inf") < low < high < float("inf")):
+def _check_range(input_range: InputRange) -> None:
+    if input_range is not None and not (float("-inf") < input_range[0] < input_range[1] < float("inf")):
+        low, high = input_range
         raise InputError(f"input range [{low:g}, {high:g}] is empty or not finite: expected low < high")
-    return low, high
 
 
 def _refuse_file_options(name: str, input_range: object, input_shape: object, num_classes: object) -> None:
     if input_range != "default" or input_shape is not None or num_classes is not None:
         raise InputError(
-            f"{name} has its own input range, shape and classes: input_range, input_shape and num_classes are for your"
-            " own files only"
+            f"{name} has its own input range, shape and classes: input_range, input_shape and num_classes are only for"
+            " your own files"
         )
 
 
@@ -119,57 +119,76 @@ def _load_path(
     path = Path(text).expanduser()
     if path.is_dir():
         _refuse_file_options(f"the image folder {text}", input_range, input_shape, num_classes)
-        return image_folder(path.resolve().name, path, split=split)
+        return open_image_folder(path.resolve().name, path, split=split)
     looks_like_path = path.suffix.lower() in FILE_ENDINGS or path.exists() or path.name != text
     if not looks_like_path:
-        raise DataError(unknown_dataset(text))
-    wanted: InputRange = (0.0, 1.0) if input_range == "default" else input_range
-    return load_file(
-        path,
-        split=split,
-        input_range=None if wanted is None else _checked_range(wanted),
-        input_shape=input_shape,
-        num_classes=num_classes,
-    )
+        raise unknown_dataset_error(text)
+    allowed: InputRange = (0.0, 1.0) if input_range == "default" else input_range
+    _check_range(allowed)
+    return load_file(path, split=split, input_range=allowed, input_shape=input_shape, num_classes=num_classes)
 
 
 def _load_named(
-    entry: Entry, split: str, *, root: Path | None, fetch_missing: bool, progress: ProgressCallback | None
+    entry: NamedDataset, split: str, *, root: Path | None, fetch_missing: bool, progress: ProgressCallback | None
 ) -> Dataset:
     if entry.name == "digits":
-        return digits(split)
+        return load_digits(split)
     if entry.name == "swiss-roll":
-        return swiss_roll(split)
+        return make_swiss_roll(split)
     if entry.name == "imagenet":
-        return image_folder("imagenet", _imagenet_folder(root), split=split, classes=IMAGENET_CLASSES)
+        return open_image_folder("imagenet", _find_imagenet(root), split=split, classes=IMAGENET_CLASSES)
     assert entry.files is not None
-    place = root if root is not None else store.default_root()
+    folder = root if root is not None else store.default_root()
     spec = PUBLISHED[entry.files]
-    if not store.is_here(spec, place):
+    if not store.has_files(spec, folder):
         if not fetch_missing:
-            raise DataError(f"{entry.name} is not in {place}: run `smoothcert data fetch {spec.name}`")
-        fetch(spec.name, root=place, progress=progress)
-    return _from_store(entry, split, place)
+            raise DataError(f"{entry.name} is not in {folder}: run `smoothcert data fetch {spec.name}`")
+        fetch(spec.name, root=folder, progress=progress)
+    return _load_stored(entry, split, folder)
 
 
-def _from_store(entry: Entry, split: str, root: Path) -> ArrayDataset:
+def load_digits(split: str) -> ArrayDataset:
+    """The digits bundled with scikit-learn: 8x8 images with values 0 … 16, divided by 16; inputs (n, 1, 8, 8).
+
+    The split is fixed: of every class, in scikit-learn's order, each fourth image is a test image (445 of 1797), so
+    both parts have the same class frequencies. The order is kept within each part.
+    """
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingExtraError("scikit-learn", "sklearn", "the digits dataset") from error
+    bunch = datasets.load_digits()
+    labels: IntArray = np.asarray(bunch.target, dtype=np.int64)
+    is_test = np.zeros(labels.size, dtype=np.bool_)
+    for label in np.unique(labels):
+        is_test[np.flatnonzero(labels == label)[3::4]] = True
+    selected = is_test == (split == "test")
+    return _make_dataset(
+        CATALOGUE["digits"], split, np.asarray(bunch.images, dtype=np.uint8)[selected], labels[selected]
+    )
+
+
+def _load_stored(entry: NamedDataset, split: str, root: Path) -> ArrayDataset:
     assert entry.files is not None
     spec = PUBLISHED[entry.files]
-    labels = store.read_piece(spec, spec.piece(split, "labels"), root)
-    images = store.read_piece(spec, spec.piece(split, "inputs"), root)
+    labels = store.read_array(spec, spec.find_file(split, "labels"), root)
+    images = store.read_array(spec, spec.find_file(split, "inputs"), root)
+    stored: NDArray[Any] = images
     if entry.name == "small-mnist":
-        stored: NDArray[Any] = block_sums(images)[:, None]
+        stored = block_sums(images)
     elif entry.name == "small-mnist-pca":
-        train = images if split == "train" else store.read_piece(spec, spec.piece("train", "inputs"), root)
+        train = images if split == "train" else store.read_array(spec, spec.find_file("train", "inputs"), root)
         total, components = principal_components(block_sums(train))
         stored = project(block_sums(images), total, components, train_size=len(train))
-    else:
-        stored = images.reshape(len(images), *entry.input_shape)
+    return _make_dataset(entry, split, stored, labels.astype(np.int64))
+
+
+def _make_dataset(entry: NamedDataset, split: str, stored: NDArray[Any], labels: IntArray) -> ArrayDataset:
     return ArrayDataset(
         name=entry.name,
         split=split,
-        stored=stored,
-        labels=labels.astype(np.int64),
+        stored=stored.reshape(len(stored), *entry.input_shape),
+        labels=labels,
         num_classes=entry.num_classes,
         class_names=entry.class_names,
         input_range=entry.input_range,
@@ -177,17 +196,17 @@ def _from_store(entry: Entry, split: str, root: Path) -> ArrayDataset:
     )
 
 
-def _imagenet_folder(root: Path | None) -> Path:
-    """An explicit root wins over the environment, and that over the store."""
+def _find_imagenet(root: Path | None) -> Path:
+    """An explicit root takes precedence over the environment variable, and that over the store."""
     if root is not None:
         return root / "imagenet" if (root / "imagenet").is_dir() else root
     given = os.environ.get(IMAGENET_VARIABLE)
     if given:
         return Path(given).expanduser()
-    place = store.default_root() / "imagenet"
-    if not place.is_dir():
+    folder = store.default_root() / "imagenet"
+    if not folder.is_dir():
         raise DataError(
-            f"imagenet cannot be fetched and {place} does not exist: set {IMAGENET_VARIABLE} to your folder (with"
+            f"imagenet cannot be fetched and {folder} does not exist: set {IMAGENET_VARIABLE} to your folder (with"
             " val/CLASS/IMAGE inside), or give that folder's path as the dataset"
         )
-    return place
+    return folder

@@ -1,7 +1,7 @@
-"""The low-dimensional forms of MNIST of Levine et al., "Tight Second-Order Certificates": 7x7 means, and 10 components.
+"""Low-dimensional versions of MNIST from Levine et al., "Tight Second-Order Certificates": 7x7 means, 10 components.
 
-Every sum is over whole numbers that float64 holds exactly, and the components are rounded to a grid far coarser than
-the differences between linear algebra libraries, so the result is the same on every machine.
+Sums are over whole numbers that float64 holds exactly, and components are rounded to a grid far coarser than the
+differences between linear algebra libraries, so the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def block_sums(images: NDArray[np.uint8]) -> NDArray[np.uint16]:
 
 
 def principal_components(train_sums: NDArray[np.uint16]) -> tuple[FloatArray, FloatArray]:
-    """Sum of the training vectors (49,), and the leading components (10, 49) in units of 2^-22, both whole numbers.
+    """Sum of the training vectors (49,) and leading components (10, 49) in units of 2^-22, both whole numbers.
 
-    A component's sign makes its largest entry positive. Rounding moves every entry by at most 2^-23.
+    The largest entry of a component is positive. Rounding changes an entry by at most 2^-23.
     """
     vectors = train_sums.reshape(len(train_sums), -1).astype(np.float64)
     total = vectors.sum(axis=0)
@@ -43,7 +43,7 @@ def principal_components(train_sums: NDArray[np.uint16]) -> tuple[FloatArray, Fl
 def project(
     sums: NDArray[np.uint16], train_total: FloatArray, components: FloatArray, *, train_size: int
 ) -> InputArray:
-    """(n, 10) coordinates of block means along the components, the training mean in the origin."""
+    """(n, 10) coordinates of block means along the components, with the training mean as origin."""
     vectors = sums.reshape(len(sums), -1).astype(np.float64)
     # Exact: sums stay below 60000 · 4080 · 7 · 2^22 < 2^53, as the entries of a unit vector add up to 7 at most.
     along = vectors @ components.T

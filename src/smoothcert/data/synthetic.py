@@ -1,8 +1,8 @@
-"""Toy datasets made by formula, the same bits on every machine.
+"""Toy datasets made by formula, bit for bit the same on every machine.
 
-Only uniform draws of a counter-based generator enter (numpy keeps those streams fixed), everything else is
-inverse-transform sampling, and coordinates are rounded to multiples of 2^-20, far above the last-bit differences
-between mathematical libraries. Classes alternate, so every stretch of inputs holds both.
+They use uniform draws of a counter-based generator (numpy keeps those streams fixed) and inverse-transform sampling.
+Coordinates are rounded to multiples of 2^-20, far above the last-bit differences between mathematical libraries.
+Classes alternate.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.data.arrays import ArrayDataset
-from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray
 
 CONE_HALF_ANGLE = math.radians(10.0)
-"""Half the opening of the cone."""
 CONE_SCALE = 8.0
 """Root mean square distance to the origin, in both classes."""
 MAX_CONE_DIMENSION = 100_000
@@ -30,7 +29,7 @@ _CONE_PER_CLASS = {"train": 500, "test": 100}
 _GRID = 2.0**20
 
 
-def swiss_roll(split: str) -> ArrayDataset:
+def make_swiss_roll(split: str) -> ArrayDataset:
     """Two spiral arms of one and a half turns in the unit disk, half a turn apart, with a little Gaussian scatter.
 
     Angle t in [π/2, 3π], radius t/(3π), points spread evenly along the arm; neighbouring arms are 1/3 apart and the
@@ -39,36 +38,36 @@ def swiss_roll(split: str) -> ArrayDataset:
     from scipy.special import ndtri
 
     per_class = _SWISS_ROLL_PER_CLASS[split]
-    uniform = _uniform(_SWISS_ROLL_KEY, split, (2 * per_class, 3))
+    uniform = _draw_uniform(_SWISS_ROLL_KEY, split, (2 * per_class, 3))
     labels = np.arange(2 * per_class) % 2
-    # The arm's length grows as t² (but for a part that is small here), so t² is uniform for an even spread.
+    # The length of the arm grows about as t², so a uniform t² spreads points evenly.
     low, high = 0.5 * math.pi, 3.0 * math.pi
     t = np.sqrt(low**2 + (high**2 - low**2) * uniform[:, 0])
     angle = t + math.pi * labels
     centre = (t / high)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return _toy("swiss-roll", split, centre + 0.025 * ndtri(uniform[:, 1:]), labels, name="swiss-roll")
+    return _make_toy("swiss-roll", split, centre + 0.025 * ndtri(uniform[:, 1:]), labels, name="swiss-roll")
 
 
-def cone(split: str, *, dimension: int) -> ArrayDataset:
-    """A narrow cone with its vertex in the origin (class 0) against everything around it (class 1).
+def make_cone(split: str, *, dimension: int) -> ArrayDataset:
+    """A narrow cone with its vertex at the origin (class 0) against everything around it (class 1).
 
-    The toy of Súkeník et al., "Intriguing Properties of Input-Dependent Randomized Smoothing", A.1 (dimension 2) and
+    From Súkeník et al., "Intriguing Properties of Input-Dependent Randomized Smoothing", A.1 (dimension 2) and
     A.5 (any dimension N). The cone opens along the first axis. Its points have a uniform angle to the axis, up to
     CONE_HALF_ANGLE, and a uniform direction around it; the others a uniform direction among those outside the cone.
     The distance to the origin is, in both classes, CONE_SCALE times the square root of a chi-square variable with one
     degree of freedom: the density falls as r^(1-N) exp(-r²/2s²), more peaked at the centre than a normal one. In the
     plane this is a uniform angle within two sectors. 500 training and 100 test points per class; inputs (n, dimension).
 
-    The paper leaves angle, degrees of freedom and scale open. They were fitted to the constant-sigma accuracies of its
-    Table 5, the best of 20 settings tried, so agreement with that table confirms nothing. One 20-20 network per
+    The paper does not state angle, degrees of freedom and scale. They were fitted to the constant-sigma accuracies of
+    its Table 5, the best of 20 settings tried, so agreement with that table confirms nothing. One 20-20 network per
     dimension, trained without noise, 300 votes a point, other radii of the same law, ours | paper: N=2 .95 | .943,
     6 .92 | .946, 18 .76 | .86, 60 .82 | .83, 180 .67 | .713, 400 .62 | .623. N/2 degrees of freedom (scales 1 to 10)
     and N (scale 1) were further off.
     """
     if not 2 <= dimension <= MAX_CONE_DIMENSION:
-        raise InputError(f"a cone of dimension {dimension} cannot be made: expected 2 … {MAX_CONE_DIMENSION}")
+        raise InputError(f"a cone of dimension {dimension} is not supported: expected 2 … {MAX_CONE_DIMENSION}")
     per_class = _CONE_PER_CLASS[split]
-    uniform = _uniform(_CONE_KEY, split, (2 * per_class, dimension + 1))
+    uniform = _draw_uniform(_CONE_KEY, split, (2 * per_class, dimension + 1))
     labels = np.arange(2 * per_class) % 2
     inside = labels == 0
     angle = np.where(inside, CONE_HALF_ANGLE * uniform[:, 0], _angle_outside_cone(uniform[:, 0], dimension))
@@ -76,7 +75,7 @@ def cone(split: str, *, dimension: int) -> ArrayDataset:
     directions = np.concatenate([np.cos(angle)[:, None], np.sin(angle)[:, None] * across], axis=1)
     distance = CONE_SCALE * _square_root_of_chi_square(uniform[:, 1])
     name = "cone" if dimension == 2 else f"cone-{dimension}"
-    return _toy("cone", split, distance[:, None] * directions, labels, name=name)
+    return _make_toy("cone", split, distance[:, None] * directions, labels, name=name)
 
 
 def _angle_outside_cone(uniform: FloatArray, dimension: int) -> FloatArray:
@@ -113,13 +112,13 @@ def _square_root_of_chi_square(uniform: FloatArray) -> FloatArray:
     return np.asarray(-ndtri(0.5 * uniform), dtype=np.float64)
 
 
-def _uniform(key: int, split: str, shape: tuple[int, int]) -> FloatArray:
-    """Numbers strictly between 0 and 1, multiples of 2^-53 moved by half a step so that neither end is met."""
+def _draw_uniform(key: int, split: str, shape: tuple[int, int]) -> FloatArray:
+    """Numbers strictly between 0 and 1: multiples of 2^-53, shifted by half a step."""
     generator = np.random.Generator(np.random.Philox(key=[key, _SEEDS[split]]))
     return generator.random(shape) + 2.0**-54
 
 
-def _toy(entry: str, split: str, points: FloatArray, labels: NDArray[np.int64], *, name: str) -> ArrayDataset:
+def _make_toy(entry: str, split: str, points: FloatArray, labels: NDArray[np.int64], *, name: str) -> ArrayDataset:
     known = CATALOGUE[entry]
     return ArrayDataset(
         name=name,

@@ -1,8 +1,14 @@
-"""Regions already promised: a database of balls (centre, radius, class), those of different classes always disjoint."""
+"""A database of promised regions: balls (centre, radius, class). Balls of different classes are always disjoint."""
 
 from smoothcert.memory.audit import Audit
-from smoothcert.memory.contents import MemorySummary, Radii, count_claims, list_digests, list_memories
-from smoothcert.memory.exports import export_claims
+from smoothcert.memory.inspection import (
+    MemorySummary,
+    Radii,
+    count_claims,
+    export_claims,
+    list_digests,
+    list_memories,
+)
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import Claim
 from smoothcert.memory.opening import audit_existing, is_server, lasting_name, open_existing, open_memory

@@ -1,7 +1,7 @@
-"""Check a memory's log against itself: what its index and its decisions were supposed to guarantee, proved again.
+"""Check the log of a memory: all properties that the index and the decisions should guarantee, proved again.
 
-Every pair of balls of different classes is looked at. Blocks of matrix products in single precision, with a proven
-error bound, exclude almost all pairs; float64 measures the rest; exact arithmetic decides what float64 cannot.
+All pairs of balls of different classes are checked. Matrix products in single precision, with a proven error bound,
+exclude almost all pairs. The others are measured in float64 and, where that is not enough, in exact arithmetic.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DamagedMemoryError
-from smoothcert.memory.decision import Neighbour, deepest
+from smoothcert.memory.claim_log import LogReader
+from smoothcert.memory.decision import find_deepest
 from smoothcert.memory.distances import ExactDistance, measure, relative_error
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import (
@@ -22,17 +23,15 @@ from smoothcert.memory.log import (
     Centre,
     Claim,
     Head,
-    Reading,
     Row,
-    centre_of,
-    claim_after_the_end,
+    choose_batch_rows,
     decode,
+    decode_centre,
     follows,
-    rows_at_once,
 )
-from smoothcert.memory.nearest import with_smallest_gap
-from smoothcert.memory.search import LEAST, SINGLE, BallIndex, Sketcher, gaps_from_below, sample_size
-from smoothcert.records import FloatArray, IntArray, Norm, Settlement
+from smoothcert.memory.nearest import find_smallest_gaps
+from smoothcert.memory.search import LEAST, SINGLE, BallIndex, Sketcher, draw_sample
+from smoothcert.records import FloatArray, IntArray, Settlement
 
 MOST_PROBLEMS = 100
 
@@ -42,10 +41,11 @@ _LONGEST_REACH = 1e15
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit found.
+    """The result of an audit.
 
-    claims: looked at. pairs: of claims of different classes. measured: pairs that no bound could exclude, so that they
-    were measured. problems: sentences, at most MOST_PROBLEMS. more_problems: how many were found beyond those.
+    claims: number of claims checked. pairs: pairs of claims of different classes. measured: pairs that no bound could
+    exclude, so that they were measured. problems: sentences, at most MOST_PROBLEMS. more_problems: how many more were
+    found.
     """
 
     claims: int
@@ -59,182 +59,203 @@ class Audit:
         return not self.problems
 
 
-@dataclass(slots=True)
-class _Findings:
-    problems: list[str] = field(default_factory=list)
-    more: int = 0
+def audit_claims(reader: LogReader, *, key: MemoryKey, progress: Callable[[int, int], None] | None = None) -> Audit:
+    """Check all claims that exist when the audit begins. progress: called with (blocks done, blocks in total)."""
+    return _Auditor(reader, key).run(progress)
 
-    def add(self, problem: str) -> None:
+
+@dataclass(slots=True, eq=False)
+class _Auditor:
+    """One audit: the problems found so far, and the well-formed claims without their centres.
+
+    positions: of the claims in `index`. overruled: indices of the claims that were overruled.
+    """
+
+    reader: LogReader
+    key: MemoryKey
+    problems: list[str] = field(default_factory=list)
+    more_problems: int = 0
+    index: BallIndex = field(default_factory=BallIndex)
+    positions: list[int] = field(default_factory=list)
+    overruled: list[int] = field(default_factory=list)
+
+    def run(self, progress: Callable[[int, int], None] | None) -> Audit:
+        head = self.reader.head()
+        self._load(head)
+        stray = self.reader.find_stray_claim(head)
+        if stray is not None:
+            self._add_problem(f"claim {stray} comes after the end of the log, which is at claim {head.claims}")
+        self._check_overruled()
+        blocks = _list_blocks(len(self.positions))
+        pairs = measured = 0
+        for done, (rows, columns) in enumerate(blocks):
+            if progress is not None:
+                progress(done, len(blocks))
+            different, close = _find_close_pairs(self.index, rows, columns)
+            pairs += different
+            measured += len(close)
+            self._check_pairs(close)
+        if progress is not None:
+            progress(len(blocks), len(blocks))
+        return Audit(head.claims, pairs, measured, tuple(self.problems), self.more_problems)
+
+    def _add_problem(self, problem: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(problem)
         else:
-            self.more += 1
+            self.more_problems += 1
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Balls:
-    """The well-formed claims, without centres. positions: (n,). overruled: indices of those settled so."""
-
-    positions: IntArray
-    overruled: IntArray
-    index: BallIndex
-
-
-def audit_claims(reading: Reading, *, key: MemoryKey, progress: Callable[[int, int], None] | None = None) -> Audit:
-    """Look at all claims that were made when the audit begins. progress: called with (done, in all)."""
-    findings = _Findings()
-    head = reading.head()
-    balls = _load(reading, key, head, findings)
-    stray = claim_after_the_end(reading, head)
-    if stray is not None:
-        findings.add(f"claim {stray} comes after the end of the log, which is at claim {head.claims}")
-    _check_overruled(reading, balls, key, findings)
-    blocks = list(_block_pairs(len(balls.positions)))
-    pairs = measured = 0
-    for done, (rows, columns) in enumerate(blocks):
-        if progress is not None:
-            progress(done, len(blocks))
-        different, close = _close_pairs(balls.index, rows, columns)
-        pairs += different
-        measured += len(close)
-        _check_pairs(reading, balls, close, key, findings)
-    if progress is not None:
-        progress(len(blocks), len(blocks))
-    return Audit(head.claims, pairs, measured, tuple(findings.problems), findings.more)
-
-
-def _load(reading: Reading, key: MemoryKey, head: Head, findings: _Findings) -> _Balls:
-    """Read every claim once, in order; check each by itself; sketch the well-formed ones."""
-    index = BallIndex(_fitted(reading, key, head.claims))
-    positions: list[int] = []
-    overruled: list[int] = []
-    for claims in _batches(reading, key, head, findings):
-        overruled += [
-            len(positions) + place for place, claim in enumerate(claims) if claim.settlement is Settlement.OVERRULED
-        ]
-        positions += [claim.position for claim in claims]
-        index.add(
-            np.stack([claim.centre for claim in claims]),
-            np.array([claim.label for claim in claims], dtype=np.int64),
-            np.array([claim.radius for claim in claims], dtype=np.float64),
-        )
-    return _Balls(np.array(positions, dtype=np.int64), np.array(overruled, dtype=np.int64), index)
-
-
-def _fitted(reading: Reading, key: MemoryKey, count: int) -> Sketcher | None:
-    """Directions fitted to a sample of the centres that are well formed."""
-    if count == 0:
-        return None
-    size = sample_size(claims=count, dimension=key.dimension)
-    drawn = np.sort(np.random.default_rng(0).choice(count, size=size, replace=False)) + 1
-    centres = [centre for row in reading.fetch(drawn.tolist()) if (centre := _centre_or_none(row, key)) is not None]
-    return Sketcher.fit(np.stack(centres)) if centres else None
-
-
-def _centre_or_none(row: Row, key: MemoryKey) -> Centre | None:
-    try:
-        return centre_of(row, dimension=key.dimension)
-    except DamagedMemoryError:
-        return None
-
-
-def _batches(reading: Reading, key: MemoryKey, head: Head, findings: _Findings) -> Iterator[list[Claim]]:
-    """The well-formed claims up to the head, some hundreds at a time; what is wrong with the others is noted."""
-    at_most = rows_at_once(key.dimension)
-    after, end = BEFORE_ALL, Head(0, reading.identity)
-    while rows := [row for row in reading.read(after=after, at_most=at_most) if row.position <= head.claims]:
-        _check_chain(rows, end, findings)
-        end = Head(rows[-1].position, rows[-1].entry)
-        after = end.claims
-        claims = [claim for row in rows if (claim := _well_formed(row, key, findings)) is not None]
-        if claims:
-            yield claims
-    if end.claims < head.claims:
-        findings.add(f"the log ends with claim {end.claims}, but {head.claims} claims were made: the last are missing")
-    elif end.entry != head.entry:
-        findings.add(f"the log does not end with the entry that was kept as that of claim {head.claims}")
-
-
-def _check_chain(rows: Sequence[Row], end: Head, findings: _Findings) -> None:
-    """Each position must be the next, and each entry follow from its claim and from the entry before it."""
-    for row in rows:
-        if row.position != end.claims + 1:
-            findings.add(f"after claim {end.claims} comes claim {row.position}: what was between them is missing")
-        elif not follows(end, row):
-            findings.add(f"claim {row.position} is not what was written, or does not follow the claim before it")
-        end = Head(row.position, row.entry)
-
-
-def _well_formed(row: Row, key: MemoryKey, findings: _Findings) -> Claim | None:
-    """The claim, if it can be read at all; what is wrong with it by itself is noted."""
-    try:
-        claim = decode(row, dimension=key.dimension)
-    except DamagedMemoryError as error:
-        findings.add(error.what)
-        return None
-    if claim.radius > claim.asked_radius:
-        findings.add(f"claim {claim.position} was granted radius {claim.radius!r}; {claim.asked_radius!r} was asked")
-    if (claim.label != claim.asked_label) != (claim.settlement is Settlement.OVERRULED):
-        findings.add(
-            f"claim {claim.position} answers class {claim.label}, class {claim.asked_label} was asked, but it is "
-            f"recorded as {claim.settlement.name}"
-        )
-    if claim.settlement is Settlement.INHERITED:
-        findings.add(f"claim {claim.position} is recorded as {claim.settlement.name}, which is never stored")
-    if claim.settlement is Settlement.WHOLE and claim.radius != claim.asked_radius:
-        findings.add(
-            f"claim {claim.position} is recorded as {claim.settlement.name} with radius {claim.radius!r}; "
-            f"{claim.asked_radius!r} was asked"
-        )
-    return claim
-
-
-def _check_overruled(reading: Reading, balls: _Balls, key: MemoryKey, findings: _Findings) -> None:
-    """Every overruled claim lies, with its whole ball, inside one earlier ball of its class."""
-    labels, radii = balls.index.labels, balls.index.radii
-    for place in balls.overruled.tolist():
-        point = _centres(reading, balls.positions[[place]], key)[0]
-        gaps = gaps_from_below(balls.index.distances_from_below(point), radii)
-        gaps[place:] = np.inf
-        gaps[labels != labels[place]] = np.inf
-        near = with_smallest_gap(
-            point,
-            gaps=gaps,
-            radii=radii,
-            limit=0.0,
-            centres=lambda indices: _centres(reading, balls.positions[indices], key),
-            norm=key.norm,
-        )
-        around = deepest(
-            point,
-            [Neighbour(index, int(labels[index]), float(radii[index]), centre) for index, centre in near],
-            norm=key.norm,
-        )
-        if around is None or around.remaining < radii[place]:
-            findings.add(
-                f"claim {balls.positions[place]} is recorded as {Settlement.OVERRULED.name}, but its region lies in no "
-                f"earlier region of class {labels[place]}"
+    def _load(self, head: Head) -> None:
+        """Read every claim once, in order. Check each claim by itself and sketch the well-formed ones."""
+        self.index = BallIndex(self._fit_sketcher(head.claims))
+        for claims in self._read_batches(head):
+            start = len(self.positions)
+            self.overruled += [start + i for i, claim in enumerate(claims) if claim.settlement is Settlement.OVERRULED]
+            self.positions += [claim.position for claim in claims]
+            self.index.add(
+                np.stack([claim.centre for claim in claims]),
+                np.array([claim.label for claim in claims], dtype=np.int64),
+                np.array([claim.radius for claim in claims], dtype=np.float64),
             )
 
+    def _fit_sketcher(self, count: int) -> Sketcher | None:
+        """Fit directions to a sample of the well-formed centres."""
+        if count == 0:
+            return None
+        centres = []
+        for row in self.reader.fetch(draw_sample(claims=count, dimension=self.key.dimension, seed=0).tolist()):
+            try:
+                centres.append(decode_centre(row, dimension=self.key.dimension))
+            except DamagedMemoryError:
+                continue  # reported when the claim itself is checked
+        return Sketcher.fit(np.stack(centres)) if centres else None
 
-def _block_pairs(count: int) -> Iterator[tuple[slice, slice]]:
-    starts = range(0, count, _BLOCK)
-    for first in starts:
-        for second in range(first, count, _BLOCK):
-            yield slice(first, min(first + _BLOCK, count)), slice(second, min(second + _BLOCK, count))
+    def _read_batches(self, head: Head) -> Iterator[list[Claim]]:
+        """The well-formed claims up to the head, some hundreds at a time. The others are reported as problems."""
+        at_most = choose_batch_rows(self.key.dimension)
+        after, end = BEFORE_ALL, Head(0, self.reader.identity)
+        while rows := [row for row in self.reader.read(after=after, at_most=at_most) if row.position <= head.claims]:
+            self._check_chain(rows, end)
+            end = Head(rows[-1].position, rows[-1].entry)
+            after = end.claims
+            claims = [claim for row in rows if (claim := self._check_claim(row)) is not None]
+            if claims:
+                yield claims
+        if end.claims < head.claims:
+            self._add_problem(
+                f"the log ends with claim {end.claims}, but {head.claims} claims were made: the last are missing"
+            )
+        elif end.entry != head.entry:
+            self._add_problem(f"the entry of claim {head.claims} differs from the entry stored as the end of the log")
+
+    def _check_chain(self, rows: Sequence[Row], end: Head) -> None:
+        """Each position must be the next one, and each entry must follow from its claim and the entry before it."""
+        for row in rows:
+            if row.position != end.claims + 1:
+                self._add_problem(
+                    f"after claim {end.claims} comes claim {row.position}: claims between them are missing"
+                )
+            elif not follows(end, row):
+                self._add_problem(
+                    f"claim {row.position} is not what was written, or does not follow the claim before it"
+                )
+            end = Head(row.position, row.entry)
+
+    def _check_claim(self, row: Row) -> Claim | None:
+        """Check one claim by itself and return it; None if it cannot be read."""
+        try:
+            claim = decode(row, dimension=self.key.dimension)
+        except DamagedMemoryError as error:
+            self._add_problem(error.what)
+            return None
+        recorded = f"is recorded as {claim.settlement.name}"
+        if claim.radius > claim.asked_radius:
+            self._add_problem(
+                f"claim {claim.position} was granted radius {claim.radius!r}; {claim.asked_radius!r} was asked"
+            )
+        if (claim.label != claim.asked_label) != (claim.settlement is Settlement.OVERRULED):
+            self._add_problem(
+                f"claim {claim.position} was granted class {claim.label}, class {claim.asked_label} was asked, but it "
+                f"{recorded}"
+            )
+        if claim.settlement is Settlement.INHERITED:
+            self._add_problem(f"claim {claim.position} {recorded}, which is never stored")
+        if claim.settlement is Settlement.WHOLE and claim.radius != claim.asked_radius:
+            self._add_problem(
+                f"claim {claim.position} {recorded} with radius {claim.radius!r}; {claim.asked_radius!r} was asked"
+            )
+        return claim
+
+    def _check_overruled(self) -> None:
+        """The ball of an overruled claim must lie inside one earlier ball of its class."""
+        labels, radii = self.index.labels, self.index.radii
+        for place in self.overruled:
+            (point,) = self._read_centres(np.array([place]))
+            gaps = self.index.bound_gaps(point)
+            gaps[place:] = np.inf
+            gaps[labels != labels[place]] = np.inf
+            near = find_smallest_gaps(
+                point, gaps=gaps, index=self.index, limit=0.0, centres=self._read_centres, norm=self.key.norm
+            )
+            around = find_deepest(point, near, norm=self.key.norm)
+            if around is None or around.remaining < radii[place]:
+                self._add_problem(
+                    f"claim {self.positions[place]} is recorded as {Settlement.OVERRULED.name}, but its region lies in "
+                    f"no earlier region of class {labels[place]}"
+                )
+
+    def _check_pairs(self, close: NDArray[np.int64]) -> None:
+        """Measure pairs of balls and report those that touch. close: (m, 2) indices, sorted by the first."""
+        if not len(close):
+            return
+        wanted = np.unique(close)
+        centres = self._read_centres(wanted)
+        where = np.searchsorted(wanted, close)
+        starts = np.flatnonzero(np.diff(close[:, 0], prepend=-1))
+        labels = self.index.labels
+        for part in np.split(np.arange(len(close)), starts[1:]):
+            first, others = int(close[part[0], 0]), close[part, 1]
+            point = centres[where[part[0], 0]]
+            for other in self._find_touching(point, centres[where[part, 1]], first, others):
+                self._add_problem(
+                    f"the regions of claims {self.positions[first]} and {self.positions[other]} touch, but their "
+                    f"classes are {labels[first]} and {labels[other]}"
+                )
+
+    def _find_touching(self, point: Centre, centres: Centre, first: int, others: IntArray) -> Iterator[int]:
+        """Which of the other balls touch the first one, in exact arithmetic."""
+        radii: FloatArray = self.index.radii
+        lowest = measure(point, centres, norm=self.key.norm) * (1.0 - relative_error(len(point)))
+        reach = np.nextafter(radii[first] + radii[others], np.inf)
+        for place in np.flatnonzero(lowest <= reach):
+            other = int(others[place])
+            total = Fraction(float(radii[first])) + Fraction(float(radii[other]))
+            if not ExactDistance.between(point, centres[place], norm=self.key.norm).exceeds(total):
+                yield other
+
+    def _read_centres(self, indices: IntArray) -> Centre:
+        """(n, d) float32, in the order of the indices."""
+        positions = [self.positions[i] for i in indices.tolist()]
+        rows = {row.position: row for row in self.reader.fetch(positions)}
+        return np.stack([decode_centre(rows[position], dimension=self.key.dimension) for position in positions])
 
 
-def _close_pairs(index: BallIndex, rows: slice, columns: slice) -> tuple[int, NDArray[np.int64]]:
+def _list_blocks(count: int) -> list[tuple[slice, slice]]:
+    parts = [slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK)]
+    return [(rows, columns) for i, rows in enumerate(parts) for columns in parts[i:]]
+
+
+def _find_close_pairs(index: BallIndex, rows: slice, columns: slice) -> tuple[int, NDArray[np.int64]]:
     """Pairs of different classes in this block: how many, and (m, 2) indices of those that may touch.
 
-    Two balls are apart if their sketches v, w are farther from each other than t + s, where t is a ball's radius and
-    the error of its sketch: ‖v‖² + ‖w‖² - 2v·w > t² + s² + 2ts. With the reach as one more coordinate that is a bound
-    on one product: 2(v·w + ts) < (‖v‖² - t²) + (‖w‖² - s²). A product of m terms errs by at most
-    γ_m(‖v‖² + ‖w‖² + t² + s²)/2 in whatever order it is added; the right side is lowered by η(‖v‖² + t² + …) with
-    η = γ_m + 16·2^-24, which covers that and its own rounding to single precision three times over.
+    Two balls do not touch if the distance of their sketches v, w exceeds t + s, where t is the radius of a ball plus
+    the error of its sketch: ‖v‖² + ‖w‖² - 2v·w > t² + s² + 2ts. With the reach t as an additional coordinate this is a
+    bound on one product: 2(v·w + ts) < (‖v‖² - t²) + (‖w‖² - s²). A product of m terms has an error of at most
+    γ_m(‖v‖² + ‖w‖² + t² + s²)/2 in any order of summation. The right side is lowered by η(‖v‖² + t² + …) with
+    η = γ_m + 16·2^-24, which covers that and its own rounding to float32 three times over.
     """
-    left, left_edge = _reaching(index, rows)
-    right, right_edge = _reaching(index, columns)
+    left, left_edge = _add_reach(index, rows)
+    right, right_edge = _add_reach(index, columns)
     products = left @ right.T
     products *= 2.0
     different = index.labels[rows][:, None] != index.labels[columns]
@@ -247,10 +268,10 @@ def _close_pairs(index: BallIndex, rows: slice, columns: slice) -> tuple[int, ND
     return int(np.count_nonzero(different)), pairs
 
 
-def _reaching(index: BallIndex, part: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Sketches with the reach as a last coordinate, and ‖v‖² - t² from below. -inf where nothing can be excluded."""
+def _add_reach(index: BallIndex, part: slice) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Sketches with the reach as last coordinate, and lower bounds on ‖v‖² - t²; -inf if nothing can be excluded."""
     vectors = index.vectors[part]
-    # Rounded up to single precision: the factor is more than one rounding.
+    # Rounded up to float32: the factor is more than one rounding.
     reach = (index.radii[part] + index.errors[part]) * (1.0 + 2.0**-20)
     known = reach <= _LONGEST_REACH
     reach = np.where(known, reach, 0.0).astype(np.float32)
@@ -258,43 +279,3 @@ def _reaching(index: BallIndex, part: slice) -> tuple[NDArray[np.float32], NDArr
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     edge = (1.0 - eta) * squares - (1.0 + eta) * np.square(reach, dtype=np.float64) - LEAST
     return np.column_stack((vectors, reach)), np.where(known, edge, -np.inf).astype(np.float32)
-
-
-def _check_pairs(
-    reading: Reading, balls: _Balls, close: NDArray[np.int64], key: MemoryKey, findings: _Findings
-) -> None:
-    """Measure pairs of balls; those that touch are noted. close: (m, 2) indices, sorted by the first."""
-    if not len(close):
-        return
-    wanted = np.unique(close)
-    centres = _centres(reading, balls.positions[wanted], key)
-    where = np.searchsorted(wanted, close)
-    starts = np.flatnonzero(np.diff(close[:, 0], prepend=-1))
-    for part in np.split(np.arange(len(close)), starts[1:]):
-        first, others = int(close[part[0], 0]), close[part, 1]
-        point = centres[where[part[0], 0]]
-        for other in _touching(point, centres[where[part, 1]], first, others, balls.index.radii, norm=key.norm):
-            labels = balls.index.labels
-            findings.add(
-                f"the regions of claims {balls.positions[first]} and {balls.positions[other]} touch, but their classes "
-                f"are {labels[first]} and {labels[other]}"
-            )
-
-
-def _touching(
-    point: Centre, centres: Centre, first: int, others: IntArray, radii: FloatArray, *, norm: Norm
-) -> Iterator[int]:
-    """Which of the others touch the first ball, in exact arithmetic."""
-    lowest = measure(point, centres, norm=norm) * (1.0 - relative_error(len(point)))
-    reach = np.nextafter(radii[first] + radii[others], np.inf)
-    for place in np.flatnonzero(lowest <= reach):
-        other = int(others[place])
-        both = Fraction(float(radii[first])) + Fraction(float(radii[other]))
-        if not ExactDistance.between(point, centres[place], norm=norm).exceeds(both):
-            yield other
-
-
-def _centres(reading: Reading, positions: IntArray, key: MemoryKey) -> Centre:
-    """(n, d) float32, in the order of the positions."""
-    rows = {row.position: row for row in reading.fetch(positions.tolist())}
-    return np.stack([centre_of(rows[position], dimension=key.dimension) for position in positions.tolist()])

@@ -21,9 +21,6 @@ from smoothcert.records import (
     Verdict,
 )
 
-NORM_OF_NOISE = {Noise.GAUSSIAN: Norm.L2, Noise.UNIFORM: Norm.L1}
-"""The distance in which regions are promised: that of every theorem about this noise."""
-
 _REASONS = {
     Settlement.CUT: ReasonCode.REGION_CUT,
     Settlement.OVERRULED: ReasonCode.REGION_OVERRULED,
@@ -49,7 +46,7 @@ def memory_key(
         sigma_rule=sigma_digest,
         # Rounding to a grid is part of the base classifier.
         noise=noise.value if grid is None else f"{noise.value} on {grid} levels",
-        norm=NORM_OF_NOISE[noise],
+        norm=noise.norm,
         preprocessing=hashlib.sha256(preprocessing.encode()).hexdigest(),
         dimension=math.prod(input_shape),
     )

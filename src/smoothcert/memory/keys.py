@@ -1,11 +1,11 @@
-"""What a set of promised regions belongs to."""
+"""The key of a memory: which smoothed classifier its regions belong to."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from smoothcert.errors import InputError
@@ -14,10 +14,10 @@ from smoothcert.records import Norm
 
 @dataclass(frozen=True, slots=True)
 class MemoryKey:
-    """The smoothed classifier whose promises a memory keeps. Regions under different keys know nothing of each other.
+    """Identifies a smoothed classifier. Regions under different keys are independent of each other.
 
-    model, sigma_rule, preprocessing: digests. noise: "gaussian" or "uniform", and the grid it goes in steps of. norm:
-    in which the regions are balls. dimension: numbers in one input.
+    model, sigma_rule, preprocessing: digests. noise: "gaussian" or "uniform", with the grid if the noise is on one.
+    norm: of the balls. dimension: numbers per input, at least 1.
     """
 
     model: str
@@ -29,7 +29,7 @@ class MemoryKey:
 
     def __post_init__(self) -> None:
         if self.dimension < 1:
-            raise InputError(f"a memory for inputs of dimension {self.dimension} makes no sense; it must be at least 1")
+            raise InputError(f"a memory for inputs of dimension {self.dimension} is not possible; expected at least 1")
         object.__setattr__(self, "norm", Norm(self.norm))
 
     @property
@@ -38,14 +38,7 @@ class MemoryKey:
         return hashlib.sha256(self.to_text().encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "sigma_rule": self.sigma_rule,
-            "noise": self.noise,
-            "norm": self.norm.value,
-            "preprocessing": self.preprocessing,
-            "dimension": self.dimension,
-        }
+        return {**asdict(self), "norm": self.norm.value}
 
     def to_text(self) -> str:
         """Canonical JSON: sorted names, no spaces, ASCII."""

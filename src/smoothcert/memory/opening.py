@@ -1,14 +1,16 @@
-"""Where a memory is: a path means SQLite, a postgresql:// address PostgreSQL."""
+"""Opening memories by location: a path means SQLite, a postgresql:// address means PostgreSQL."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory.audit import Audit, audit_claims
+from smoothcert.memory.claim_log import ClaimLog, LogReader
 from smoothcert.memory.keys import MemoryKey
-from smoothcert.memory.log import ClaimLog, LogReading, StoredKey, damaged
+from smoothcert.memory.log import StoredKey, damage_error
 from smoothcert.memory.regions import RegionMemory
 from smoothcert.strict_json import strict_loads
 
@@ -16,25 +18,24 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_memory(location: str | Path, key: MemoryKey) -> RegionMemory:
-    """The memory with this key; the database and the memory are made if they are not there.
+    """Open the memory with this key. The database and the memory are created if they do not exist.
 
     location: the path of a SQLite file, or the address of a PostgreSQL database, postgresql://user@host/database. All
-    claims are read and proved: a log that is not complete is a `DamagedMemoryError`, never an empty memory.
+    claims are read and checked: an incomplete log raises DamagedMemoryError and is never taken for an empty memory.
     """
     log = open_log(location, create=True)
-    try:
-        stored = log.register(key.digest, key.to_text())
-        return RegionMemory(log, key_of(stored, location=log.location), stored)
-    except BaseException:
-        log.disconnect()
-        raise
+    return _open_stored(log, lambda: log.register(key.digest, key.to_text()))
 
 
 def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
-    """The one memory in an existing database whose key's digest begins like this. Nothing is ever made."""
-    log = existing_log(location)
+    """Open the only memory of an existing database whose digest starts with `digest`. Nothing is created."""
+    log = open_log(location, create=False)
+    return _open_stored(log, lambda: _select(log, digest))
+
+
+def _open_stored(log: ClaimLog, find: Callable[[], StoredKey]) -> RegionMemory:
     try:
-        stored = _the_one(log, digest.strip().lower())
+        stored = find()
         return RegionMemory(log, key_of(stored, location=log.location), stored)
     except BaseException:
         log.disconnect()
@@ -44,72 +45,76 @@ def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
 def audit_existing(
     location: str | Path, digest: str = "", *, progress: Callable[[int, int], None] | None = None
 ) -> tuple[MemoryKey, Audit]:
-    """Audit the one memory whose key's digest begins like this, also where it could not be opened: what is wrong with
-    its log is in the audit. What is wrong with the database itself is an error.
+    """Audit the only memory whose digest starts with `digest`, even if `open_existing` would refuse it.
+
+    The audit lists all problems of the log. A damaged database raises an error.
     """
-    log = existing_log(location)
-    try:
-        stored = _the_one(log, digest.strip().lower())
+    with existing_log(location) as log:
+        stored = _select(log, digest)
         key = key_of(stored, location=log.location)
-        return key, audit_claims(LogReading(log, stored), key=key, progress=progress)
-    finally:
-        log.disconnect()
+        return key, audit_claims(LogReader(log, stored), key=key, progress=progress)
 
 
 def is_server(location: str | Path) -> bool:
-    """Whether this names a database server, not a file."""
+    """Whether this is the address of a database server and not a file."""
     return isinstance(location, str) and location.lower().startswith(_POSTGRES)
 
 
 def lasting_name(location: str | Path) -> str:
-    """How to find the place again from anywhere: a path from the root, or an address without its passwords."""
+    """The absolute path of a file, or the address of a server without passwords."""
     if is_server(location):
-        from smoothcert.memory.postgres_log import readable
+        from smoothcert.memory.postgres_log import hide_secrets
 
-        return readable(str(location))
+        return hide_secrets(str(location))
     return str(Path(location).resolve())
 
 
-def existing_log(location: str | Path) -> ClaimLog:
-    """The database at this place; that there is none is an error."""
-    return open_log(location, create=False)
-
-
-def _the_one(log: ClaimLog, digest: str) -> StoredKey:
-    known = log.memories()
-    fitting = [memory for memory in known if memory.digest.startswith(digest)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if not known:
-        raise RegionMemoryError(f"{log.location} holds no memory yet")
-    names = ", ".join(memory.digest[:12] for memory in known[:10]) + (", …" if len(known) > 10 else "")
-    asked = f"{len(fitting)} memories begin with '{digest}'" if digest else f"there are {len(known)} memories"
-    raise RegionMemoryError(f"{asked} in {log.location}; say which by the beginning of its digest: {names}")
-
-
-def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
-    """The key of a stored memory; one that does not fit its digest is refused."""
+@contextlib.contextmanager
+def existing_log(location: str | Path) -> Iterator[ClaimLog]:
+    """The existing database at this location, disconnected at the end."""
+    log = open_log(location, create=False)
     try:
-        key = MemoryKey.from_json(strict_loads(stored.key))
-    except (KeyError, TypeError, ValueError) as error:
-        raise damaged(location, f"the key of {stored.digest[:12]} cannot be read: {error!r}") from error
-    if key.digest != stored.digest:
-        raise damaged(location, f"the key of {stored.digest[:12]} does not have this digest")
-    return key
+        yield log
+    finally:
+        log.disconnect()
 
 
 def open_log(location: str | Path, *, create: bool) -> ClaimLog:
-    """The database at this place, with its memories as they are: of their logs nothing is proved yet."""
+    """Connect to the database at this location. The logs of its memories are not checked yet."""
     if is_server(location):
         from smoothcert.memory.postgres_log import PostgresLog
 
         return PostgresLog(str(location), create=create)
     if isinstance(location, str) and ("://" in location or "password=" in location):
-        # Not repeated here: it may hold a password.
+        # The message does not repeat the location, which may contain a password.
         raise InputError(
-            "this is no place for a memory: give the path of a file, or an address that begins with "
+            "this location is not supported for a memory: give the path of a file, or an address that begins with "
             f"{' or '.join(_POSTGRES)}"
         )
     from smoothcert.memory.sqlite_log import SqliteLog
 
     return SqliteLog(Path(location), create=create)
+
+
+def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
+    """Parse the key of a stored memory. Raise DamagedMemoryError if it is invalid or does not match its digest."""
+    try:
+        key = MemoryKey.from_json(strict_loads(stored.key))
+    except (KeyError, TypeError, ValueError) as error:
+        raise damage_error(location, f"the key of {stored.digest[:12]} cannot be read: {error!r}") from error
+    if key.digest != stored.digest:
+        raise damage_error(location, f"the key of {stored.digest[:12]} does not match this digest")
+    return key
+
+
+def _select(log: ClaimLog, digest: str) -> StoredKey:
+    start = digest.strip().lower()
+    known = log.memories()
+    matching = [memory for memory in known if memory.digest.startswith(start)]
+    if len(matching) == 1:
+        return matching[0]
+    if not known:
+        raise RegionMemoryError(f"{log.location} holds no memory yet")
+    names = ", ".join(memory.digest[:12] for memory in known[:10]) + (", …" if len(known) > 10 else "")
+    found = f"{len(matching)} memories begin with '{start}'" if start else f"there are {len(known)} memories"
+    raise RegionMemoryError(f"{found} in {log.location}; name one by the beginning of its digest: {names}")

@@ -1,12 +1,12 @@
-"""Which of many stored balls can be near a point: a sketch of every centre bounds its distance from below.
+"""Lower bounds on the distances from a point to all stored centres, computed from short sketches of the centres.
 
-A centre x is kept as v(x) = (B(x-c), ‖(x-c) - BᵀB(x-c)‖): its coordinates in a few directions and the length of the
-rest. For an orthonormal B that is no longer than x itself: ‖x-y‖² ≥ ‖B(x-y)‖² + (rest_x - rest_y)², because the rest of
-x-y is at least as long as the lengths of the rests differ. And ‖x-y‖₁ ≥ ‖x-y‖₂. So a ball whose sketch is far from the
-point's sketch is far from the point. What rounding can do is proved below and subtracted: a bound never exceeds the
-true distance, and a ball about which nothing is known has the bound zero.
+The sketch of a centre x is v(x) = (B(x-c), ‖(x-c) - BᵀB(x-c)‖): its coordinates in a few directions and the length of
+the rest. For an orthonormal B, ‖x-y‖² ≥ ‖B(x-y)‖² + (rest_x - rest_y)², because the rest of x-y is at least as long as
+the difference of the lengths of the rests. And ‖x-y‖₁ ≥ ‖x-y‖₂. So a ball is far from a point if their sketches are far
+from each other. Rounding errors are bounded and subtracted: a bound never exceeds the true distance, and is zero if
+nothing is known.
 
-Each process makes the sketches for itself. They speed up and decide nothing.
+Each process computes the sketches for itself. They make searches faster and change no result.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from smoothcert.records import FloatArray, IntArray
 
 DIRECTIONS = 128
 MORE_DIRECTIONS = 512
-"""For inputs like white noise, of which the usual number shows less than half."""
+"""For inputs like white noise, where DIRECTIONS capture less than half of the variance."""
 SAMPLE = 1024
-"""Centres the directions are fitted to."""
+"""Number of centres the directions are fitted to."""
 
 SINGLE = 2.0**-24
 _DOUBLE = 2.0**-53
 _LONGEST = 1e15
-"""Centres farther than this from the middle have no sketch: their squares leave the range of single precision."""
+"""Centres farther than this from the middle have no sketch: their squares exceed the range of float32."""
 LEAST = 2.0**-120
-"""More than what underflow in single precision can take off a sum of a few hundred terms."""
+"""More than underflow in float32 can remove from a sum of a few hundred terms."""
 _LARGEST_DEFECT = 1e-6
 _ITERATIONS = 4
 _CELLS_AT_ONCE = 1 << 22
@@ -51,17 +51,16 @@ class Sketcher:
 
     @classmethod
     def fit(cls, sample: Centre) -> Sketcher:
-        """Directions in which the sample varies most. sample: (m, d) float32, m ≥ 1."""
-        # The median, not the mean: one input far out must not make all others look far from the middle, and their
-        # sketches coarse.
+        """Fit the directions in which the sample varies most. sample: (m, d) float32, m ≥ 1."""
+        # The median, not the mean: one outlier must not move the middle away from all other centres.
         middle = np.median(sample.astype(np.float64), axis=0)
         if sample.shape[1] <= DIRECTIONS:
             return cls(middle, None, 0.0)
         deviations = sample - middle
-        basis = _principal_directions(deviations, DIRECTIONS)
-        if _share_shown(deviations, basis) < 0.5 and sample.shape[1] > MORE_DIRECTIONS:
-            basis = _principal_directions(deviations, MORE_DIRECTIONS)
-        return cls(middle, basis, _defect(basis))
+        basis = _find_directions(deviations, DIRECTIONS)
+        if _captured_share(deviations, basis) < 0.5 and sample.shape[1] > MORE_DIRECTIONS:
+            basis = _find_directions(deviations, MORE_DIRECTIONS)
+        return cls(middle, basis, _bound_defect(basis))
 
     @property
     def width(self) -> int:
@@ -69,17 +68,17 @@ class Sketcher:
 
     @property
     def error(self) -> float:
-        """τ: a sketch in single precision is within τ‖x-c‖ + 2^-120 of one that never exceeds distances.
+        """τ: a float32 sketch is within τ‖x-c‖ + 2^-120 of an exact sketch whose distances never exceed the true ones.
 
-        Let z = x-c. Computing it in float64 moves it by at most u‖z‖, u = 2^-53. For the identity the sketch is that,
-        rounded to float32: 2^-24‖z‖ more.
+        Let z = x-c. Computing it in float64 moves it by at most u‖z‖, u = 2^-53. Without a basis the sketch is z
+        rounded to float32, which adds 2^-24‖z‖.
 
-        Otherwise let Q = (BBᵀ)^-½ B, orthonormal with the same rows' span, for which the bound holds exactly. As
-        ‖BBᵀ - I‖ ≤ ε: ‖Bz - Qz‖ ≤ ε‖z‖ and |‖Bz‖² - ‖Qz‖²| ≤ ε‖z‖². The computed Bz errs by at most
-        √k γ(1+ε)‖z‖, γ = γ_{d}, whatever the order of summation (Higham 2002, section 3.1), so ‖Bz‖² by at most
-        (2√k γ + γ_{k+2})(1+ε)²‖z‖², and ‖z‖² by γ_{d+2}‖z‖². The rest's square is a difference of those, so it errs by
-        at most ω‖z‖² with ω as below, more than twice the sum of all these; and |√a - √b| ≤ √|a-b|. In 2√ω there is
-        room for ε + √kγ + u ≤ ω ≤ √ω, and in 2^-23 for the rounding to float32, since ‖v‖ ≤ (1+√ω)‖z‖.
+        Otherwise let Q = (BBᵀ)^-½ B, orthonormal with the same row span; for Q the bound holds exactly. As
+        ‖BBᵀ - I‖ ≤ ε: ‖Bz - Qz‖ ≤ ε‖z‖ and |‖Bz‖² - ‖Qz‖²| ≤ ε‖z‖². The computed Bz has an error of at most
+        √k γ(1+ε)‖z‖, γ = γ_{d}, in any order of summation (Higham 2002, section 3.1); so ‖Bz‖² has one of at most
+        (2√k γ + γ_{k+2})(1+ε)²‖z‖², and ‖z‖² one of γ_{d+2}‖z‖². The square of the rest is the difference of those two,
+        with an error of at most ω‖z‖²; ω below is more than twice the sum. Also |√a - √b| ≤ √|a-b|. The term 2√ω
+        covers ε + √kγ + u ≤ ω ≤ √ω, and 2^-23 the rounding to float32, since ‖v‖ ≤ (1+√ω)‖z‖.
         """
         if self.basis is None:
             return 2.0**-23
@@ -89,9 +88,9 @@ class Sketcher:
         return 2.0**-23 + 2.0 * math.sqrt(omega)
 
     def sketch(self, points: Centre) -> tuple[NDArray[np.float32], FloatArray]:
-        """Sketches and how far each may be from the exact one; that is inf where nothing is known.
+        """Return sketches, (n, width) float32, and bounds on their errors, (n,) float64; inf if nothing is known.
 
-        points: (n, d) float32. Returns (n, width) float32 and (n,) float64.
+        points: (n, d) float32.
         """
         out = np.empty((len(points), self.width), dtype=np.float32)
         errors = np.empty(len(points))
@@ -115,32 +114,31 @@ class Sketcher:
         return np.where(known[:, None], vectors, 0.0), errors
 
 
-def _share_shown(deviations: FloatArray, basis: FloatArray) -> float:
-    """How much of the squares of the deviations lies in these directions."""
+def _captured_share(deviations: FloatArray, basis: FloatArray) -> float:
+    """The share of the sum of squares of the deviations that lies in these directions."""
     whole = float(np.square(deviations).sum())
     return float(np.square(deviations @ basis.T).sum()) / whole if whole > 0 else 1.0
 
 
-def _principal_directions(deviations: FloatArray, most: int) -> FloatArray:
-    """(k, d), orthonormal as far as rounding lets it be, 1 ≤ k ≤ most. deviations: (m, d) from the middle.
+def _find_directions(deviations: FloatArray, most: int) -> FloatArray:
+    """Approximate principal directions, (k, d), orthonormal up to rounding, 1 ≤ k ≤ most. deviations: (m, d).
 
-    A few steps of subspace iteration with the m by m matrix of products, m being smaller than d as a rule. That the
-    directions are the very best is not needed.
+    A few steps of subspace iteration with the m by m matrix of products; m is usually smaller than d.
     """
     largest = np.abs(deviations).max(initial=0.0)
     scaled = deviations / largest if largest > 0 else deviations
     products = scaled @ scaled.T
     start = np.random.default_rng(0).standard_normal((len(scaled), min(most, len(scaled))))
-    subspace = _orthonormal(start)
+    subspace = _orthonormalise(start)
     for _ in range(_ITERATIONS):
-        subspace = _orthonormal(products @ subspace)
-    # Twice: the first time leaves an error that grows with how much the lengths of the columns differ.
-    directions = _orthonormal(_orthonormal(scaled.T @ subspace))
+        subspace = _orthonormalise(products @ subspace)
+    # Twice: the error of the first pass grows with the differences between the lengths of the columns.
+    directions = _orthonormalise(_orthonormalise(scaled.T @ subspace))
     return np.ascontiguousarray(directions.T)
 
 
-def _orthonormal(columns: FloatArray) -> FloatArray:
-    """An orthonormal basis of the span of the columns, without what is lost in rounding; at least one column."""
+def _orthonormalise(columns: FloatArray) -> FloatArray:
+    """An orthonormal basis of the span of the columns, up to rounding, with at least one column."""
     squares, vectors = np.linalg.eigh(columns.T @ columns)
     kept = squares > 1e-12 * squares[-1]
     if not kept.any():
@@ -149,25 +147,25 @@ def _orthonormal(columns: FloatArray) -> FloatArray:
     return basis
 
 
-def _defect(basis: FloatArray) -> float:
-    """ε ≥ ‖BBᵀ - I‖₂: the Frobenius norm of what is computed, and of what computing it can have hidden.
+def _bound_defect(basis: FloatArray) -> float:
+    """ε ≥ ‖BBᵀ - I‖₂: the computed Frobenius norm plus a bound on its rounding error; inf if it is not finite.
 
-    Each product of two rows errs by at most γ_d‖b_i‖‖b_j‖ (Higham 2002, section 3.1); rows of a basis that passes are
-    shorter than 1.01, so the Frobenius norm of all errors is below 1.03 k γ_d. The factor covers the rounding of the
-    norm itself. Whatever is not a number is taken for infinite.
+    Each product of two rows has an error of at most γ_d‖b_i‖‖b_j‖ (Higham 2002, section 3.1). Rows of an accepted basis
+    are shorter than 1.01, so the Frobenius norm of all errors is below 1.03 k γ_d. The factor covers the rounding of
+    the norm itself.
     """
     k, d = basis.shape
-    seen = float(np.linalg.norm(basis @ basis.T - np.eye(k)))
-    hidden = 1.1 * k * (d + 2) * _DOUBLE
-    defect = (seen + hidden) * 1.01
+    computed = float(np.linalg.norm(basis @ basis.T - np.eye(k)))
+    rounding = 1.1 * k * (d + 2) * _DOUBLE
+    defect = (computed + rounding) * 1.01
     return defect if math.isfinite(defect) else math.inf
 
 
 class BallIndex:
-    """All balls of a memory, without their centres. Ball i is the claim at position i+1."""
+    """All balls of a memory, without their centres."""
 
     def __init__(self, sketcher: Sketcher | None = None) -> None:
-        """Without a sketcher every bound is zero."""
+        """Without a sketcher all bounds on distances are zero."""
         self._count = 0
         self._sketcher = sketcher
         self._labels = np.empty(0, dtype=np.int64)
@@ -189,16 +187,16 @@ class BallIndex:
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """(n, width): the sketches."""
+        """The sketches, (n, width)."""
         return self._vectors[: self._count]
 
     @property
     def errors(self) -> FloatArray:
-        """How far each sketch may be from the exact one; inf where nothing is known."""
+        """Bounds on the errors of the sketches, (n,); inf if nothing is known."""
         return self._errors[: self._count]
 
     def add(self, centres: Centre, labels: IntArray, radii: FloatArray) -> None:
-        """centres: (n, d) float32; labels, radii: (n,)."""
+        """Append balls. centres: (n, d) float32; labels, radii: (n,)."""
         stop = self._count + len(labels)
         self._reserve(stop)
         part = slice(self._count, stop)
@@ -208,7 +206,7 @@ class BallIndex:
         else:
             vectors, self._errors[part] = self._sketcher.sketch(centres)
             self._vectors[part] = vectors
-            self._lowered[part] = self._lowered_squares(vectors)
+            self._lowered[part] = self._lower_squares(vectors)
         self._count = stop
 
     def _reserve(self, size: int) -> None:
@@ -225,19 +223,27 @@ class BallIndex:
     def _relative_error(self) -> float:
         """η: the computed ‖v‖² - 2v·w + ‖w‖² of two sketches is within η(‖v‖²+‖w‖²) of the true one.
 
-        A product of m terms errs by at most γ_m Σ|v_i w_i| ≤ γ_m(‖v‖²+‖w‖²)/2, u = 2^-24, in whatever order the library
-        adds; the two additions by at most 2u(1+u)(‖v‖²+‖w‖²) each, rounding the squares by u each. 16u is more than
-        twice that. What underflows is in LEAST; nothing overflows, because ‖v‖ ≤ 1.1e15.
+        Let u = 2^-24. A product of m terms has an error of at most γ_m Σ|v_i w_i| ≤ γ_m(‖v‖²+‖w‖²)/2 in any order of
+        summation, the two additions at most 2u(1+u)(‖v‖²+‖w‖²) each, rounding the squares u each. 16u is more than
+        twice that. LEAST covers underflow; nothing overflows, because ‖v‖ ≤ 1.1e15.
         """
         width = self._vectors.shape[1]
         return width * SINGLE / (1.0 - width * SINGLE) + 16.0 * SINGLE
 
-    def _lowered_squares(self, vectors: NDArray[np.float32]) -> FloatArray:
+    def _lower_squares(self, vectors: NDArray[np.float32]) -> FloatArray:
         squares: FloatArray = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
         return (1.0 - self._relative_error) * squares
 
-    def distances_from_below(self, point: Centre) -> FloatArray:
-        """A number ≤ the true distance, ℓ2 and so also ℓ1, and ≥ 0, for every ball's centre. point: (d,) float32."""
+    def bound_gaps(self, point: Centre) -> FloatArray:
+        """Lower bounds on the gaps d - r of all balls, (n,). point: (d,) float32."""
+        distances = self.bound_distances(point)
+        # The subtraction has an error of at most 2^-53 of the larger term.
+        gaps = distances - self.radii
+        gaps -= 2.0**-51 * np.maximum(distances, self.radii)
+        return gaps
+
+    def bound_distances(self, point: Centre) -> FloatArray:
+        """Lower bounds ≥ 0 on the distances to all centres, (n,), in ℓ2 and so also in ℓ1. point: (d,) float32."""
         if self._sketcher is None:
             return np.zeros(self._count)
         query, error = self._sketcher.sketch(point[None])
@@ -245,23 +251,17 @@ class BallIndex:
             return np.zeros(self._count)
         squares = self._vectors[: self._count] @ (-2.0 * query[0])
         squares += self._lowered[: self._count]
-        squares += np.float32(self._lowered_squares(query)[0])
-        # Twice the room for underflow: in the products and in the squares.
+        squares += np.float32(self._lower_squares(query)[0])
+        # Underflow may happen twice: in the products and in the squares.
         lengths: FloatArray = np.subtract(squares, 2.0 * LEAST, dtype=np.float64)
         np.sqrt(np.maximum(lengths, 0.0, out=lengths), out=lengths)
-        # The errors are summed and taken off in float64; the factors are far more than the roundings of that.
+        # The errors are summed and subtracted in float64; the factors cover the rounding of that.
         lengths *= 1.0 - 2.0**-40
         lengths -= (self._errors[: self._count] + error[0]) * (1.0 + 2.0**-40)
         return np.maximum(lengths, 0.0, out=lengths)
 
 
-def sample_size(*, claims: int, dimension: int) -> int:
-    """How many centres to fit directions to, so that they fit into memory."""
-    return max(1, min(claims, SAMPLE, _SAMPLE_CELLS // dimension))
-
-
-def gaps_from_below(distances: FloatArray, radii: FloatArray) -> FloatArray:
-    """Numbers ≤ d - r for distances known from below: the subtraction errs by at most 2^-53 of the larger term."""
-    gaps = distances - radii
-    gaps -= 2.0**-51 * np.maximum(distances, radii)
-    return gaps
+def draw_sample(*, claims: int, dimension: int, seed: int) -> IntArray:
+    """Draw the positions of the claims to fit directions to, in order, so that their centres fit into memory."""
+    size = max(1, min(claims, SAMPLE, _SAMPLE_CELLS // dimension))
+    return np.sort(np.random.default_rng(seed).choice(claims, size=size, replace=False)) + 1

@@ -1,33 +1,34 @@
 """Base classifiers: anything that maps inputs to classes, behind one small protocol.
 
-`as_classifier` takes an object, `load_classifier` a file or a `package.module:attribute`. Importing this
-package does not import torch, onnxruntime or scikit-learn.
+`as_classifier` takes an object, `load_classifier` a file or a `package.module:attribute`. Importing this package does
+not import torch, onnxruntime or scikit-learn.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.backends import (
     FASTEST,
     ONNXRUNTIME,
     TORCH,
     check_backend,
-    check_own_backend,
-    fastest,
-    named_backend,
+    check_only_backend,
+    choose_fastest,
+    get_backend_name,
 )
 from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise, ScoringClassifier
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
-from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.guarded_classifier import GuardedClassifier
-from smoothcert.own_code import imported
+from smoothcert.models.guarded_classifier import GuardedClassifier, is_base_classifier
+from smoothcert.user_code import import_object
 
 if TYPE_CHECKING:
     from smoothcert.models.checkpoints import CheckpointHeader
@@ -47,7 +48,30 @@ __all__ = [
 
 TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".ckpt", ".bin")
 NOISE_AT = ("input", "first-layer")
-"""Where the noise can be drawn; the first is the usual."""
+"""Where the noise can be drawn. The first is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options of `as_classifier` that say how a model is adapted."""
+
+    num_classes: int | None
+    input_shape: tuple[int, ...] | None
+    device: str
+    noise_at: str
+    backend: str | None
+
+    def __post_init__(self) -> None:
+        parse_device(self.device)
+        check_backend(self.backend)
+        if self.noise_at not in NOISE_AT:
+            raise InputError(f"there is no place {self.noise_at!r} for the noise: use {' or '.join(NOISE_AT)}")
+
+    def check_fit(self, model: str, *, backend: str | None = None) -> None:
+        """InputError for options that only torch networks have. backend: the only one that computes this model."""
+        if self.noise_at != NOISE_AT[0]:
+            raise InputError(f"--noise-at {self.noise_at} needs a torch network, whose layers are known, not {model}")
+        check_only_backend(self.backend, only=backend, model=model)
 
 
 def as_classifier(
@@ -60,19 +84,16 @@ def as_classifier(
     noise_at: str = NOISE_AT[0],
     backend: str | None = None,
 ) -> BaseClassifier:
-    """`model` as a base classifier: a torch module, a fitted scikit-learn classifier, a path, or any
-    callable.
+    """Adapt a torch module, a fitted scikit-learn classifier, a path, or any callable. Base classifiers are returned.
 
-    num_classes may be left out where the model shows it (scikit-learn; or logits, when input_shape is given).
-    input_shape is the shape of one input; a torch module on the processor runs about twice as fast when it is
-    known. device: auto, cpu, cuda, cuda:1, mps. digest replaces the one computed; needed by callables whose
-    weights lie elsewhere. What already is a base classifier is returned as it is. noise_at: "input", or "first-layer"
-    for a torch network that sees its input through one linear layer (`first_layer`). backend: what computes a torch
-    network: torch (the default), onnxruntime, or fastest, which measures both and takes the faster one. onnxruntime
-    needs input_shape, and for it device "auto" is the processor.
+    num_classes may be omitted if the model shows it (scikit-learn; or logits, if input_shape is given). input_shape is
+    the shape of one input; with it a torch module runs about twice as fast on the CPU. device: auto, cpu, cuda, cuda:1,
+    mps. digest replaces the computed one; callables whose weights are stored elsewhere need it. noise_at: "input", or
+    "first-layer" for a torch network with a linear first layer (`first_layer`). backend: what computes a torch network:
+    torch (the default), onnxruntime, or fastest, which measures both. onnxruntime needs input_shape, and its device
+    "auto" is the CPU.
     """
-    shape = None if input_shape is None else tuple(int(size) for size in input_shape)
-    classifier = _adapted(model, num_classes, shape, device, digest, noise_at, backend)
+    classifier = _adapt(model, _Options(num_classes, _as_shape(input_shape), device, noise_at, backend), digest)
     if digest is not None and not isinstance(classifier, CallableClassifier):
         classifier.digest = digest
     return classifier
@@ -89,38 +110,19 @@ def load_classifier(
     noise_at: str = NOISE_AT[0],
     backend: str | None = None,
 ) -> BaseClassifier:
-    """The base classifier a file or an import names.
+    """Load a base classifier from a file or import it.
 
-    `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors
-    only, never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a
-    factory that takes no arguments. arch and standardise say what a file of another program
-    does not; standardise=((0,), (1,)) means none. noise_at and backend as in `as_classifier`.
+    spec: `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors only,
+    never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a factory without
+    arguments. arch and standardise supply what a file of another program does not say; standardise=((0,), (1,)) means
+    none. The other options are those of `as_classifier`.
     """
-    shape = None if input_shape is None else tuple(int(size) for size in input_shape)
-    check_backend(backend)
-    text = str(spec)
-    suffix = Path(text).suffix.lower()
-    if suffix == ".onnx":
-        from smoothcert.models.onnx_classifier import OnnxClassifier
-
-        _check_noise_at_input(noise_at, "an ONNX file")
-        check_own_backend(backend, own=ONNXRUNTIME, model="an ONNX file")
-        return OnnxClassifier(Path(text), num_classes=num_classes, input_shape=shape, device=device)
-    if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
-        return _from_checkpoint(Path(text), num_classes, shape, device, arch, standardise, noise_at, backend)
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
-        model = _own_model(text)
-        return as_classifier(
-            model, num_classes=num_classes, input_shape=shape, device=device, noise_at=noise_at, backend=backend
-        )
-    raise ModelError(
-        f"{text!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
-        "package.module:attribute for your own code"
-    )
+    options = _Options(num_classes, _as_shape(input_shape), device, noise_at, backend)
+    return _load(str(spec), options, arch, standardise)
 
 
 def parse_standardisation(text: str | None) -> Standardisation | None:
-    """What the command line means: "MEAN/STD", one number or one for each channel, or "none"; nothing given is None."""
+    """Parse "MEAN/STD", each one number or one per channel, or "none". None stays None."""
     if text is None:
         return None
     if text.strip().lower() == "none":
@@ -134,175 +136,149 @@ def parse_standardisation(text: str | None) -> Standardisation | None:
     return mean, std
 
 
-def _adapted(
-    model: object,
-    num_classes: int | None,
-    input_shape: tuple[int, ...] | None,
-    device: str,
-    digest: str | None,
-    noise_at: str,
-    backend: str | None,
-) -> BaseClassifier:
-    parse_device(device)
-    check_backend(backend)
-    if noise_at not in NOISE_AT:
-        raise InputError(f"there is no place {noise_at!r} for the noise: use {' or '.join(NOISE_AT)}")
-    if _is_base_classifier(model):
-        _check_noise_at_input(noise_at, f"a {type(model).__name__}, which is a base classifier already")
-        own = named_backend(getattr(model, "backend", None))
-        check_own_backend(backend, own=own, model=f"a {type(model).__name__}, a base classifier already")
+def _as_shape(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if sizes is None else tuple(int(size) for size in sizes)
+
+
+def _load(spec: str, options: _Options, arch: str | None, standardise: Standardisation | None) -> BaseClassifier:
+    suffix = Path(spec).suffix.lower()
+    if suffix == ".onnx":
+        from smoothcert.models.onnx_classifier import OnnxClassifier
+
+        options.check_fit("an ONNX file", backend=ONNXRUNTIME)
+        return OnnxClassifier(
+            Path(spec), num_classes=options.num_classes, input_shape=options.input_shape, device=options.device
+        )
+    if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
+        return _load_checkpoint(Path(spec), options, arch, standardise)
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec):
+        return _adapt(_import_model(spec), options)
+    raise ModelError(
+        f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
+        "package.module:attribute for your own code"
+    )
+
+
+def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseClassifier:
+    name = type(model).__name__
+    if is_base_classifier(model):
+        options.check_fit(f"a {name} (already a base classifier)", backend=get_backend_name(model))
         return cast(BaseClassifier, model)
     if isinstance(model, (str, Path)):
-        return load_classifier(
-            model,
-            num_classes=num_classes,
-            input_shape=input_shape,
-            device=device,
-            noise_at=noise_at,
-            backend=backend,
-        )
+        return _load(str(model), options, None, None)
     if _inherits(model, "torch.nn.modules.module", "Module"):
-        return _torch_classifier(model, num_classes, input_shape, device, noise_at, backend)
-    _check_noise_at_input(noise_at, f"a {type(model).__name__}")
-    check_own_backend(backend, own=None, model=f"a {type(model).__name__}")
+        return _adapt_torch(model, options)
+    options.check_fit(f"a {name}")
     if _inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
         from smoothcert.models.sklearn_classifier import SklearnClassifier
 
-        return SklearnClassifier(model, num_classes=num_classes, input_shape=input_shape)
-    if type(model).__name__ == "InferenceSession":
+        return SklearnClassifier(model, num_classes=options.num_classes, input_shape=options.input_shape)
+    if name == "InferenceSession":
         raise InputError(
             "an open onnxruntime session cannot be identified by its content; give the path of the .onnx file"
         )
     if callable(model):
-        return CallableClassifier(model, num_classes=num_classes, input_shape=input_shape, digest=digest)
+        return CallableClassifier(
+            model, num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
+        )
     raise InputError(
-        f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
+        f"a {name} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
         "function from arrays to logits or labels"
     )
 
 
-def _own_model(spec: str) -> object:
-    """What the name stands for; a base classifier of the user's own is held to the protocol."""
+def _import_model(spec: str) -> object:
+    """Import a model. A base classifier written by the user is checked against the protocol."""
     try:
-        model = imported(spec)
+        model = import_object(spec)
     except MODEL_FAILURES as error:
         if isinstance(error, Exception):
             raise
         raise ModelError(f"{spec} ended while it was imported: {type(error).__name__}: {error}") from error
-    ours = type(model).__module__.partition(".")[0] == "smoothcert"
-    if not _is_base_classifier(model) or ours or isinstance(model, (DeviceClassifier, FirstLayerNoise)):
+    is_ours = type(model).__module__.partition(".")[0] == "smoothcert"
+    if not is_base_classifier(model) or is_ours or isinstance(model, (DeviceClassifier, FirstLayerNoise)):
         return model
     return GuardedClassifier(model, name=spec)
 
 
-def _check_noise_at_input(noise_at: str, model: str) -> None:
-    if noise_at != NOISE_AT[0]:
-        raise InputError(f"--noise-at {noise_at} needs a torch network, whose layers can be told apart, not {model}")
-
-
-def _is_base_classifier(model: object) -> bool:
-    wanted = (
-        "classify",
-        "prepare_thread",
-        "release_threads",
-        "num_classes",
-        "input_shape",
-        "digest",
-        "backend",
-        "concurrency",
-    )
-    return not isinstance(model, type) and all(hasattr(model, name) for name in wanted)
-
-
 def _inherits(model: object, module: str, name: str) -> bool:
-    """Whether a class of that name is among the ancestors, found without importing the package it lives in."""
+    """Whether a class of that name is among the ancestors. The package of the class is not imported."""
     return any(kind.__module__ == module and kind.__name__ == name for kind in type(model).__mro__)
 
 
-def _torch_classifier(
-    module: Any,
-    num_classes: int | None,
-    input_shape: tuple[int, ...] | None,
-    device: str,
-    noise_at: str,
-    backend: str | None,
-) -> BaseClassifier:
-    if backend == FASTEST:
-        return _fastest_classifier(module, num_classes, input_shape, device, noise_at)
-    if noise_at != NOISE_AT[0]:
-        return _with_noise_in_first_layer(module, num_classes, input_shape, device, backend)
-    if backend == ONNXRUNTIME:
+def _adapt_torch(module: Any, options: _Options) -> BaseClassifier:
+    if options.backend == FASTEST:
+        return _adapt_fastest(module, options)
+    if options.noise_at != NOISE_AT[0]:
+        return _adapt_first_layer(module, options)
+    num_classes, input_shape = options.num_classes, options.input_shape
+    if options.backend == ONNXRUNTIME:
         from smoothcert.models.exported_classifier import ExportedClassifier
 
-        return ExportedClassifier(module, num_classes=num_classes, input_shape=input_shape, device=device)
+        return ExportedClassifier(module, num_classes=num_classes, input_shape=input_shape, device=options.device)
     from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
 
-    chosen = resolve_device(device)
-    if chosen.type == "cpu":
+    device = resolve_device(options.device)
+    if device.type == "cpu":
         return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
-    return TorchDeviceClassifier(module, device=chosen, num_classes=num_classes, input_shape=input_shape)
+    return TorchDeviceClassifier(module, device=device, num_classes=num_classes, input_shape=input_shape)
 
 
-def _fastest_classifier(
-    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, noise_at: str
-) -> BaseClassifier:
-    """By torch, or by onnxruntime where that can compute the module and is faster. An accelerator is left to torch."""
-    by_torch = _torch_classifier(module, num_classes, input_shape, device, noise_at, TORCH)
-    if isinstance(by_torch, DeviceClassifier) or input_shape is None:
+def _adapt_fastest(module: Any, options: _Options) -> BaseClassifier:
+    """Computed by torch, or by onnxruntime if it supports the module and is faster. Accelerators always use torch."""
+    by_torch = _adapt_torch(module, replace(options, backend=TORCH))
+    if isinstance(by_torch, DeviceClassifier) or options.input_shape is None:
         return by_torch
     try:
-        by_onnxruntime = _torch_classifier(module, num_classes, input_shape, device, noise_at, ONNXRUNTIME)
+        by_onnxruntime = _adapt_torch(module, replace(options, backend=ONNXRUNTIME))
     except (ModelError, MissingExtraError):
         return by_torch
-    return fastest([by_torch, by_onnxruntime])
+    return choose_fastest([by_torch, by_onnxruntime])
 
 
-def _with_noise_in_first_layer(
-    module: Any, num_classes: int | None, input_shape: tuple[int, ...] | None, device: str, backend: str | None
-) -> BaseClassifier:
+def _adapt_first_layer(module: Any, options: _Options) -> BaseClassifier:
     from smoothcert.models.first_layer import FirstLayerClassifier
 
-    kind = resolve_device(device).type
+    kind = resolve_device(options.device).type
     if kind != "cpu":
-        raise InputError(f"--noise-at {NOISE_AT[1]} is for the processor, not for {kind}: give --device cpu")
-    if input_shape is None:
+        raise InputError(f"--noise-at {NOISE_AT[1]} is for the CPU, not for {kind}: give --device cpu")
+    if options.input_shape is None:
         raise InputError(f"--noise-at {NOISE_AT[1]} needs the shape of an input: give input_shape")
 
-    def make_tail(rest: Any, num_classes: int | None, input_shape: tuple[int, ...]) -> ScoringClassifier:
-        tail = _torch_classifier(rest, num_classes, input_shape, "cpu", NOISE_AT[0], backend)
-        return cast(ScoringClassifier, tail)
+    def make_tail(rest: Any, width: int) -> ScoringClassifier:
+        tail_options = replace(options, input_shape=(width,), device="cpu", noise_at=NOISE_AT[0])
+        return cast(ScoringClassifier, _adapt_torch(rest, tail_options))
 
-    return FirstLayerClassifier(module, num_classes=num_classes, input_shape=input_shape, make_tail=make_tail)
+    return FirstLayerClassifier(module, input_shape=options.input_shape, make_tail=make_tail)
 
 
-def _from_checkpoint(
-    path: Path,
-    num_classes: int | None,
-    input_shape: tuple[int, ...] | None,
-    device: str,
-    arch: str | None,
-    standardise: Standardisation | None,
-    noise_at: str,
-    backend: str | None,
+def _load_checkpoint(
+    path: Path, options: _Options, arch: str | None, standardise: Standardisation | None
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
-    from smoothcert.models.checkpoints import load_any
+    from smoothcert.models.checkpoints import load_checkpoint
 
-    loaded = load_any(path, arch=arch, num_classes=num_classes, input_shape=input_shape, standardise=standardise)
+    loaded = load_checkpoint(
+        path,
+        arch=arch,
+        num_classes=options.num_classes,
+        input_shape=options.input_shape,
+        standardise=standardise,
+    )
     header = loaded.header
-    classifier = _torch_classifier(loaded.module, header.num_classes, header.input_shape, device, noise_at, backend)
-    told = f"{loaded.header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_told(loaded.header)}"
-    classifier.description = described_scores(told, classifier)
+    options = replace(options, num_classes=header.num_classes, input_shape=header.input_shape)
+    classifier = _adapt_torch(loaded.module, options)
+    text = f"{header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_describe_inputs(header)}"
+    classifier.description = add_score_note(text, classifier)
     return classifier
 
 
-def described_scores(description: str, classifier: BaseClassifier) -> str:
-    """The description of a model with what its scores are, where that is not the usual."""
+def add_score_note(description: str, classifier: BaseClassifier) -> str:
+    """Append how the scores are computed, if that is not the default."""
     return description + getattr(getattr(classifier, "scores_are", None), "note", "")
 
 
-def _told(header: CheckpointHeader) -> str:
-    """How the model's first layer treats its inputs."""
+def _describe_inputs(header: CheckpointHeader) -> str:
     if header.standardise is None:
         return "not standardised"
     mean, std = (",".join(f"{value:g}" for value in values) for values in header.standardise)

@@ -1,4 +1,4 @@
-"""Which device computes, and how many threads it uses. Nothing else in smoothcert decides this."""
+"""Devices and threads of torch. Nothing else in smoothcert decides them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def parse_device(name: str) -> tuple[str, int | None]:
-    """("auto" | "cpu" | "cuda" | "mps", index or None) of a device name; InputError for anything else. No
-    torch.
-    """
+    """("auto" | "cpu" | "cuda" | "mps", index or None) of a device name. Does not import torch."""
     match = re.fullmatch(r"(auto|cpu|cuda|mps)(?::(\d+))?", name.strip().lower())
     if match is None or (match[2] is not None and match[1] != "cuda"):
         raise InputError(f"device {name!r} is unknown: use auto, cpu, cuda, cuda:1 (the second card) or mps")
@@ -25,50 +23,42 @@ def parse_device(name: str) -> tuple[str, int | None]:
 
 
 def resolve_device(name: str) -> torch.device:
-    """The torch device of that name. "auto" takes cuda, then mps, then cpu; a device that is not there is an
-    InputError.
-    """
+    """The torch device of that name; InputError if it is not available. "auto" prefers cuda, then mps, then cpu."""
     kind, index = parse_device(name)
     import_torch("computing with torch")
     import torch
 
     if kind == "auto":
         kind = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    if kind == "cuda":
-        return _cuda_device(index)
     if kind == "mps" and not torch.backends.mps.is_available():
-        raise InputError("device 'mps' is not there: it needs a Mac with Apple silicon; use --device cpu or auto")
-    return torch.device(kind)
-
-
-def _cuda_device(index: int | None) -> torch.device:
-    import torch
-
+        raise InputError("device 'mps' is not available: it needs a Mac with Apple silicon; use --device cpu or auto")
+    if kind != "cuda":
+        return torch.device(kind)
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count == 0:
         why = "this torch was built without CUDA" if torch.version.cuda is None else "torch finds no usable CUDA card"
-        raise InputError(f"device 'cuda' is not there: {why}; use --device cpu or auto")
+        raise InputError(f"device 'cuda' is not available: {why}; use --device cpu or auto")
     if index is not None and index >= count:
-        raise InputError(f"device 'cuda:{index}' is not there: this machine has {count}, cuda:0 … cuda:{count - 1}")
+        raise InputError(f"device 'cuda:{index}' is not available: this machine has {count}, cuda:0 … cuda:{count - 1}")
     return torch.device("cuda", 0 if index is None else index)
 
 
 def usable_cores() -> int:
-    """Processor cores this process may use."""
+    """CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
 
 
 def make_thread_sequential() -> None:
-    """Makes torch use one core for what the calling thread asks of it: parallelism is then many such threads."""
+    """Limit torch to one core in the calling thread; parallelism comes from many such threads."""
     import torch
 
     torch.set_num_threads(1)
 
 
 def restore_thread_default() -> None:
-    """Gives later threads as many cores as the calling one has: the last setting in any thread decides that."""
+    """Give later threads as many cores as the calling one has: the last setting in any thread decides that."""
     import torch
 
     torch.set_num_threads(torch.get_num_threads())
@@ -76,7 +66,7 @@ def restore_thread_default() -> None:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Torch uses `count` cores for the calling thread inside the block, and what it used before after it."""
+    """Use `count` cores in the calling thread inside the block."""
     import torch
 
     before = torch.get_num_threads()
@@ -89,9 +79,9 @@ def torch_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def reproducible_kernels() -> Iterator[None]:
-    """Accelerator arithmetic in full float32 with deterministic kernels: no TF32, no autotuning by timing.
+    """Full float32 and deterministic kernels on accelerators: no TF32, no autotuning by timing.
 
-    These are process-wide switches of torch, so only one thread at a time may be inside.
+    These are process-wide settings of torch, so only one thread at a time may be inside.
     """
     import torch
 
@@ -105,7 +95,7 @@ def reproducible_kernels() -> Iterator[None]:
 
 
 def check_bfloat16(device: torch.device) -> None:
-    """InputError where the device cannot compute in bfloat16."""
+    """InputError if the device does not support bfloat16."""
     import torch
 
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
@@ -115,19 +105,19 @@ def check_bfloat16(device: torch.device) -> None:
 
 
 def off_mps(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, on the CPU if it lies on MPS, which has neither float64 nor the normal quantile."""
+    """Move a tensor from MPS, which has neither float64 nor the normal quantile, to the CPU."""
     return tensor.cpu() if tensor.device.type == "mps" else tensor
 
 
 def in_float64(tensor: torch.Tensor) -> torch.Tensor:
-    """A float64 copy; on the CPU where the device has no float64 (MPS)."""
+    """A float64 copy, on the CPU if the device has no float64 (MPS)."""
     import torch
 
     return off_mps(tensor).to(torch.float64)
 
 
 def import_torch(purpose: str) -> Any:
-    """The torch package, or a MissingExtraError that says what it was needed for."""
+    """The torch package, or a MissingExtraError that names the purpose."""
     try:
         import torch
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Digests of objects: equal content gives equal digests in any process, and nothing is ever unpickled."""
+"""Digests of objects: equal content gives equal digests in any process, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections import ChainMap
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 from smoothcert.errors import ModelError
-from smoothcert.models.object_parts import Parts, UnreadableError, UsedOfModule, atom_digest, parts_of
+from smoothcert.models.object_parts import (
+    Parts,
+    UnreadableError,
+    UsedOfModule,
+    atom_digest,
+    parts_of,
+    qualified_name,
+)
 
 _MOST_OBJECTS = 5_000_000
 
 _Key = tuple[str, Hashable]
-
-
-class Hasher(Protocol):
-    def update(self, data: Any, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
 
 
 def file_digest(path: Path) -> str:
@@ -30,28 +30,25 @@ def file_digest(path: Path) -> str:
 
 
 def text_digest(*parts: str) -> str:
-    """SHA-256 over the parts, each with its length, so that moving a boundary changes it."""
-    hasher = hashlib.sha256()
-    for part in parts:
-        feed(hasher, part.encode())
-    return hasher.hexdigest()
+    """SHA-256 over the parts, each with its length, so that moving a boundary changes the digest."""
+    return _hash_of(*(part.encode() for part in parts)).hex()
 
 
-def feed(hasher: Hasher, data: bytes) -> None:
-    """Adds `data` with its length in front."""
+def feed(hasher: hashlib._Hash, data: bytes) -> None:
+    """Add the length of `data`, then `data`."""
     hasher.update(len(data).to_bytes(8, "little"))
     hasher.update(data)
 
 
 def object_digest(value: object, *, lenient: bool = False) -> str:
-    """SHA-256 over everything `value` consists of: data, the code of functions and classes, what they refer to.
+    """SHA-256 over everything in `value`: data, the code of functions and classes, what they refer to.
 
-    The order of a set, the order in which attributes were set, addresses, and which equal parts are one object in
-    memory do not count; the order of a dictionary does, because a model may go through it. (Pickle bytes
-    would be shorter, but they encode identity, which changes when an estimator is saved and loaded.)
+    These do not count: the order of a set, the order in which attributes were set, addresses, and which equal parts are
+    one object in memory. The order of a dictionary counts, because a model may iterate over it. (Pickle bytes encode
+    identity, which changes when an estimator is saved and loaded.)
 
-    Parts that cannot be read, such as a lock, give a ModelError; with `lenient`, and wherever functions, classes and
-    torch modules refer to them, they count by their type alone.
+    Unreadable parts, such as locks, raise a ModelError. With `lenient`, and where functions, classes and torch modules
+    refer to them, they count by their type only.
     """
     root = atom_digest(value)
     if root is None:
@@ -61,16 +58,19 @@ def object_digest(value: object, *, lenient: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One object, with its children as digests, where they have no parts, or as keys of other nodes."""
+    """One object. children: digests of parts without parts of their own, and keys of other nodes."""
 
     value: object  # keeps the object alive, and with it its id
     parts: Parts
     children: tuple[bytes | _Key, ...]
 
-    def hashed(self, known: Mapping[_Key, bytes]) -> bytes:
+    def compute_hash(self, known: Mapping[_Key, bytes]) -> bytes:
         """SHA-256 of label and children."""
         children = [child if isinstance(child, bytes) else known[child] for child in self.children]
         return _hash_of(self.parts.label.encode(), *(children if self.parts.ordered else sorted(children)))
+
+    def inner_keys(self) -> Iterator[_Key]:
+        return (child for child in self.children if not isinstance(child, bytes))
 
 
 def _key(value: object) -> _Key:
@@ -85,9 +85,9 @@ def _hash_of(*contents: bytes) -> bytes:
 
 
 def _read(root: object, *, lenient: bool) -> dict[_Key, _Node]:
-    """Every object that `root` consists of, under its key.
+    """Every object in `root`, by key.
 
-    All that must be readable comes first, so that it does not depend on the order of a set whether it was.
+    Parts that must be readable are read first, so that the order of a set does not decide whether reading fails.
     """
     nodes: dict[_Key, _Node] = {}
     strict: list[object] = [] if lenient else [root]
@@ -99,7 +99,7 @@ def _read(root: object, *, lenient: bool) -> dict[_Key, _Node]:
             continue
         if len(nodes) >= _MOST_OBJECTS:
             raise ModelError(f"no digest can be made of the model: it has over {_MOST_OBJECTS:,} parts; give digest=")
-        parts = _parts(value, must_be_readable=must_be_readable)
+        parts = _read_parts(value, must_be_readable=must_be_readable)
         known = [(child, atom_digest(child)) for child in parts.children]
         children = tuple(_key(child) if digest is None else digest for child, digest in known)
         nodes[_key(value)] = _Node((value, parts.children), parts, children)
@@ -108,7 +108,7 @@ def _read(root: object, *, lenient: bool) -> dict[_Key, _Node]:
     return nodes
 
 
-def _parts(value: object, *, must_be_readable: bool) -> Parts:
+def _read_parts(value: object, *, must_be_readable: bool) -> Parts:
     try:
         return parts_of(value)
     except UnreadableError as error:
@@ -117,7 +117,7 @@ def _parts(value: object, *, must_be_readable: bool) -> Parts:
             raise ModelError(
                 f"no digest can be made of the model: its {kind.__qualname__} cannot be read ({error}); give digest="
             ) from error
-        return Parts(f"unreadable {kind.__module__}.{kind.__qualname__}")
+        return Parts(f"unreadable {qualified_name(kind)}")
 
 
 def _root_digest(nodes: Mapping[_Key, _Node], root: _Key) -> bytes:
@@ -126,33 +126,31 @@ def _root_digest(nodes: Mapping[_Key, _Node], root: _Key) -> bytes:
     cyclic: dict[_Key, _Node] = {}
     for group in _strong_components(nodes):
         key = group[0]
-        children = {child for child in nodes[key].children if not isinstance(child, bytes)}
+        children = set(nodes[key].inner_keys())
         if len(group) > 1 or key in children or not children.isdisjoint(cyclic):
             cyclic |= {one: nodes[one] for one in group}
         else:
-            digests[key] = nodes[key].hashed(digests)
+            digests[key] = nodes[key].compute_hash(digests)
     return _digest_with_cycles(cyclic, digests, root) if cyclic else digests[root]
 
 
 def _digest_with_cycles(cyclic: Mapping[_Key, _Node], known: dict[_Key, bytes], root: _Key) -> bytes:
-    """The digest of `root`, where objects contain themselves. cyclic: all that lead into a cycle.
+    """The digest of `root` if objects contain themselves. cyclic: all objects that lead into a cycle.
 
-    All start with one colour, and are coloured anew by their label and the colours of their children until no further
-    two are told apart. The pairs (colour, next colour) of all of them then describe the whole, up to which equal parts
-    are one object (the coarsest bisimulation).
+    All objects start with one colour. Each round colours them by their label and the colours of their children, until
+    no round separates further objects. The set of pairs (colour, next colour) then describes the whole, up to which
+    equal parts are one object (the coarsest bisimulation).
     """
     before: dict[_Key, bytes] = {}
     colours = dict.fromkeys(cyclic, b"")
     while len(set(colours.values())) > len(set(before.values())):
         before = colours
-        colours = {key: node.hashed(ChainMap(before, known)) for key, node in cyclic.items()}
+        colours = {key: node.compute_hash(ChainMap(before, known)) for key, node in cyclic.items()}
     return _hash_of(b"with cycles", colours[root], *sorted({before[key] + colours[key] for key in cyclic}))
 
 
 def _strong_components(nodes: Mapping[_Key, _Node]) -> Iterator[list[_Key]]:
-    """Groups of objects that contain one another, each after all groups it refers to (Tarjan 1972, without
-    recursion).
-    """
+    """Groups of objects that contain one another, each after all groups it refers to (Tarjan 1972, iterative)."""
     numbers: dict[_Key, int] = {}
     lowest: dict[_Key, int] = {}
     unfinished: dict[_Key, None] = {}
@@ -161,7 +159,7 @@ def _strong_components(nodes: Mapping[_Key, _Node]) -> Iterator[list[_Key]]:
     def enter(key: _Key) -> None:
         numbers[key] = lowest[key] = len(numbers)
         unfinished[key] = None
-        path.append((key, (child for child in nodes[key].children if not isinstance(child, bytes))))
+        path.append((key, nodes[key].inner_keys()))
 
     for start in nodes:
         if start not in numbers:
@@ -175,15 +173,15 @@ def _strong_components(nodes: Mapping[_Key, _Node]) -> Iterator[list[_Key]]:
                     parent = path[-1][0]
                     lowest[parent] = min(lowest[parent], lowest[key])
                 if lowest[key] == numbers[key]:
-                    yield _taken_until(key, unfinished)
+                    yield _pop_through(key, unfinished)
             elif child not in numbers:
                 enter(child)
             elif child in unfinished:
                 lowest[key] = min(lowest[key], numbers[child])
 
 
-def _taken_until(key: _Key, unfinished: dict[_Key, None]) -> list[_Key]:
-    """The keys from the end back to `key`, inclusive, removed from `unfinished`."""
+def _pop_through(key: _Key, unfinished: dict[_Key, None]) -> list[_Key]:
+    """Remove and return the last keys, back to and including `key`."""
     group: list[_Key] = []
     while not group or group[-1] != key:
         group.append(unfinished.popitem()[0])

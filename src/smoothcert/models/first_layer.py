@@ -1,8 +1,8 @@
-"""Gaussian noise drawn where the first, linear layer of a network answers, instead of at its input.
+"""Gaussian noise drawn at the output of a network's first, linear layer instead of at its input.
 
-For f(x) = g(Wx + b) and ε ~ N(0, σ²I) the vector Wε has the law N(0, σ²WWᵀ) exactly. Where W has fewer rows than
-columns, a draw of it takes fewer normals and fewer products than a draw of ε followed by the layer: with Wᵀ = QR, it is
-σRᵀz for a standard normal z with one coordinate per row of W.
+For f(x) = g(Wx + b) and ε ~ N(0, σ²I) the vector Wε has the law N(0, σ²WWᵀ) exactly. If W has fewer rows than columns,
+drawing it takes fewer normals and products than drawing ε and applying the layer: with Wᵀ = QR, it is σRᵀz for a
+standard normal z with one coordinate per row of W.
 """
 
 from __future__ import annotations
@@ -20,46 +20,44 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize
 
 from smoothcert.errors import ModelError
+from smoothcert.models.backends import get_backend_name
 from smoothcert.models.base import ScoringClassifier
-from smoothcert.models.module_digest import module_digest
 from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.scores import ScoreRule
 from smoothcert.models.standardise import Standardise
-from smoothcert.models.torch_classifier import checked_original, filled_up, private_copy
+from smoothcert.models.torch_classifier import make_original, pad_batch, private_copy
+from smoothcert.models.torch_digest import hooks_of, module_digest
 from smoothcert.models.torch_original import logits_agree
-from smoothcert.models.torch_parts import hooks_of
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
 
 _ROWS_AT_ONCE = 1024
 
 _KEEPS_THE_LAW = frozenset({nn.Flatten, nn.Identity, nn.Dropout, Standardise})
-"""Layers before the linear one that are affine in evaluation mode. Exactly these: a subclass may do anything."""
+"""Layers that may precede the linear one: affine in evaluation mode. Subclasses do not count."""
 _SHAPING_METHODS = {"flatten", "view", "reshape", "size", "contiguous"}
 _SHAPING_FUNCTIONS = {torch.flatten, torch.reshape, operator.getitem, getattr}
 
 _CHECKED_SIGMAS = (0.1, 0.25, 0.5, 1.0, 2.0)
 _CHECKED_ROWS = 64
 
-TailMaker = Callable[[nn.Module, int | None, tuple[int, ...]], ScoringClassifier]
-"""Makes the rest of the network, with that many classes and inputs of that shape, a base classifier."""
+TailMaker = Callable[[nn.Module, int], ScoringClassifier]
+"""Adapts the rest of the network, which takes inputs of that width."""
 
 
 class FirstLayerClassifier:
-    """A torch network on the processor whose noise is drawn in the output of its first layer (`FirstLayerNoise`).
+    """A torch network on the CPU whose noise is drawn in the output of its first layer (`FirstLayerNoise`).
 
-    The layer must be linear and narrower than the input; before it there may be reshaping and `Standardise`, after it
-    anything that sees the input through it alone. An input's own part of the layer, and the factor R, are computed in
-    float64 and rounded to float32 once.
+    The layer must be linear and narrower than the input. Reshaping and `Standardise` may precede it; the rest of the
+    network must depend on the input only through it. Wx + b and the factor R are computed in float64 and rounded to
+    float32 once.
 
-    The network is split by a symbolic trace, which sees neither hooks nor what Python code decides by itself. So
-    networks with hooks, parametrizations or other precision than float32 are refused, and what was found is compared
-    with the network on inputs with noise.
+    The network is split by a symbolic trace, which sees neither hooks nor control flow in Python. So networks with
+    hooks, parametrizations or a precision other than float32 are refused, and the two halves are compared with the
+    network on noisy inputs.
     """
 
-    def __init__(
-        self, module: nn.Module, *, num_classes: int | None, input_shape: tuple[int, ...], make_tail: TailMaker
-    ) -> None:
+    def __init__(self, module: nn.Module, *, input_shape: tuple[int, ...], make_tail: TailMaker) -> None:
         _check_nothing_is_hidden(module)
         network = private_copy(module, torch.device("cpu"))
         front, rest = _split(network)
@@ -67,24 +65,22 @@ class FirstLayerClassifier:
         width = self._matrix.shape[1]
         if width >= len(self._matrix):
             raise ModelError(
-                f"the first layer has {width} outputs for {len(self._matrix)} inputs: drawing the noise there spares "
-                "nothing. Leave --noise-at out"
+                f"the first layer has {width} outputs for {len(self._matrix)} inputs: drawing the noise there saves "
+                "nothing. Omit --noise-at"
             )
         self._basis, root = np.linalg.qr(self._matrix)
         self._root = torch.from_numpy(root.astype(np.float32))
         self._inverse = np.asarray(np.linalg.pinv(self._matrix), dtype=np.float64)
         self._random = np.random.default_rng()
-        self.tail: ScoringClassifier = make_tail(rest, num_classes, (width,))
+        self.tail: ScoringClassifier = make_tail(rest, width)
         self._check_against(network, rest, input_shape)
-        self.original = checked_original(
-            module,
-            network,
-            num_classes=self.tail.num_classes,
-            input_shape=input_shape,
-            input_dtype=torch.float32,
-        )
         self.input_shape: tuple[int, ...] | None = input_shape
         self.num_classes = self.tail.num_classes
+        self.original = make_original(
+            module, network, num_classes=self.num_classes, input_shape=input_shape, input_dtype=torch.float32
+        )
+        self.backend_name = get_backend_name(self.tail)
+        self.has_independent_rows = bool(getattr(self.tail, "has_independent_rows", False))
         self.backend = f"{self.tail.backend}, noise in the first layer"
         self.description = f"{self.tail.description}, after a first layer of {width}"
         self.scores_are = self.original.scores_are = getattr(self.tail, "scores_are", ScoreRule.SOFTMAX)
@@ -93,9 +89,7 @@ class FirstLayerClassifier:
         self.gives_scores = self.tail.gives_scores
 
     def _check_against(self, network: nn.Module, rest: nn.Module, input_shape: tuple[int, ...]) -> None:
-        """ModelError unless network(x) = rest(Wx + b), and the tail votes so, for inputs in [0, 1] with Gaussian noise
-        of several levels.
-        """
+        """ModelError unless network(x) = rest(Wx + b), with equal votes, for noisy inputs at several noise levels."""
         random = np.random.default_rng(0)
         shape = (_CHECKED_ROWS, *input_shape)
         for sigma in _CHECKED_SIGMAS:
@@ -104,32 +98,25 @@ class FirstLayerClassifier:
                 expected, found = network(torch.from_numpy(noisy)), rest(torch.from_numpy(self.hidden(noisy)))
             if not (logits_agree(expected, found) and _votes_agree(expected, self.classify(noisy))):
                 raise ModelError(
-                    "the network, split behind its first layer, gives other logits than the network itself on inputs "
-                    f"with noise of sigma {sigma}: it does more than its layers show. Leave --noise-at out"
+                    "the network, split after its first layer, gives other logits than the network itself on inputs "
+                    f"with noise of sigma {sigma}: it does more than its layers show. Omit --noise-at"
                 )
 
     def hidden(self, inputs: InputArray, /) -> InputArray:
-        """What the first layer makes of inputs without noise. inputs: (m, *input_shape); returns (m, width) float32."""
         flat = inputs.reshape(len(inputs), -1).astype(np.float64)
         return cast(InputArray, (flat @ self._matrix + self._offset).astype(np.float32))
 
     def colour(self, normals: InputArray, out: InputArray, /) -> None:
-        """Standard normals (rows, width) → draws of Wε at σ = 1, into `out` of the same shape."""
-        rows = filled_up(normals)
+        rows = pad_batch(normals)
         if len(rows) == len(normals):
             torch.mm(torch.from_numpy(rows), self._root, out=torch.from_numpy(out))
         else:
             out[:] = torch.mm(torch.from_numpy(rows), self._root).numpy()[: len(normals)]
 
     def lifted(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
-        """A noisy copy of x that the first layer takes to `hidden`, to within rounding.
-
-        x: (*input_shape); hidden: (width,). What the layer does not see is drawn anew: ε = W⁺(hidden - Wx - b) +
-        σ(I - QQᵀ)z with a standard normal z has the law N(0, σ²I), given Wε, where Wᵀ = QR.
-        """
-        seen = (
-            hidden.astype(np.float64) - x.reshape(-1).astype(np.float64) @ self._matrix - self._offset
-        ) @ self._inverse
+        # ε = W⁺(hidden - Wx - b) + σ(I - QQᵀ)z with a standard normal z has the law N(0, σ²I), given Wε.
+        noise = hidden.astype(np.float64) - x.reshape(-1).astype(np.float64) @ self._matrix - self._offset
+        seen = noise @ self._inverse
         unseen = self._random.standard_normal(x.size)
         unseen -= self._basis @ (self._basis.T @ unseen)
         return cast(InputArray, (x.reshape(-1) + seen + sigma * unseen).astype(np.float32).reshape(x.shape))
@@ -148,30 +135,28 @@ class FirstLayerClassifier:
 
 
 def _check_nothing_is_hidden(module: nn.Module) -> None:
-    """ModelError where a module does more than call its `forward`, or computes in another precision than float32."""
+    """ModelError if a module does more than call its `forward`, or has a precision other than float32."""
     if any(hooks_of(vars(torch_module), prefix="_global")):
-        raise _not_as_its_layers(module, "there are hooks on all modules of this process")
+        raise _refuse(module, "there are hooks on all modules of this process")
     for name, part in module.named_modules():
         what = f"its part {name!r}" if name else "it"
         if any(hooks_of(vars(part))):
-            raise _not_as_its_layers(module, f"{what} has a hook")
+            raise _refuse(module, f"{what} has a hook")
         if parametrize.is_parametrized(part):
-            raise _not_as_its_layers(module, f"{what} has a parametrization")
+            raise _refuse(module, f"{what} has a parametrization")
         if "forward" in vars(part) or type(part).__call__ is not nn.Module.__call__:
-            raise _not_as_its_layers(module, f"{what} has a forward of its own or is called in a way of its own")
+            raise _refuse(module, f"{what} has a replaced forward or its own __call__")
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if tensor.dtype is not torch.float32 and (tensor.is_floating_point() or tensor.is_complex()):
-            raise _not_as_its_layers(module, f"the noise is drawn in float32 and {name} is {tensor.dtype}")
+            raise _refuse(module, f"the noise is drawn in float32 and {name} is {tensor.dtype}")
 
 
-def _not_as_its_layers(module: nn.Module, why: str) -> ModelError:
-    return ModelError(
-        f"noise cannot be drawn in the first layer of {type(module).__name__}: {why}. Leave --noise-at out"
-    )
+def _refuse(module: nn.Module, why: str) -> ModelError:
+    return ModelError(f"noise cannot be drawn in the first layer of {type(module).__name__}: {why}. Omit --noise-at")
 
 
 def _votes_agree(logits: Tensor, votes: IntArray) -> bool:
-    """Whether the votes are those of the logits, where the two largest are not equal up to rounding."""
+    """Whether the votes are those of the logits. Rows whose two largest logits agree within rounding do not count."""
     values: FloatArray = logits.double().numpy()
     largest = np.sort(values, axis=1)[:, -2:]
     is_clear = largest[:, 1] - largest[:, 0] > 2 * FLOAT32_ROUNDING * np.abs(values).max(
@@ -182,18 +167,18 @@ def _votes_agree(logits: Tensor, votes: IntArray) -> bool:
 
 class _Tracer(fx.Tracer):
     def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
-        # Its forward looks at the number of dimensions, which a trace cannot.
+        # Its forward reads the number of dimensions, which a trace cannot follow.
         return type(module) is Standardise or super().is_leaf_module(module, qualified_name)
 
 
 def _split(network: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """The network up to its first linear layer, inclusive, and the rest of it."""
+    """The network up to and including its first linear layer, and the rest."""
     try:
         graph = _Tracer().trace(network)
-    except Exception as error:  # whatever user code does that a symbolic trace cannot follow
+    except Exception as error:  # any user code that a symbolic trace cannot follow
         raise ModelError(
             f"the structure of {type(network).__name__} cannot be read ({error}), so its first layer is not known: "
-            "leave --noise-at out"
+            "omit --noise-at"
         ) from error
     modules = dict(network.named_modules())
     called = (node for node in graph.nodes if node.op == "call_module")
@@ -213,14 +198,11 @@ def _split(network: nn.Module) -> tuple[nn.Module, nn.Module]:
 
 
 def _not_linear_first(network: nn.Module, why: str) -> ModelError:
-    return ModelError(
-        f"noise cannot be drawn in the first layer of {type(network).__name__}: all of the network must see the input "
-        f"through one linear layer, but {why}. Leave --noise-at out"
-    )
+    return _refuse(network, f"the whole network must see the input through one linear layer, but {why}")
 
 
 def _ancestors(layer: fx.Node) -> list[fx.Node]:
-    """All nodes the layer depends on, in the order of the graph."""
+    """All nodes that the layer depends on, in graph order."""
     found: set[fx.Node] = set()
     waiting = list(layer.all_input_nodes)
     while waiting:
@@ -238,7 +220,7 @@ def _is_affine(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
         layer = modules[str(node.target)]
         return type(layer) in _KEEPS_THE_LAW and not layer.training
     if any(isinstance(argument, torch.dtype) for argument in (*node.args, *node.kwargs.values())):
-        return False  # x.view(dtype) takes the bits of x for other numbers
+        return False  # x.view(dtype) reinterprets the bits of x
     if node.op == "call_method":
         return node.target in _SHAPING_METHODS
     if node.op != "call_function" or node.target not in _SHAPING_FUNCTIONS:
@@ -247,7 +229,7 @@ def _is_affine(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def _graph_of(network: nn.Module, nodes: list[fx.Node], *, output: fx.Node | None, entry: fx.Node | None) -> nn.Module:
-    """Some nodes as a module of their own: from the input, or from what `entry` gave, to `output`, or the end."""
+    """A module of some nodes: from the input, or from the result of `entry`, to `output`, or to the end."""
     graph = fx.Graph()
     known: dict[fx.Node, fx.Node] = {}
     if entry is not None:
@@ -260,18 +242,18 @@ def _graph_of(network: nn.Module, nodes: list[fx.Node], *, output: fx.Node | Non
 
 
 def _affine_map(front: nn.Module, input_shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-    """(size, width) and (width,) in float64 of x ↦ xM + c, read off from unit vectors."""
+    """M (size, width) and c (width,) in float64 of x ↦ xM + c, computed from unit vectors."""
     front = copy.deepcopy(front).double()
     size = math.prod(input_shape)
 
-    def answers(rows: Tensor) -> FloatArray:
+    def apply(rows: Tensor) -> FloatArray:
         with torch.inference_mode():
             return cast(FloatArray, front(rows.reshape(-1, *input_shape)).numpy())
 
-    offset = answers(torch.zeros(1, size, dtype=torch.float64))[0]
+    offset = apply(torch.zeros(1, size, dtype=torch.float64))[0]
     parts = []
     for start in range(0, size, _ROWS_AT_ONCE):
         units = torch.zeros(min(_ROWS_AT_ONCE, size - start), size, dtype=torch.float64)
         units[:, start:].fill_diagonal_(1.0)
-        parts.append(answers(units) - offset)
+        parts.append(apply(units) - offset)
     return np.concatenate(parts), offset

@@ -1,10 +1,11 @@
-"""A torch module as a frozen, fused graph for the processor, where that is the same function."""
+"""A torch module as a frozen, fused graph for the CPU, if that is the same function."""
 
 from __future__ import annotations
 
 import copy
 import io
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -14,22 +15,35 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+from torch.nn.modules import module as torch_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from smoothcert.models.stock_modules import is_changed, is_stock
-from smoothcert.models.torch_original import floating_dtypes, logits_agree
+from smoothcert.models.torch_digest import hooks_of
+from smoothcert.models.torch_original import dtype_name, floating_dtypes, logits_agree
 
 Forward = Callable[[Tensor], Tensor]
 
 _NOISE_LEVELS = (0.0, 0.25, 1.0)
 _EXAMPLE_ROWS = 16
+_STOCK_LAYERS = frozenset(
+    {
+        nn.Sequential, nn.ModuleList, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d,
+        nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm,
+        nn.GroupNorm, nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d,
+        nn.AdaptiveAvgPool2d, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Tanh, nn.Softplus,
+        nn.Softmax, nn.LogSoftmax,
+    }
+)  # fmt: skip
+"""Layers of torch whose `forward` is a fixed sequence of operations in evaluation mode. Subclasses do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """What became of a module. forward: the fused graph; None where the module must run as it was given, and `reason`
-    says why. is_graph: whether it is known to be one graph, whatever the values; what is not may keep state. program:
-    the module as `torch.export` wrote it down, where that was needed to know it.
+    """The result of `freeze`.
+
+    forward: the fused graph, or None if the module must run as it is; then `reason` says why. is_graph: whether the
+    module is known to be one graph for all values; otherwise it may keep state. program: the result of `torch.export`,
+    if that was needed.
     """
 
     forward: Forward | None
@@ -39,11 +53,11 @@ class Frozen:
 
 
 class RowwiseLinear(nn.Linear):
-    """A linear layer the graph optimiser leaves alone.
+    """A linear layer that the graph optimiser does not change.
 
-    It would store the weights transposed; the matrix kernel then chosen for few classes gives a row other
-    last bits at odd positions of the batch than at even ones. The product as torch itself writes it does not,
-    and is no slower.
+    The optimiser would store the weights transposed. The matrix kernel then chosen for few classes gives a row other
+    last bits at odd positions of the batch than at even ones. The product as torch itself computes it does not, and is
+    not slower.
     """
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -52,41 +66,65 @@ class RowwiseLinear(nn.Linear):
         return torch.addmm(self.bias, inputs, self.weight.t())
 
 
-def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> Frozen:
-    """The traced, frozen and fused network, where that is the same function.
+def is_stock(network: nn.Module) -> bool:
+    """Whether every part is a stock layer or from smoothcert's architectures, without hooks or replaced methods.
 
-    A trace follows one example. It is the whole network only if no Python code in it looks at values. That is known of
-    a closed list of layers (`stock_modules`); of all others it is shown by `torch.export`, which runs the network on
-    tensors that have no values, for batches of any size. What passes is traced, compared with the network on noisy
-    batches, and used if it agrees.
+    The code of these classes shows that such a network has no control flow that depends on values, and keeps no state.
+    For other networks `torch.export` shows it, but loading its compiler takes seconds.
+    """
+    if any(hooks_of(vars(torch_module), prefix="_global")):
+        return False
+    return all(_is_stock_type(type(part)) and not _is_changed(part) for part in network.modules())
+
+
+def _is_stock_type(kind: type[nn.Module]) -> bool:
+    if kind in _STOCK_LAYERS:
+        # A method that was assigned to torch's class comes from another file.
+        return kind.forward.__module__.startswith("torch.nn.modules.")
+    found = getattr(sys.modules.get(kind.__module__), kind.__qualname__, None)
+    is_ours = kind.__module__.startswith("smoothcert.models.")
+    return is_ours and found is kind and kind.forward.__module__ == kind.__module__
+
+
+def _is_changed(part: nn.Module) -> bool:
+    """Whether a hook, or a method assigned to this object, runs when the part is called."""
+    return any(hooks_of(vars(part))) or any(callable(value) for value in vars(part).values())
+
+
+def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> Frozen:
+    """Trace, freeze and fuse the network, if that is the same function.
+
+    A trace follows one example, so it is the whole network only if no Python code in it depends on values. `is_stock`
+    knows this for common layers. For all others `torch.export` shows it: it runs the network on tensors without
+    values, for batches of any size. The trace is used if its logits agree with the network's on noisy batches.
     """
     program = None
     batches = [batch.to(input_dtype) for batch in check_batches(input_shape)]
     if not is_stock(network):
         try:
-            program = exported_program(network, input_shape, input_dtype=input_dtype)
-        except Exception as error:  # whatever export or the user's code may raise: the module itself still works
-            return Frozen(None, f"torch.export cannot write it down as one graph ({summary(error)})")
+            program = export_program(network, input_shape, input_dtype=input_dtype)
+        except Exception as error:  # anything that export or the user's code may raise: the module itself still works
+            return Frozen(None, f"torch.export cannot write it down as one graph ({summarise_error(error)})")
         if _catches_failures(network, batches[0]):
-            return Frozen(None, "an operation fails inside it, and it goes on without")
+            return Frozen(None, "an operation fails inside it, and the error is caught")
         if _keeps_state(network, batches[0]):
             return Frozen(None, "it changes its own attributes or buffers when it is called")
     coarse = [dtype for dtype in floating_dtypes(network) if dtype not in (torch.float32, torch.float64)]
     if coarse:
-        return Frozen(None, f"it computes in {str(coarse[0]).removeprefix('torch.')}", True, program)
+        return Frozen(None, f"it computes in {dtype_name(coarse[0])}", True, program)
     try:
-        graph = _traced(network, batches[0])
+        graph = _trace(network, batches[0])
         # Twice: the first calls of a graph only observe, the optimised plan runs from then on.
         agrees = same_logits(network, graph, batches, calls=2)
-    except Exception as error:  # whatever a graph compiler may raise
-        return Frozen(None, f"torch.jit cannot trace it ({summary(error)})", True, program)
+    except Exception as error:  # anything that a graph compiler may raise
+        return Frozen(None, f"torch.jit cannot trace it ({summarise_error(error)})", True, program)
     if not agrees:
         return Frozen(None, "the fused graph gives other logits", True, program)
     return Frozen(graph, "", True, program)
 
 
-def exported_program(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> ExportedProgram:
-    """The network as one graph for batches of any size. Raises where Python code depends on values or batch size."""
+def export_program(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: torch.dtype) -> ExportedProgram:
+    """The network as one graph for batches of any size. Raises if Python code depends on values or batch size."""
     example = check_batches(input_shape)[0].to(input_dtype)
     with _silence(), torch.no_grad():
         return torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False)
@@ -94,7 +132,7 @@ def exported_program(network: nn.Module, input_shape: tuple[int, ...], *, input_
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Torch logs, warns and prints about modules it cannot export; here that is an ordinary answer."""
+    """Hide what torch logs, warns and prints about modules that it cannot export."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -105,21 +143,22 @@ def _silence() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _traced(network: nn.Module, example: Tensor) -> Forward:
+def _trace(network: nn.Module, example: Tensor) -> Forward:
     with warnings.catch_warnings(), torch.no_grad():
+        rowwise = copy.deepcopy(network)
+        for layer in rowwise.modules():
+            if type(layer) is nn.Linear and layer.bias is not None and not _is_changed(layer):
+                layer.__class__ = RowwiseLinear
         # torch.jit is deprecated in favour of a compiler that needs a C++ tool chain on the user's machine.
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
-        # Raised where Python code looks at values: the trace would hold one branch only.
+        # Raised if Python code looks at values: the trace would contain one branch only.
         warnings.filterwarnings("error", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]
-        rowwise = _with_rowwise_layers(copy.deepcopy(network))
         traced = torch.jit.trace(rowwise, example.clone(), check_trace=False)  # type: ignore[no-untyped-call]
         return cast(Forward, torch.jit.optimize_for_inference(traced))
 
 
 def check_batches(input_shape: tuple[int, ...]) -> list[Tensor]:
-    """Batches of several sizes on which another form of a network is compared with it: values in [0, 1], and the same
-    under noise, which leaves that range.
-    """
+    """Batches of several sizes for comparing two forms of a network: values in [0, 1], with and without noise."""
     generator = torch.Generator().manual_seed(0)
     batches = []
     for rows in (_EXAMPLE_ROWS, 32, 48):
@@ -130,9 +169,9 @@ def check_batches(input_shape: tuple[int, ...]) -> list[Tensor]:
 
 
 def same_logits(network: Forward, other: Forward, batches: Sequence[Tensor], *, calls: int = 1) -> bool:
-    """Whether another form of a float32 or float64 network gives its logits on these batches, at the first `calls`."""
+    """Whether another form of a float32 or float64 network gives its logits on these batches, in `calls` rounds."""
     with torch.inference_mode():
-        # Each gets a batch of its own: a module may change what it is given.
+        # A module may change its argument, so each call gets a copy.
         expected = [network(batch.clone()) for batch in batches]
         return all(
             logits_agree(logits, other(batch.clone()))
@@ -141,31 +180,21 @@ def same_logits(network: Forward, other: Forward, batches: Sequence[Tensor], *, 
         )
 
 
-def _with_rowwise_layers(network: nn.Module) -> nn.Module:
-    """Every plain linear layer with a bias made rowwise, in place; one that does anything else keeps doing it."""
-    for layer in network.modules():
-        if type(layer) is nn.Linear and layer.bias is not None and not is_changed(layer):
-            layer.__class__ = RowwiseLinear
-    return network
-
-
 def _keeps_state(network: nn.Module, example: Tensor) -> bool:
-    """Whether a call leaves the network with other attributes, or other values in them: threads would share these."""
-    before = _content(network)
+    """Whether a call changes the attributes of the network, or the values in them: threads would share these."""
+    before = _read_state(network)
     with torch.no_grad():
         network(example.clone())
-    after = _content(network)
+    after = _read_state(network)
+    plain = (bool, int, float, str)
     return before.keys() != after.keys() or any(
-        mark != after[key][1] or not (value is after[key][0] or (isinstance(value, _PLAIN) and value == after[key][0]))
+        mark != after[key][1] or not (value is after[key][0] or (isinstance(value, plain) and value == after[key][0]))
         for key, (value, mark) in before.items()
     )
 
 
-_PLAIN = (bool, int, float, str)
-
-
-def _content(network: nn.Module) -> dict[tuple[str, str], tuple[object, int]]:
-    """Every attribute of every part; with tensors how often they were changed in place, with collections their size."""
+def _read_state(network: nn.Module) -> dict[tuple[str, str], tuple[object, int]]:
+    """Every attribute of every part, with the version of a tensor or the size of a collection."""
 
     def mark(value: object) -> int:
         return len(value) if isinstance(value, (dict, list, set)) else int(getattr(value, "_version", 0))
@@ -178,7 +207,7 @@ def _content(network: nn.Module) -> dict[tuple[str, str], tuple[object, int]]:
 
 
 class _FailedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether an operation of torch raised, also where the code around it caught that."""
+    """Records whether a torch operation raised, even if the code around it caught the error."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -195,8 +224,9 @@ class _FailedOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _catches_failures(network: nn.Module, example: Tensor) -> bool:
-    """Whether the network catches an operation that fails. Which one fails depends on values, and a failure while
-    torch.jit traces can end the process.
+    """Whether the network catches a failing operation.
+
+    Which operation fails depends on values, and a failure while torch.jit traces can end the process.
     """
     operations = _FailedOperations()
     with operations, torch.no_grad():
@@ -204,8 +234,7 @@ def _catches_failures(network: nn.Module, example: Tensor) -> bool:
     return operations.found
 
 
-def summary(error: Exception) -> str:
-    """The first sentence of an error of torch's, which may go on for pages."""
+def summarise_error(error: Exception) -> str:
+    """Type and first line of an error of torch, which may have many pages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = lines[0] if lines else ""
-    return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
+    return f"{type(error).__name__}: {lines[0][:160]}" if lines else type(error).__name__

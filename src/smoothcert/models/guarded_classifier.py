@@ -1,4 +1,4 @@
-"""A base classifier of somebody else's making, held to what the protocol says."""
+"""A base classifier written by the user, checked against the protocol."""
 
 from __future__ import annotations
 
@@ -7,18 +7,30 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import ModelError
-from smoothcert.models.failures import MODEL_FAILURES
+from smoothcert.models.adapter import MODEL_FAILURES
+from smoothcert.models.backends import get_backend_name
 from smoothcert.records import FloatArray, InputArray, IntArray
+
+_ATTRIBUTES: dict[str, tuple[type, ...]] = {
+    "num_classes": (int,), "concurrency": (int,), "digest": (str,), "backend": (str,),
+    "input_shape": (tuple, type(None)),
+}  # fmt: skip
+_METHODS = ("classify", "prepare_thread", "release_threads")
+
+
+def is_base_classifier(model: object) -> bool:
+    """Whether the model has all attributes and methods of a base classifier."""
+    return not isinstance(model, type) and all(hasattr(model, name) for name in (*_METHODS, *_ATTRIBUTES))
 
 
 class GuardedClassifier:
-    """The same classifier, where what it raises is a ModelError, and votes are whole numbers, one for each input.
+    """The same classifier. Whatever it raises becomes a ModelError, and votes must be one integer per input.
 
-    Which classes there are is checked where votes are counted.
+    The range of the votes is checked where votes are counted.
     """
 
     def __init__(self, classifier: Any, *, name: str) -> None:
-        check_announced(classifier, name=name)
+        check_attributes(classifier, name=name)
         self._classifier = classifier
         self._name = name
         self.num_classes: int = classifier.num_classes
@@ -26,11 +38,14 @@ class GuardedClassifier:
         self.digest: str = classifier.digest
         self.description = str(getattr(classifier, "description", name))
         self.backend: str = classifier.backend
+        self.backend_name = get_backend_name(classifier)
         self.concurrency: int = classifier.concurrency
         self.gives_scores = bool(getattr(classifier, "gives_scores", False))
+        self.prepare_thread = classifier.prepare_thread
+        self.release_threads = classifier.release_threads
 
     def classify(self, batch: InputArray, /) -> IntArray:
-        votes = np.asarray(self._asked("classify", batch))
+        votes = np.asarray(self._call("classify", batch))
         if votes.shape != (len(batch),) or votes.dtype.kind not in "iu":
             raise ModelError(
                 f"{self._name} gives {votes.dtype} votes of shape {votes.shape} for {len(batch)} inputs; expected "
@@ -39,20 +54,14 @@ class GuardedClassifier:
         return votes.astype(np.int64, copy=False)
 
     def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        answer = self._asked("votes_and_scores", batch)
+        answer = self._call("votes_and_scores", batch)
         try:
             votes, scores = (np.asarray(part) for part in answer)
         except MODEL_FAILURES as error:
             raise ModelError(f"{self._name} gives no pair of votes and scores: {error}") from error
         return votes, scores
 
-    def prepare_thread(self) -> None:
-        self._classifier.prepare_thread()
-
-    def release_threads(self) -> None:
-        self._classifier.release_threads()
-
-    def _asked(self, method: str, batch: InputArray) -> Any:
+    def _call(self, method: str, batch: InputArray) -> Any:
         try:
             return getattr(self._classifier, method)(batch)
         except ModelError:
@@ -63,13 +72,9 @@ class GuardedClassifier:
             ) from error
 
 
-def check_announced(classifier: Any, *, name: str) -> None:
-    """ModelError unless what a base classifier says about itself is of the types the protocol names."""
-    wanted: dict[str, tuple[type, ...]] = {
-        "num_classes": (int,), "concurrency": (int,), "digest": (str,), "backend": (str,),
-        "input_shape": (tuple, type(None)),
-    }  # fmt: skip
-    for attribute, kinds in wanted.items():
+def check_attributes(classifier: Any, *, name: str) -> None:
+    """ModelError unless the attributes of a base classifier have the types that the protocol names."""
+    for attribute, kinds in _ATTRIBUTES.items():
         value = getattr(classifier, attribute)
         if not isinstance(value, kinds) or (isinstance(value, int) and value < 1):
             raise ModelError(f"{name} is a base classifier whose {attribute} is {value!r}: see BaseClassifier for it")

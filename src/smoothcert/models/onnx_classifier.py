@@ -10,28 +10,31 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import ModelError
+from smoothcert.models.adapter import AnswerAdapter
+from smoothcert.models.backends import ONNXRUNTIME
 from smoothcert.models.devices import usable_cores
 from smoothcert.models.digests import file_digest, text_digest
-from smoothcert.models.onnx_external import external_files
-from smoothcert.models.onnx_session import device_kind, open_session
+from smoothcert.models.onnx_session import device_kind, external_files, open_session
 from smoothcert.models.original import OneRow
-from smoothcert.models.scores import decided_rule
-from smoothcert.models.votes import check_batch, check_logits_shape, known_num_classes, votes_from_answer
-from smoothcert.records import FloatArray, InputArray, IntArray
+from smoothcert.models.scores import decide_rule
+from smoothcert.models.votes import resolve_num_classes
+from smoothcert.records import InputArray
 
 _LARGEST_FIXED_BATCH = 2**28
 
 
-class OnnxClassifier:
-    """One float32 input of shape (B, …), and an output of logits (B, K), or of labels (B,) int64 as
-    converters of scikit-learn models write it. Where a file has several outputs, the first of shape (B, K) is
-    taken, then the first of labels.
+class OnnxClassifier(AnswerAdapter):
+    """One float32 input (B, …) and an output of logits (B, K), or of int64 labels (B,) as scikit-learn converters
+    write it. If a file has several outputs, the first of shape (B, K) is used, else the first of labels.
 
-    A file exported for one fixed batch size works: batches are cut, and the last one is filled up. On the
-    processor any number of threads may call `classify`; each works on one core. `original` computes the operations of
-    the file as they stand there, without onnxruntime's optimisations. Scores are the softmax of the
-    logits, or the outputs themselves where they are probabilities (`scores_are`).
+    A file exported for a fixed batch size works: batches are split, and the last one is padded. On the CPU any number
+    of threads may call `classify`, each on one core. `original` computes the operations of the file without
+    onnxruntime's optimisations. Scores are the softmax of the logits, or the outputs themselves if they are
+    probabilities (`scores_are`).
     """
+
+    backend_name = ONNXRUNTIME
+    name = "the ONNX model"
 
     def __init__(
         self,
@@ -42,18 +45,19 @@ class OnnxClassifier:
         device: str = "auto",
     ) -> None:
         kind = device_kind(device)
-        # Before anything is loaded: a model may name files that are none of its business.
+        # Before anything is loaded: a model may name files outside its folder.
         beside = external_files(path) if path.is_file() else []
         self._session = open_session(path, name=str(path), device=device)
         entry = _single_input(self._session, path)
         self._input_name = entry.name
         self._fixed_batch, self.input_shape = _input_shape(entry.shape, input_shape, path)
-        output = _chosen_output(self._session, path)
+        output = _choose_output(self._session, path)
         self._output_name = output.name
         self.gives_scores = _is_logits(output)
-        self.backend = f"onnxruntime {kind}"
-        self.num_classes = known_num_classes(self._found_num_classes(output), num_classes)
-        self.scores_are = decided_rule(self._answer, input_shape=self.input_shape if self.gives_scores else None)
+        self.backend = f"{ONNXRUNTIME} {kind}"
+        is_declared = len(output.shape) == 2 and isinstance(output.shape[1], int)
+        self.num_classes = resolve_num_classes(output.shape[1] if is_declared else self._count_classes(), num_classes)
+        self.scores_are = decide_rule(self._logits, input_shape=self.input_shape if self.gives_scores else None)
         self.description = f"ONNX {path.name}, {self.num_classes} classes{self.scores_are.note}"
         weights = [text for file in beside for text in (file.relative_to(path.parent).as_posix(), file_digest(file))]
         self.digest = text_digest(self.backend + self.scores_are.note, self._output_name, file_digest(path), *weights)
@@ -62,29 +66,13 @@ class OnnxClassifier:
         plain._session = open_session(path, name=str(path), device=device, optimise=False)
         self.original = OneRow(plain)
 
-    def classify(self, batch: InputArray, /) -> IntArray:
-        check_batch(batch, self.input_shape)
-        return votes_from_answer(self._answer(batch), batch_size=len(batch), num_classes=self.num_classes)
-
-    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        check_batch(batch, self.input_shape)
-        logits = self._answer(batch)
-        check_logits_shape(logits.shape, batch_size=len(batch), num_classes=self.num_classes)
-        return self.scores_are.votes_and_scores(logits)
-
-    def prepare_thread(self) -> None:
-        """Nothing to prepare: the session was opened with one thread for each call."""
-
-    def release_threads(self) -> None:
-        """Nothing to undo."""
-
-    def _answer(self, batch: InputArray) -> np.ndarray[Any, Any]:
+    def _answer(self, batch: InputArray, /) -> np.ndarray[Any, Any]:
         if self._fixed_batch is None:
             return self._run(batch)
         size = self._fixed_batch
-        filled = np.zeros((-(-len(batch) // size) * size, *batch.shape[1:]), dtype=np.float32)
-        filled[: len(batch)] = batch
-        parts = [self._run(filled[start : start + size]) for start in range(0, len(filled), size)]
+        padded = np.zeros((-(-len(batch) // size) * size, *batch.shape[1:]), dtype=np.float32)
+        padded[: len(batch)] = batch
+        parts = [self._run(padded[start : start + size]) for start in range(0, len(padded), size)]
         return np.concatenate(parts)[: len(batch)]
 
     def _run(self, batch: InputArray) -> np.ndarray[Any, Any]:
@@ -93,15 +81,6 @@ class OnnxClassifier:
         except Exception as error:  # onnxruntime raises its own unrelated classes
             raise ModelError(f"the ONNX model failed on a float32 batch of shape {batch.shape}: {error}") from error
         return np.asarray(answer)
-
-    def _found_num_classes(self, output: Any) -> int | None:
-        """From the declared output shape, else by trying two zero inputs; None where labels come back."""
-        if len(output.shape) == 2 and isinstance(output.shape[1], int):
-            return output.shape[1]
-        if self.input_shape is None:
-            return None
-        answer = self._answer(np.zeros((2, *self.input_shape), dtype=np.float32))
-        return answer.shape[1] if answer.ndim == 2 else None
 
 
 def _single_input(session: Any, path: Path) -> Any:
@@ -115,9 +94,7 @@ def _single_input(session: Any, path: Path) -> Any:
 def _input_shape(
     declared: list[int | str | None], given: tuple[int, ...] | None, path: Path
 ) -> tuple[int | None, tuple[int, ...] | None]:
-    """(fixed batch size or None, shape of one input or None), from what the file declares and the caller
-    says.
-    """
+    """(fixed batch size or None, shape of one input or None), from the file and the caller."""
     if not declared:
         return None, given
     fixed_batch = declared[0] if isinstance(declared[0], int) else None
@@ -139,7 +116,7 @@ def _input_shape(
     return fixed_batch, given
 
 
-def _chosen_output(session: Any, path: Path) -> Any:
+def _choose_output(session: Any, path: Path) -> Any:
     outputs = session.get_outputs()
     logits = [entry for entry in outputs if _is_logits(entry)]
     labels = [entry for entry in outputs if entry.type == "tensor(int64)" and len(entry.shape) == 1]

@@ -1,6 +1,6 @@
-"""What onnxruntime does not do by itself to make an exported network fast: the same function of real numbers.
+"""Two rewrites of an exported network that make it faster in onnxruntime: the same function of real numbers.
 
-Both rewritings change weights only, in float64, rounded once. What they cannot see through they leave as it is.
+Both change only weights, in float64, rounded once. Unknown graph structures are left unchanged.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from smoothcert.records import FloatArray
 
 _BLOCK = 8
-"""Channels that onnxruntime's convolutions work on at once (16 where there is AVX-512, which gains nothing here)."""
+"""Channels that onnxruntime's convolutions process at once (16 with AVX-512, which is not faster here)."""
 
 _Array = NDArray[np.floating[Any]]
 
 
-def simplified(model: Any) -> Any:
-    """The onnx.ModelProto, changed in place: standardisation in the first layer, channels in whole blocks."""
+def simplify(model: Any) -> Any:
+    """Fold standardisation into the first layer and fill up channel blocks. Changes the onnx.ModelProto in place."""
     graph = _Graph(model)
     _fold_standardisation(graph)
     for node in list(model.graph.node):
@@ -29,7 +29,7 @@ def simplified(model: Any) -> Any:
 
 
 class _Graph:
-    """Who reads what, and the weights by name."""
+    """The readers of each value, and the weights by name."""
 
     def __init__(self, model: Any) -> None:
         from onnx import numpy_helper
@@ -43,14 +43,14 @@ class _Graph:
         return str(self._proto.input[0].name)
 
     def reader(self, value: str) -> Any | None:
-        """The node that reads this value, if there is exactly one and the value is not an answer."""
+        """The node that reads this value, if there is exactly one and the value is not an output."""
         readers = [node for node in self._proto.node if value in node.input]
         if len(readers) != 1 or any(output.name == value for output in self._proto.output):
             return None
         return readers[0]
 
     def weight(self, node: Any, place: int) -> _Array | None:
-        """The constant a node reads at this place, if no other node does."""
+        """The constant that only this node reads, at this place."""
         name = node.input[place] if place < len(node.input) else ""
         if name not in self._weights or self.reader(name) is not node:
             return None
@@ -62,7 +62,7 @@ class _Graph:
         entry.CopyFrom(self._from_array(value.astype(np.float32), entry.name))
 
     def remove(self, node: Any) -> None:
-        """Its reader reads what it read."""
+        """Remove a node; its readers read its input instead."""
         source, target = node.input[0], node.output[0]
         for other in self._proto.node:
             for place, name in enumerate(other.input):
@@ -78,9 +78,9 @@ def _attribute(node: Any, name: str, default: Any) -> Any:
 
 
 def _fold_standardisation(graph: _Graph) -> None:
-    """(x - mean) / std before the first layer becomes part of it.
+    """Make (x - mean) / std part of the first layer.
 
-    A convolution that pads with zeros pads after the standardisation: there only std can go into the weights.
+    A convolution with zero padding pads after the standardisation, so only std can move into its weights.
     """
     subtract = graph.reader(graph.input)
     if subtract is None or subtract.op_type != "Sub" or subtract.input[0] != graph.input:
@@ -89,7 +89,7 @@ def _fold_standardisation(graph: _Graph) -> None:
     if divide is None or divide.op_type != "Div" or divide.input[0] != subtract.output[0]:
         return
     mean, std = graph.weight(subtract, 1), graph.weight(divide, 1)
-    layer, flat = _past_flatten(graph, graph.reader(divide.output[0]))
+    layer, flat = _skip_flatten(graph, graph.reader(divide.output[0]))
     if layer is None or mean is None or std is None:
         return
     weight, bias = graph.weight(layer, 1), graph.weight(layer, 2)
@@ -107,15 +107,15 @@ def _fold_standardisation(graph: _Graph) -> None:
     graph.remove(divide)
 
 
-def _past_flatten(graph: _Graph, node: Any | None) -> tuple[Any | None, bool]:
-    """The node, or the reader of what it flattens; and whether it does."""
+def _skip_flatten(graph: _Graph, node: Any | None) -> tuple[Any | None, bool]:
+    """The node, or the reader of its output if it is a Flatten; and whether it is one."""
     if node is None or node.op_type != "Flatten" or _attribute(node, "axis", 1) != 1:
         return node, False
     return graph.reader(node.output[0]), True
 
 
 def _by_column(layer: Any, weight: _Array, values: _Array) -> FloatArray | None:
-    """One value for each channel, in a shape that spreads over the layer's weights; None where that is not clear."""
+    """One value per channel, in a shape that broadcasts with the layer's weights; None if that is not clear."""
     per_channel = values.astype(np.float64).reshape(-1)
     if values.ndim < 2 or values.shape[1] != len(per_channel):
         return None
@@ -130,17 +130,17 @@ def _by_column(layer: Any, weight: _Array, values: _Array) -> FloatArray | None:
 
 
 def _fill_channels(graph: _Graph, convolution: Any) -> None:
-    """Channels of zeros up to a whole block, where the convolution is pooled.
+    """Append zero channels up to a whole block, if the convolution is pooled.
 
-    Pooling is computed in the layout of the convolutions for whole blocks only; otherwise all values are sorted into
-    another layout and back. The next layer has weights of zero for the channels that were added.
+    Pooling uses the layout of the convolutions for whole blocks only; otherwise all values are converted to another
+    layout and back. The next layer gets zero weights for the added channels.
     """
     weight, bias = graph.weight(convolution, 1), graph.weight(convolution, 2)
     layer, pooled = graph.reader(convolution.output[0]), False
     while layer is not None and layer.op_type in ("Relu", "MaxPool"):
         pooled |= layer.op_type == "MaxPool"
         layer = graph.reader(layer.output[0])
-    layer, flat = _past_flatten(graph, layer)
+    layer, flat = _skip_flatten(graph, layer)
     if not pooled or layer is None or layer.op_type != ("Gemm" if flat else "Conv") or weight is None or bias is None:
         return
     following = graph.weight(layer, 1)
@@ -150,12 +150,12 @@ def _fill_channels(graph: _Graph, convolution: Any) -> None:
     columns_first = layer.op_type == "Conv" or _attribute(layer, "transB", 0) == 1
     if following is None or not missing or channels < _BLOCK or not alone or not columns_first:
         return
-    graph.set_weight(convolution, 1, _with_zeros(weight, missing, axis=0))
-    graph.set_weight(convolution, 2, _with_zeros(bias, missing, axis=0))
-    # In a flattened input the values of a channel lie together.
-    graph.set_weight(layer, 1, _with_zeros(following, missing * following.shape[1] // channels if flat else missing))
+    graph.set_weight(convolution, 1, _pad_zeros(weight, missing, axis=0))
+    graph.set_weight(convolution, 2, _pad_zeros(bias, missing, axis=0))
+    # In a flattened input the values of a channel are adjacent.
+    graph.set_weight(layer, 1, _pad_zeros(following, missing * following.shape[1] // channels if flat else missing))
 
 
-def _with_zeros(array: _Array, count: int, *, axis: int = 1) -> FloatArray:
+def _pad_zeros(array: _Array, count: int, *, axis: int = 1) -> FloatArray:
     widths = [(0, count if place == axis else 0) for place in range(array.ndim)]
     return np.pad(array.astype(np.float64), widths)

@@ -1,9 +1,8 @@
-"""A model's answers to a few fixed noisy inputs: kept with a run, so that another function is noticed later.
+"""The probe: a model's answers to fixed noisy inputs, stored with a run to detect a different function later.
 
-A digest tells whether a model consists of the same parts. It cannot see all that a function depends on: a file that
-Python code reads, a library, a global variable. The probe asks. It is compared when a run is resumed, replayed or
-attacked, and when a memory is opened. numpy and scipy only; a change of anything below makes all stored probes useless,
-so there is a version.
+A digest covers the parts of a model, but not everything a function depends on, such as files it reads or libraries.
+The probe is compared when a run is resumed, replayed or attacked, and when a memory is opened. A change of the inputs
+below invalidates stored probes, so raise VERSION. numpy and scipy only.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from smoothcert.records import InputArray
 VERSION = 1
 _ROWS = 32
 _LEVELS = tuple(2.0**power for power in range(-4, 4))
-"""Noise levels around mid-grey: from images under little noise to values far outside [0, 1]."""
+"""Noise levels around mid-grey, from little noise to values far outside [0, 1]."""
 _MOST_LOGITS = 16
-"""Logits that are kept of each answer; of more classes, as many evenly spaced ones."""
+"""Logits stored per answer. With more classes, evenly spaced ones are stored."""
 _KEY = 0x70726F6265
 _LOOSENESS = 10.0
-"""Another machine may round differently by so much more than a batch does."""
+"""How much larger rounding differences between machines may be than those between batches."""
 
 
 def probe_inputs(input_shape: tuple[int, ...]) -> InputArray:
-    """(32, *input_shape) float32, the same everywhere: 1/2 plus normal noise of eight levels, four inputs each."""
+    """(32, *input_shape) float32, equal on every machine: 1/2 plus normal noise at eight levels, four inputs each."""
     count = _ROWS * math.prod(input_shape)
     bits = np.random.Philox(key=_KEY).random_raw(count)
     uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
@@ -43,7 +42,7 @@ def probe_inputs(input_shape: tuple[int, ...]) -> InputArray:
 
 
 def probe(classifier: BaseClassifier, input_shape: tuple[int, ...]) -> dict[str, Any]:
-    """What the model answers, asked about one input after the other, as JSON."""
+    """The answers of the model as JSON. It is called with one input at a time."""
     answers = [original_of(classifier).answer(row) for row in probe_inputs(input_shape)]
     known = [answer.logits for answer in answers]
     logits = None if any(one is None for one in known) else [_some_logits(answer) for answer in answers]
@@ -51,21 +50,21 @@ def probe(classifier: BaseClassifier, input_shape: tuple[int, ...]) -> dict[str,
 
 
 def check_probe(stored: object, classifier: BaseClassifier, input_shape: tuple[int, ...], *, of: str) -> None:
-    """ModelError where the model no longer answers as it did. of: what holds the stored probe, for the message.
+    """ModelError if the answers of the model changed. of: what holds the stored probe, for the message.
 
-    A probe of another version says nothing, and none at all comes from a version that made none.
+    A missing probe, or one of another version, is not compared.
     """
     differing = probe_differences(stored, classifier, input_shape)
     if differing:
         raise ModelError(
-            f"the model is not the one of {of}: it answers {len(differing)} of {_ROWS} fixed noisy inputs otherwise "
-            f"(the first: {differing[0]}). Its digest is the same, so look for what it reads from elsewhere: "
+            f"the model is not the one of {of}: it answers {len(differing)} of {_ROWS} fixed noisy inputs differently "
+            f"(the first: {differing[0]}). Its digest is the same, so check what the digest does not cover: "
             "attributes, files, global variables, the versions of libraries"
         )
 
 
 def probe_differences(stored: object, classifier: BaseClassifier, input_shape: tuple[int, ...]) -> list[str]:
-    """One sentence for every fixed input that the model answers otherwise, by more than rounding explains."""
+    """A description of every fixed input whose answer changed by more than rounding explains."""
     if not isinstance(stored, Mapping) or stored.get("version") != VERSION:
         return []
     votes, logits = stored.get("votes"), stored.get("logits")
@@ -84,7 +83,7 @@ def probe_differences(stored: object, classifier: BaseClassifier, input_shape: t
 def _difference(original: Original, row: InputArray, vote: object, logits: Sequence[float | None] | None) -> str:
     answer = original.answer(row)
     if answer.vote != vote and not (type(vote) is int and is_tie(original, row, answer, vote)):
-        return f"class {answer.vote} where it gave {vote}"
+        return f"class {answer.vote} instead of {vote}"
     if logits is None or answer.logits is None:
         return ""
     now = _some_logits(answer)
@@ -93,14 +92,14 @@ def _difference(original: Original, row: InputArray, vote: object, logits: Seque
     scale = max((abs(value) for value in now if value is not None), default=0.0)
     for old, new in zip(logits, now, strict=True):
         if (old is None) != (new is None):
-            return "logits that are finite where they were not, or the other way round"
+            return "a logit that became finite or is no longer finite"
         if old is not None and new is not None and abs(old - new) > _LOOSENESS * answer.rounding * scale:
-            return f"a logit {new:.6g} where it gave {old:.6g}"
+            return f"a logit {new:.6g} instead of {old:.6g}"
     return ""
 
 
 def _are_rows(logits: object) -> bool:
-    """None, or a list of numbers for each row."""
+    """Whether `logits` is None or has a list of numbers for each row."""
     if logits is None:
         return True
     return (
@@ -115,7 +114,7 @@ def _is_number_or_none(value: object) -> bool:
 
 
 def _some_logits(answer: Answer) -> list[float | None]:
-    """Evenly spaced ones, as JSON: None for what is not finite."""
+    """Evenly spaced logits as JSON: None for those that are not finite."""
     assert answer.logits is not None
     places = np.unique(np.linspace(0, len(answer.logits) - 1, _MOST_LOGITS).round().astype(int))
     return [float(value) if math.isfinite(value) else None for value in answer.logits[places]]

@@ -1,4 +1,4 @@
-"""A fitted scikit-learn classifier (or anything with `predict` and `classes_`) as a base classifier."""
+"""A fitted scikit-learn classifier, or any object with `predict` and `classes_`, as a base classifier."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import ModelError
+from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.digests import object_digest, text_digest
-from smoothcert.models.failures import MODEL_FAILURES
-from smoothcert.models.scores import ScoreRule, normalised_probabilities
-from smoothcert.models.votes import check_batch, known_num_classes
+from smoothcert.models.scores import ScoreRule, normalise_probabilities
+from smoothcert.models.votes import check_batch, resolve_num_classes
 from smoothcert.records import FloatArray, InputArray, IntArray
 
 
 class SklearnClassifier:
-    """Votes are `estimator.predict`, each class numbered by its position in `estimator.classes_`; scores, where it has
-    them, are `estimator.predict_proba`.
+    """Votes are `estimator.predict`, numbered by position in `estimator.classes_`; scores are `predict_proba`.
 
-    Inputs are flattened to (B, features). One thread calls it at a time: estimators promise nothing about
-    threads. The digest covers every fitted parameter.
+    Inputs are flattened to (B, features). One thread calls it at a time, because estimators need not be thread-safe;
+    it may use every core. The digest covers every fitted parameter.
     """
 
     def __init__(
@@ -36,13 +35,19 @@ class SklearnClassifier:
             raise ModelError(
                 f"the scikit-learn estimator {name} predicts several outputs at once; give one with a single output"
             )
+        features = getattr(estimator, "n_features_in_", None)
+        if input_shape is not None and features is not None and math.prod(input_shape) != features:
+            raise ModelError(
+                f"inputs of shape {input_shape} have {math.prod(input_shape)} values, "
+                f"but the estimator was fitted on {features}"
+            )
         self._estimator = estimator
         self.gives_scores = callable(getattr(estimator, "predict_proba", None))
         self.scores_are = ScoreRule.PROBABILITIES
         self._order = np.argsort(classes)
         self._sorted_classes = classes[self._order]
-        self.num_classes = known_num_classes(int(classes.size), num_classes)
-        self.input_shape = _checked_shape(estimator, input_shape)
+        self.num_classes = resolve_num_classes(int(classes.size), num_classes)
+        self.input_shape = input_shape
         self.backend = "scikit-learn"
         self.description = f"scikit-learn {name}, {self.num_classes} classes"
         self.digest = text_digest(self.backend, object_digest(estimator))
@@ -50,50 +55,33 @@ class SklearnClassifier:
 
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)
-        return self._positions(self._asked("predict", batch))
-
-    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
-        votes = self.classify(batch)
-        probabilities = self._asked("predict_proba", batch)
-        return votes, normalised_probabilities(
-            probabilities, votes=votes, num_classes=self.num_classes, of=self.description
-        )
-
-    def prepare_thread(self) -> None:
-        """Nothing to prepare: one thread at a time calls the estimator, and it may use every core."""
-
-    def release_threads(self) -> None:
-        """Nothing to undo."""
-
-    def _asked(self, method: str, batch: InputArray) -> np.ndarray[Any, Any]:
-        try:
-            # A copy: transformers with copy=False change what they are given, and it may be asked about twice.
-            return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1).copy()))
-        except MODEL_FAILURES as error:
-            raise ModelError(
-                f"{self.description} refused a batch of shape {batch.shape}: {type(error).__name__}: {error}"
-            ) from error
-
-    def _positions(self, predicted: np.ndarray[Any, Any]) -> IntArray:
+        predicted = self._call("predict", batch)
         try:
             found = np.searchsorted(self._sorted_classes, predicted).clip(max=self.num_classes - 1)
             known = predicted.ndim == 1 and np.array_equal(self._sorted_classes[found], predicted)
-        except TypeError:  # what was predicted cannot even be compared with them
+        except TypeError:  # the predictions cannot be compared with the classes
             known = False
         if not known:
             raise ModelError(f"{self.description} predicted something that is not in its classes_")
         positions: IntArray = self._order[found].astype(np.int64, copy=False)
         return positions
 
+    def votes_and_scores(self, batch: InputArray, /) -> tuple[IntArray, FloatArray]:
+        votes = self.classify(batch)
+        answer = self._call("predict_proba", batch)
+        return votes, normalise_probabilities(answer, votes=votes, num_classes=self.num_classes, model=self.description)
 
-def _checked_shape(estimator: Any, input_shape: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """`input_shape` as given (None: any shape with enough values), refused if the estimator has other
-    features.
-    """
-    features = getattr(estimator, "n_features_in_", None)
-    if input_shape is not None and features is not None and math.prod(input_shape) != features:
-        raise ModelError(
-            f"inputs of shape {input_shape} have {math.prod(input_shape)} values, "
-            f"but the estimator was fitted on {features}"
-        )
-    return input_shape
+    def prepare_thread(self) -> None:
+        """Nothing to prepare."""
+
+    def release_threads(self) -> None:
+        """Nothing to undo."""
+
+    def _call(self, method: str, batch: InputArray) -> np.ndarray[Any, Any]:
+        try:
+            # A copy: transformers with copy=False change their argument, which may be used again.
+            return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1).copy()))
+        except MODEL_FAILURES as error:
+            raise ModelError(
+                f"{self.description} refused a batch of shape {batch.shape}: {type(error).__name__}: {error}"
+            ) from error

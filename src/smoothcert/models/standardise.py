@@ -1,4 +1,4 @@
-"""The layer that turns pixel units into what a network was trained on."""
+"""The layer that converts inputs to the units a network was trained on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from smoothcert.errors import InputError
 class Standardise(nn.Module):
     """(x - mean) / std, per channel.
 
-    It is the *first layer of the model*, never a step before the noise: sigma and every radius are in the
-    units of the input this layer sees.
+    It is the *first layer of the model*, never a step before the noise: sigma and every radius are in the units of the
+    input of this layer.
 
-    mean, std: one number (used for every value) or one per channel; for flat inputs a channel is a feature.
-    Both are buffers, so a checkpoint carries them. Input (B, C, …), output of the same shape.
+    mean, std: one number (used for every value) or one per channel; for flat inputs a channel is a feature. Both are
+    buffers, so checkpoints contain them. Input (B, C, …), output of the same shape.
     """
 
     mean: Tensor
@@ -38,7 +38,7 @@ class Standardise(nn.Module):
 
 
 def check_standardisation(mean: Sequence[float], std: Sequence[float]) -> None:
-    """Refuses lengths that differ, numbers that are not finite, and a std that is not positive."""
+    """InputError for different lengths, numbers that are not finite, and a std that is not positive."""
     if len(mean) != len(std) or len(mean) == 0:
         raise InputError(f"standardisation has {len(mean)} means and {len(std)} deviations; give one each per channel")
     values = torch.tensor((*mean, *std), dtype=torch.float64)

@@ -1,28 +1,30 @@
-"""Random noise as a pure function of where it is used.
+"""Random noise as a pure function of (seed, input index, stage, counter).
 
-Sample number `counter` of a stream (seed, input index, stage) has its noise made from exactly those numbers. The
-compiled, the plain numpy and the torch version give the same bits on any IEEE machine: batch size, number of workers,
-order and interruption change nothing, and an auditor can draw any sample again. There are two kinds.
+The compiled, the plain numpy and the torch version give the same bits on every IEEE machine. So batch size, workers,
+order and interruption change nothing, and an auditor can draw every sample again. Each noise law is one class, in
+`gaussian_law.py` and `uniform_law.py`, registered in `laws.py`. There are two ways to add noise.
 
-For inputs on a grid (`grid_law`, `add_grid_noise`) noise is exact: whole numbers, drawn with ChaCha20 from the law of
-rounded Gaussian or uniform noise and added as whole numbers. See `grid_law.py`.
+On a grid (`grid_law`, `add_grid_noise`) noise is exact: whole numbers, drawn with ChaCha20 from the law of rounded
+noise and added as whole numbers. See `grid_law.py`.
 
-In floating point (`add_noise`) it fits any input. It is made by Philox4x32-10 (Salmon et al. 2011): Gaussian noise by
-Box–Muller with our own polynomials, uniform noise from the upper bits of each word. Only additions, multiplications and
-square roots of float32 are used, each rounded on its own, and one product with sigma in float64.
+In floating point (`add_noise`) it suits any input. It is made from the words of Philox4x32-10 (Salmon et al. 2011).
+Only additions, multiplications and square roots of float32 are used, each rounded on its own, and one product with
+sigma in float64.
 
-Noise in float32 is not the noise of the theorems, which speak of real numbers. Gaussian noise ends at 6.66 σ. Uniform
+The theorems are about noise in real numbers; noise in float32 differs from it. Gaussian noise ends at 6.66 σ. Uniform
 noise takes 2²⁴ equally likely values in each coordinate, λ·(2k+1-2²⁴)·2⁻²⁴: the midpoints of 2²⁴ equal cells of
 [-λ, λ], so it is exactly uniform noise moved by at most 2⁻²⁴·λ. Both are then rounded to float32, and so is their sum
-with the input. Certificates take the float noise for the ideal one, as is usual; a base classifier made to look at
-low-order bits can break what they promise.
+with the input. As is usual, certificates treat float noise as ideal noise. A base classifier built to read low-order
+bits can violate such a certificate.
 """
 
 from smoothcert.noise.constants import GRID_GENERATOR
 from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, asked_grid, detect_grid
-from smoothcert.noise.grid import add_grid_noise, from_grid, grid_draws, to_grid
 from smoothcert.noise.grid_law import GridLaw, check_suits_grid, grid_law
+from smoothcert.noise.grid_noise import add_grid_noise, from_grid, grid_draws, to_grid
 from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, scale_noise, unit_noise
+from smoothcert.noise.law import NoiseLaw
+from smoothcert.noise.laws import law_of
 
 __all__ = [
     "COUNTER_LIMIT",
@@ -31,6 +33,7 @@ __all__ = [
     "GRID_GENERATOR",
     "DetectedGrid",
     "GridLaw",
+    "NoiseLaw",
     "add_grid_noise",
     "add_noise",
     "as_noise",
@@ -41,6 +44,7 @@ __all__ = [
     "from_grid",
     "grid_draws",
     "grid_law",
+    "law_of",
     "scale_noise",
     "to_grid",
     "unit_noise",

@@ -1,15 +1,13 @@
-"""Which grid inputs lie on, where nobody says it: found from their values.
+"""Detecting the grid that inputs lie on from their values.
 
-Two grids are looked for: 256 levels, k/255, and 65536 levels, k/65535. Two or 16 levels need no search of their own:
-since 255 = 15·17 and 65535 = 255·257, what lies on a coarser one of these grids lies on every finer one, in float32
-too, as both quotients are the float32 number nearest to the same value. So a black image, or one of zeros and ones, is
-taken for what it nearly always is, 8 bits, and images with more shades may follow it; and of two grids that both fit,
-noise in smaller steps is as sound.
+Two grids are tried: 256 levels, k/255, and 65536 levels, k/65535. Grids of 2 or 16 levels need no search: since
+255 = 15·17 and 65535 = 255·257, values on a coarser one of these grids lie on every finer one, also in float32, because
+both quotients are the float32 number nearest to the same value. So an image of zeros and ones is taken as 8 bits, which
+it nearly always is. If two grids fit, noise in smaller steps is just as sound.
 
-A value lies on a grid only if it is exactly the float32 number nearest to k/(L-1): what a division in float32 or
-float64 gives, by numpy, by torch or by `ToTensor`. A product with 1/255 in float32 is off in the last bit for half of
-all k, and is told apart from values on no grid, but not put on one: then the certificate would be about another point
-than the one that was given.
+A value lies on a grid only if it is exactly the float32 number nearest to k/(L-1): the result of a division in float32
+or float64, by numpy, by torch or by `ToTensor`. A product with 1/255 in float32 is off in the last bit for half of all
+k. Such values are recognised, but not moved to the grid: the certificate would be about another point.
 """
 
 from __future__ import annotations
@@ -20,33 +18,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.noise.grid import Levels, from_grid
 from smoothcert.noise.grid_law import check_levels, check_suits_grid
+from smoothcert.noise.grid_noise import Levels, from_grid
 from smoothcert.records import InputArray, Noise
 
 DETECT, FLOAT = "detect", "float"
-"""What may be said of a grid instead of its number of levels: look for it, or add noise in float32."""
+"""May be given instead of a number of levels: detect the grid, or add noise in float32."""
 COMMON_LEVELS = (256, 65536)
 _LAST_BITS = 2.0**-22
-"""Four times what rounding to float32 moves a number of [½, 1] by: within it lies what was rounded twice."""
+"""Four times the float32 rounding error of numbers in [½, 1]: larger than the error of values rounded twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedGrid:
-    """What was found. levels: None for noise in float32, and then `reason` says why."""
+    """The result of a detection. levels: None for noise in float32; `reason` then says why."""
 
     levels: int | None
     reason: str = ""
 
 
 def asked_grid(grid: int | str | None) -> int | str:
-    """ "detect", "float" or a number of levels, as somebody asks for it; an InputError for anything else."""
+    """Check the setting of the grid: "detect" (the default), "float" or a number of levels."""
     if grid is None or grid in (DETECT, FLOAT):
         return DETECT if grid is None else grid
     if isinstance(grid, bool) or not isinstance(grid, (int, np.integer)):
         raise InputError(
-            f"grid={grid!r} is none: give the number of levels of the inputs (256 for 8-bit images), {DETECT!r} to "
-            f"look for it, or {FLOAT!r} for noise in floating point"
+            f"grid={grid!r} is invalid: give the number of levels of the inputs (256 for 8-bit images), {DETECT!r} to "
+            f"detect it, or {FLOAT!r} for noise in floating point"
         )
     check_levels(grid)
     return int(grid)
@@ -61,10 +59,9 @@ def detect_grid(
 ) -> DetectedGrid:
     """The coarsest common grid that all values lie on and whose steps are no larger than sigma.
 
-    parts: the inputs, float32, in pieces of any shape; no more of them are read than it takes. sigmas: gives noise
-    levels, of which the smallest and the largest count, if they are asked for; none where they are not known.
-    in_unit_range: whether inputs must lie in [0, 1]. Where they may lie anywhere, zeros and ones alone are no sign of
-    a grid.
+    parts: the inputs, float32, in pieces of any shape, read only as far as needed. sigmas: returns noise levels, of
+    which the smallest and the largest are used, or none if they are not known; called only if a grid fits.
+    in_unit_range: whether inputs must lie in [0, 1]. If they may lie anywhere, zeros and ones alone do not show a grid.
     """
     found, nearly, between = list(COMMON_LEVELS), True, in_unit_range
     for part in parts:
@@ -76,9 +73,9 @@ def detect_grid(
     if not found:
         return DetectedGrid(None, _last_bits(COMMON_LEVELS[0]) if nearly else _NO_GRID)
     if not between:
-        return DetectedGrid(None, "inputs of zeros and ones that may lie anywhere show no grid")
+        return DetectedGrid(None, "zeros and ones alone show no grid, because inputs may lie outside [0, 1]")
     needed = sigmas()
-    fitting = [levels for levels in found if _carries(levels, noise, needed)]
+    fitting = [levels for levels in found if _suits(levels, noise, needed)]
     if fitting:
         return DetectedGrid(fitting[0])
     known = " or ".join(str(levels) for levels in found)
@@ -111,14 +108,14 @@ def _in_unit_range(inputs: InputArray) -> bool:
 
 
 def _nearest(inputs: InputArray, levels: int) -> Levels:
-    """The nearest levels; what is beyond 0 … 1, or no number, is none of them and comes out as one all the same."""
+    """The nearest levels; values outside [0, 1] are clipped, and NaN becomes 0."""
     inside = np.clip(np.nan_to_num(inputs.astype(np.float64)), 0.0, 1.0)
     nearest: Levels = np.rint(inside * (levels - 1)).astype(np.int32)
     return nearest
 
 
-def _carries(levels: int, noise: Noise, sigmas: Sequence[float]) -> bool:
-    """Whether the noise is at least one step and not more of them than float32 holds."""
+def _suits(levels: int, noise: Noise, sigmas: Sequence[float]) -> bool:
+    """Whether the noise level is at least one step, and the noise has no more steps than float32 holds."""
     if not sigmas:
         return True
     least, most = min(sigmas), max(sigmas)

@@ -1,10 +1,9 @@
 """The law of exact noise on a grid, and the tables it is drawn with.
 
-Values k/(L-1), k = 0 … L-1, get noise j/(L-1), where the whole number j is distributed as round((L-1)·σ·z): z standard
-normal, or uniform on [-1, 1]. As k is whole, k + j is distributed as round((L-1)·(x + σz)) for x = k/(L-1). So what a
-base classifier sees of x is what it would see of x + σz in real numbers behind a rounding step, and the theorems hold
-as they stand for the classifier with that step in front. How far the tables are from this law:
-`numerics.grid.law_error`.
+Values k/(L-1), k = 0 … L-1, get noise j/(L-1), where the whole number j is distributed as round((L-1)·σ·z) and z is
+noise of level 1. Since k is whole, k + j is distributed as round((L-1)·(x + σz)) for x = k/(L-1). So a base classifier
+sees x + σz in real numbers behind a rounding step, and the theorems hold as they stand for the classifier with that
+step in front. The distance of the tables from this law: `numerics.grid.law_error`.
 """
 
 from __future__ import annotations
@@ -20,29 +19,25 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
 from smoothcert.noise.host import check_sigma
-from smoothcert.noise.thresholds import Thresholds, normal_thresholds, uniform_thresholds
+from smoothcert.noise.law import Thresholds
+from smoothcert.noise.laws import law_of
 from smoothcert.records import FloatArray, Noise
 
 FIRST_BITS = 16
-"""Random bits that settle most draws; the others read so many more that it is 64 in all."""
+"""Random bits that settle most draws; the others read MORE_BITS, 64 in total."""
 MORE_BITS = 48
 MOST_LEVELS = 2**23 + 1
 FARTHEST = 2**23
 """No |j| is larger: with |k| ≤ 2²³ the sum is a float32."""
-_LAST_STANDARD_DEVIATION = Fraction(37, 4)
-_LEAST_SCALE = {Noise.GAUSSIAN: Fraction(1, 10), Noise.UNIFORM: Fraction(1, 2) + Fraction(1, 2**20)}
-"""Of (L-1)·σ. Below it at most two in a million values of the noise are not 0."""
-_HEAVY_NODES, _LIGHT_NODES, _LIGHT = 80, 12, 0.5
-"""Nodes of an integral; few are enough where the logarithm of the density changes by less than _LIGHT."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridLaw:
-    """Noise of one level on one grid. With u = 0 … 2⁶⁴-1 all equally likely, j = least + (how many thresholds are ≤ u).
+    """Noise of one level on one grid. For u uniform on 0 … 2⁶⁴-1, j = least + (number of thresholds ≤ u).
 
-    thresholds: (m,) uint64, increasing; j takes the values least … least+m, and least = -m/2: -j is as likely as j.
-    table: (2¹⁶,) int16 or int32, by the upper 16 bits of u. Where they settle j the entry is j - least; where a
-    threshold lies in between it is -1-i, i the number of thresholds up to the least such u.
+    thresholds: (m,) uint64, increasing; j takes the values least … least+m with least = -m/2; the law is symmetric.
+    table: (2¹⁶,) int16 or int32, indexed by the upper 16 bits of u. Where they settle j the entry is j - least. Where a
+    threshold lies in between it is -1-i, with i the number of thresholds up to the least such u.
     """
 
     noise: Noise
@@ -58,20 +53,24 @@ class GridLaw:
         return -self.least
 
     @property
+    def scale(self) -> float:
+        """The noise level in steps of the grid."""
+        return float(Fraction(self.sigma) * (self.levels - 1))
+
+    @property
     def means(self) -> FloatArray:
-        """E[z | j] at place j - least, z being noise of level 1: float64, off by at most 1e-13·(1+|mean|)."""
+        """E[z | j] at index j - least, where z is noise of level 1: float64, off by at most 1e-13·(1+|mean|)."""
         return _means(self)
 
 
 @functools.lru_cache(maxsize=16)
 def grid_law(noise: Noise, *, sigma: float, levels: int) -> GridLaw:
-    """The law of j = round((levels-1)·sigma·z). noise: of z; sigma: σ, or λ of uniform noise, in units of the input.
+    """The law of j = round((levels-1)·sigma·z). sigma: σ, or λ of uniform noise, in units of the input.
 
-    The tables of the last few are kept. A level that does not suit the grid is refused.
+    Raises an InputError if the level does not suit the grid. The last few tables are cached.
     """
     check_suits_grid(noise, sigma=sigma, levels=levels)
-    scale = Fraction(float(sigma)) * (levels - 1)
-    thresholds = normal_thresholds(scale) if noise is Noise.GAUSSIAN else uniform_thresholds(scale)
+    thresholds = law_of(noise).grid_thresholds(Fraction(float(sigma)) * (levels - 1))
     law = GridLaw(noise, float(sigma), levels, -(len(thresholds) // 2), thresholds, _table(thresholds))
     for array in (law.thresholds, law.table):
         array.setflags(write=False)
@@ -79,24 +78,24 @@ def grid_law(noise: Noise, *, sigma: float, levels: int) -> GridLaw:
 
 
 def check_levels(levels: int) -> None:
-    """Refuse a number of levels that no grid can have."""
+    """Raise an InputError for a number of levels that no grid can have."""
     if not (isinstance(levels, (int, np.integer)) and 2 <= levels <= MOST_LEVELS):
         raise InputError(f"a grid has 2 … 2^23+1 levels, not {levels}: 256 for 8-bit images")
 
 
 def check_suits_grid(noise: Noise, *, sigma: float, levels: int) -> None:
-    """Refuse a level of noise that a grid cannot carry: of steps that float32 does not hold, or of hardly any."""
+    """Raise an InputError if the noise has more steps on the grid than float32 holds, or is almost always 0."""
     check_levels(levels)
     check_sigma(sigma)
-    scale = Fraction(float(sigma)) * (levels - 1)
-    farthest = scale * (_LAST_STANDARD_DEVIATION if noise is Noise.GAUSSIAN else 1)
+    law, scale = law_of(noise), Fraction(float(sigma)) * (levels - 1)
+    farthest = scale * law.farthest
     if farthest > FARTHEST:
         raise InputError(
             f"{noise} noise of sigma={sigma} on a grid of {levels} levels is up to {math.ceil(farthest)} steps, and "
             "float32 holds whole numbers up to 2^24: use a smaller sigma, or noise in floating point (grid='float'; on "
             "the command line --noise float)"
         )
-    if scale < _LEAST_SCALE[noise]:
+    if scale < law.least_scale:
         raise InputError(
             f"{noise} noise of sigma={sigma} is almost always 0 on a grid of {levels} levels, which are "
             f"{1 / (levels - 1):.3g} apart: use a larger sigma, or noise in floating point (grid='float'; on the "
@@ -115,31 +114,7 @@ def _table(thresholds: Thresholds) -> NDArray[Any]:
 
 @functools.lru_cache(maxsize=16)
 def _means(law: GridLaw) -> FloatArray:
-    """E[z | j] for all j: z is in the cell from (j-½)/scale to (j+½)/scale."""
-    scale = float(Fraction(law.sigma) * (law.levels - 1))
     j = np.arange(law.least, law.most + 1, dtype=np.float64)
-    if law.noise is Noise.UNIFORM:
-        means = (np.minimum((j + 0.5) / scale, 1.0) + np.maximum((j - 0.5) / scale, -1.0)) / 2
-    else:
-        means = _normal_means(j / scale, 0.5 / scale)
+    means = law_of(law.noise).cell_means(j, law.scale)
     means.setflags(write=False)
-    return means
-
-
-def _normal_means(centre: FloatArray, half_width: float) -> FloatArray:
-    """Means of a standard normal given that it is at most half_width from centre; half_width is at most 5.
-
-    At a distance t from the end of the cell that is nearer to 0, at a ≥ 0, the density is proportional to
-    exp(-at-t²/2). Both integrals of the mean, a + E[t], are sums of positive terms (Gauss and Legendre): no cancelling.
-    """
-    near, width = np.abs(centre) - half_width, 2 * half_width
-    light = (near.max() + width) * width < _LIGHT
-    nodes, weights = np.polynomial.legendre.leggauss(_LIGHT_NODES if light else _HEAVY_NODES)
-    mass, moment = np.zeros_like(centre), np.zeros_like(centre)
-    for node, weight in zip(nodes.tolist(), weights.tolist(), strict=True):
-        t = half_width * (1.0 + node)
-        part = weight * np.exp(-t * (near + t / 2))
-        mass += part
-        moment += t * part
-    means: FloatArray = np.sign(centre) * (near + moment / mass)  # of the cell around 0: 0
     return means

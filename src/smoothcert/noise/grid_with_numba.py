@@ -1,7 +1,7 @@
 """Noise on a grid compiled with numba: the same values as `grid_with_numpy`, many times faster.
 
-Several rows are made together, so that neither short rows nor the few further blocks leave the processor's vectors
-half empty. The block function is written in vectors of eight words and makes eight blocks at once.
+Several rows are made together, so that short rows and the few further blocks also fill the processor's vectors. The
+block function is written in vectors of eight words and makes eight blocks at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from smoothcert.noise import constants as c
-from smoothcert.noise.with_numba import compiled
+from smoothcert.noise.with_numba import compile_cached, rows_together
 
 _U4 = np.uint32
 _U8 = np.uint64
@@ -26,7 +26,7 @@ _F = np.float32
 
 _WORD = _U8(c.WORD)
 _LANES = 8
-"""Blocks that are made at once."""
+"""Blocks made at once."""
 _WORDS = c.CHACHA_WORDS
 _PER_BLOCK = c.DRAWS_PER_BLOCK
 _FURTHER_BLOCKS = _U4(c.FURTHER_BLOCKS)
@@ -38,8 +38,8 @@ _MOST = _I4(c.GREATEST_WHOLE)
 def _make_blocks(typing_context: Any, words: Any, at: Any, blocks: Any, low: Any, stream: Any, high: Any) -> Any:
     """_LANES blocks of ChaCha20 at once: word w of block n goes to words[at + w·_LANES + n].
 
-    blocks, low: (≥ _LANES,) uint32, the first two words of the positions; high: the last. The code is written in
-    vectors of _LANES words; the compiler makes of them what the processor has.
+    blocks, low: (≥ _LANES,) uint32, the first two words of the positions; high: the last word. The code is written in
+    vectors of _LANES words; the compiler maps them to the vectors of the processor.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -50,7 +50,7 @@ def _make_blocks(typing_context: Any, words: Any, at: Any, blocks: Any, low: Any
             single = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
             return builder.shuffle_vector(single, single, ir.Constant(vector, [0] * _LANES))
 
-        def loaded(argument: int) -> Any:
+        def load(argument: int) -> Any:
             return builder.load(builder.bitcast(data(argument), vector.as_pointer()), align=4)
 
         def add_mix_rotate(state: list[Any], a: int, b: int, d: int, places: int) -> None:
@@ -63,7 +63,7 @@ def _make_blocks(typing_context: Any, words: Any, at: Any, blocks: Any, low: Any
         key, index, _ = cgutils.unpack_tuple(builder, arguments[4], 3)
         start = [ir.Constant(vector, [value] * _LANES) for value in c.CHACHA_CONSTANTS]
         start += [splat(word) for word in cgutils.unpack_tuple(builder, key, 8)]
-        start += [loaded(2), loaded(3), splat(index), splat(arguments[5])]
+        start += [load(2), load(3), splat(index), splat(arguments[5])]
         kept = [cgutils.alloca_once_value(builder, word) for word in start]
         with cgutils.for_range(builder, ir.IntType(32)(c.CHACHA_DOUBLE_ROUNDS)):
             state = [builder.load(word) for word in kept]
@@ -83,10 +83,11 @@ def _make_blocks(typing_context: Any, words: Any, at: Any, blocks: Any, low: Any
     return types.void(words, types.int64, blocks, low, stream, types.uint32), generate
 
 
-@compiled
+@compile_cached
 def _fill_words(words: Any, used: Any, rows: Any, blocks: Any, stream: Any, counter: Any) -> None:
-    """Block blocks[n] of row counter + rows[n] for the first `used` n, rounded up to a multiple of _LANES. Where its
-    words go: `_word_place`. The upper word of the counter is the same for all of these rows.
+    """Write block blocks[n] of row counter + rows[n] for the first `used` n, rounded up to a multiple of _LANES.
+
+    The place of its words: `_word_place`. The upper word of the counter must be the same for all of these rows.
     """
     low = np.empty(_LANES, dtype=np.uint32)
     high = _U4(((counter >> _U8(32)) << _U8(8)) | _U8(stream[2]))
@@ -98,7 +99,7 @@ def _fill_words(words: Any, used: Any, rows: Any, blocks: Any, stream: Any, coun
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _word_place(n: Any, w: Any) -> Any:
-    """Where `_fill_words` puts word w of block n."""
+    """The index at which `_fill_words` writes word w of block n."""
     return (_U8(n) // _U8(_LANES)) * _U8(_LANES * _WORDS) + _U8(w) * _U8(_LANES) + _U8(n) % _U8(_LANES)
 
 
@@ -118,7 +119,7 @@ def _signs(typing_context: Any, values: Any, at: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def _lowest_set(typing_context: Any, bits: Any) -> Any:
-    """The place of the lowest bit of a uint32 that is set; one must be."""
+    """The position of the lowest set bit of a uint32, which must not be 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(1))
@@ -128,8 +129,9 @@ def _lowest_set(typing_context: Any, bits: Any) -> Any:
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _look_up(draws: Any, pending: Any, table: Any, words: Any, first_block: Any) -> Any:
-    """The entry of the table for the first 16 bits of every draw of a row, into draws: (32 · blocks,). Those that are
-    not settled are listed in `pending`; returns how many these are.
+    """Write the table entry for the first 16 bits of every draw of a row into draws: (32 · blocks,).
+
+    Draws that are not settled are listed in `pending`; returns their number.
     """
     found = 0
     for block in range(draws.shape[0] // _PER_BLOCK):
@@ -159,20 +161,21 @@ def _first_bits(words: Any, first_block: Any, e: Any) -> Any:
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
 def _settle(draw: Any, first: Any, second: Any, third: Any, thresholds: Any) -> Any:
-    """j - least from the entry of the table and all 64 bits: the entry says with which threshold to begin."""
+    """j - least from all 64 bits, starting at the threshold given by the table entry."""
     u = (_U8(first) << _U8(48)) | (_U8(second) << _U8(16)) | (_U8(third) >> _U8(16))
     below = _I8(-1 - draw)
-    # There is one threshold to compare with, and rarely another: a sum for the first, as nobody can predict the branch.
+    # There is one threshold to compare with, rarely another. The first is added without an (unpredictable) branch.
     below += _I8(thresholds[below] <= u)
     while below < thresholds.shape[0] and thresholds[below] <= u:
         below += 1
     return below
 
 
-@compiled
+@compile_cached
 def _draw_rows(draws: Any, law: Any, stream: Any, counter: Any, places: Any, scratch: Any) -> None:
-    """Some rows of j - least, from `counter` on: draws (rows, 32 · blocks), of the table's kind. Draws beyond the end
-    of a row are made and settled like the others. Other arguments: see `_add_grid_noise`.
+    """Write rows of j - least, from `counter` on, into draws: (rows, 32 · blocks), of the dtype of the table.
+
+    Draws beyond the end of a row are made and settled like the others. Other arguments: see `_add_grid_noise`.
     """
     table, thresholds = law
     rows_of_blocks, blocks_of_rows = places
@@ -200,20 +203,13 @@ def _draw_rows(draws: Any, law: Any, stream: Any, counter: Any, places: Any, scr
         used += (counts[i] + _FURTHER_PER_BLOCK - 1) // _FURTHER_PER_BLOCK
 
 
-@numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _rows_together(draws: Any, counter: Any, left: Any) -> Any:
-    """How many rows are made at once: as there is room for, and none beyond where the counter's upper word changes."""
-    until_carry = _I8(_WORD - (counter & _WORD)) + 1
-    return min(_I8(draws.shape[0]), min(_I8(left), until_carry))
-
-
 def _grid_draws(out: Any, law: Any, least: Any, stream: Any, start: Any, places: Any, scratch: Any) -> None:
     """out[i] = sample start+i of the stream: out (count, size) int32. Other arguments: see `_add_grid_noise`."""
     draws, working = scratch
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = _rows_together(draws, counter, out.shape[0] - at)
+        taken = rows_together(draws.shape[0], counter, out.shape[0] - at)
         _draw_rows(draws[:taken], law, stream, counter, places, working)
         for i in range(taken):
             row, made = out[at + i], draws[i]
@@ -225,16 +221,16 @@ def _grid_draws(out: Any, law: Any, least: Any, stream: Any, start: Any, places:
 def _add_grid_noise(
     out: Any, k: Any, steps: Any, law: Any, least: Any, stream: Any, start: Any, places: Any, scratch: Any
 ) -> None:
-    """out[i] = (k + sample start+i of the stream, kept within ±(2²⁴-1)) / steps. Releases the GIL.
+    """out[i] = (k + sample start+i of the stream, clipped to ±(2²⁴-1)) / steps. Releases the GIL.
 
     out: (count, size) float32; k: (size,) int32; steps: float32; law: table and thresholds; stream: the key, index and
-    stage; places: row and block of the n-th block made together; the rest is scratch space.
+    stage; places: row and block numbers of the blocks made together; scratch: scratch space.
     """
     draws, working = scratch
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = _rows_together(draws, counter, out.shape[0] - at)
+        taken = rows_together(draws.shape[0], counter, out.shape[0] - at)
         _draw_rows(draws[:taken], law, stream, counter, places, working)
         for i in range(taken):
             row, made = out[at + i], draws[i]
@@ -244,5 +240,5 @@ def _add_grid_noise(
         at += taken
 
 
-ADD_GRID_NOISE = compiled(_add_grid_noise)
-GRID_DRAWS = compiled(_grid_draws)
+ADD_GRID_NOISE = compile_cached(_add_grid_noise)
+GRID_DRAWS = compile_cached(_grid_draws)

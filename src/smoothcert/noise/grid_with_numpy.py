@@ -1,9 +1,9 @@
-"""Noise on a grid in plain numpy: the reference the other versions are tested against, and the fallback.
+"""Noise on a grid in plain numpy: the reference that the other versions are tested against, and the fallback.
 
-Row `counter` of a stream (key, input index, stage) is made of blocks of ChaCha20, 16 words of 32 bits each. Draw e of
-the row has as its first 16 bits half a word of block ⌊e/32⌋: of word ⌊(e mod 32)/2⌋ the lower half for even e, the
-upper for odd e. If they do not settle it, and i draws of the row before it were not settled either, its other 48 bits
-are the words 2(i mod 8) and 2(i mod 8)+1 of block 2³¹+⌊i/8⌋: the first, and then the upper half of the second.
+Row `counter` of a stream (key, input index, stage) consists of ChaCha20 blocks of 16 words of 32 bits. The first 16
+bits of draw e are half of word ⌊(e mod 32)/2⌋ of block ⌊e/32⌋: the lower half for even e, the upper for odd e. If they
+do not settle the draw, and i earlier draws of the row were not settled either, its other 48 bits are taken from block
+2³¹+⌊i/8⌋: all of word 2(i mod 8), then the upper half of word 2(i mod 8)+1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from smoothcert.noise import constants as c
 from smoothcert.noise.grid_law import MORE_BITS, GridLaw
+from smoothcert.records import StreamId
 
 Key = tuple[int, int, int, int, int, int, int, int]
 Words = NDArray[np.uint32]
@@ -45,60 +46,49 @@ def chacha(position: tuple[Words, Words, Words, Words], key: Key) -> list[Words]
 
 def _quarter_round(a: Words, b: Words, c: Words, d: Words) -> tuple[Words, Words, Words, Words]:
     a = a + b
-    d = _rotated(d ^ a, 16)
+    d = _rotate(d ^ a, 16)
     c = c + d
-    b = _rotated(b ^ c, 12)
+    b = _rotate(b ^ c, 12)
     a = a + b
-    d = _rotated(d ^ a, 8)
+    d = _rotate(d ^ a, 8)
     c = c + d
-    b = _rotated(b ^ c, 7)
+    b = _rotate(b ^ c, 7)
     return a, b, c, d
 
 
-def _rotated(word: Words, places: int) -> Words:
+def _rotate(word: Words, places: int) -> Words:
     return (word << np.uint32(places)) | (word >> np.uint32(32 - places))
 
 
-def row_words(*, key: Key, index: int, stage: int, counter: NDArray[np.uint64], block: NDArray[np.uint64]) -> Words:
+def row_words(stream: StreamId, *, counter: NDArray[np.uint64], block: NDArray[np.uint64]) -> Words:
     """The words of some blocks: (n, 16). counter: (n,) of the row, block: (n,) in the row."""
     low = (counter & np.uint64(c.WORD)).astype(np.uint32)
-    high = ((counter >> np.uint64(32)) << np.uint64(8) | np.uint64(stage)).astype(np.uint32)
-    return np.stack(chacha((block.astype(np.uint32), low, np.full_like(low, index), high), key), axis=1)
+    high = ((counter >> np.uint64(32)) << np.uint64(8) | np.uint64(stream.stage)).astype(np.uint32)
+    place = (block.astype(np.uint32), low, np.full_like(low, stream.index), high)
+    return np.stack(chacha(place, grid_key(stream.seed)), axis=1)
 
 
-def grid_draws(
-    law: GridLaw, *, key: Key, index: int, stage: int, start: int, count: int, size: int
-) -> NDArray[np.int32]:
+def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> NDArray[np.int32]:
     """Samples start … start+count-1 of a stream. Returns (count, size) int32."""
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     counter = start + np.arange(count, dtype=np.uint64)
-    words = row_words(
-        key=key,
-        index=index,
-        stage=stage,
-        counter=np.repeat(counter, blocks),
-        block=np.tile(np.arange(blocks, dtype=np.uint64), count),
-    )
+    block = np.tile(np.arange(blocks, dtype=np.uint64), count)
+    words = row_words(stream, counter=np.repeat(counter, blocks), block=block)
     halves = np.stack([words & np.uint32(0xFFFF), words >> np.uint32(16)], axis=2)
     first = halves.reshape(count, blocks * c.DRAWS_PER_BLOCK)[:, :size]
     place = law.table[first].astype(np.int32)
     row, column = np.nonzero(place < 0)
     if len(row):
         rank = np.arange(len(row)) - np.searchsorted(row, row)
-        further = row_words(
-            key=key,
-            index=index,
-            stage=stage,
-            counter=counter[row],
-            block=(c.FURTHER_BLOCKS + rank // c.FURTHER_PER_BLOCK).astype(np.uint64),
-        )
+        further_block = (c.FURTHER_BLOCKS + rank // c.FURTHER_PER_BLOCK).astype(np.uint64)
+        further = row_words(stream, counter=counter[row], block=further_block)
         pair = 2 * (rank % c.FURTHER_PER_BLOCK)
         here = np.arange(len(row))
-        place[row, column] = settled(law, first[row, column], further[here, pair], further[here, pair + 1])
+        place[row, column] = settle(law, first[row, column], further[here, pair], further[here, pair + 1])
     return place + np.int32(law.least)
 
 
-def settled(law: GridLaw, first: Words, second: Words, third: Words) -> NDArray[np.int32]:
+def settle(law: GridLaw, first: Words, second: Words, third: Words) -> NDArray[np.int32]:
     """j - least from all 64 bits: 16 in `first`, the word `second`, and the upper half of the word `third`."""
     more = (second.astype(np.uint64) << np.uint64(16)) | (third.astype(np.uint64) >> np.uint64(16))
     u = (first.astype(np.uint64) << np.uint64(MORE_BITS)) | more

@@ -1,4 +1,4 @@
-"""Noise on a grid in torch operations, for noise made where an accelerator needs it; the same as `grid_with_numpy`."""
+"""Noise on a grid in torch operations, made where an accelerator needs it; the same values as `grid_with_numpy`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 
 from smoothcert.noise import constants as c
 from smoothcert.noise.grid_law import MORE_BITS, GridLaw
-from smoothcert.noise.grid_with_numpy import Key
+from smoothcert.noise.grid_with_numpy import Key, grid_key
+from smoothcert.records import StreamId
 
 _SIGN = -(1 << 63)
 
@@ -23,33 +24,23 @@ def chacha(position: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tenso
         for a, b, third, d in c.CHACHA_QUARTERS:
             for one, other, mixed, places in ((a, b, d, 16), (third, d, b, 12), (a, b, d, 8), (third, d, b, 7)):
                 state[one] = (state[one] + state[other]) & c.WORD
-                state[mixed] = _rotated(state[mixed] ^ state[one], places)
+                state[mixed] = _rotate(state[mixed] ^ state[one], places)
     return [(mixed + first) & c.WORD for mixed, first in zip(state, start, strict=True)]
 
 
-def _rotated(word: torch.Tensor, places: int) -> torch.Tensor:
+def _rotate(word: torch.Tensor, places: int) -> torch.Tensor:
     return ((word << places) & c.WORD) | (word >> (32 - places))
 
 
 def grid_draws(
-    law: GridLaw,
-    *,
-    key: Key,
-    index: int,
-    stage: int,
-    start: int,
-    count: int,
-    size: int,
-    device: torch.device,
+    law: GridLaw, stream: StreamId, *, start: int, count: int, size: int, device: torch.device
 ) -> torch.Tensor:
-    """Samples start … start+count-1 of a stream. Returns (count, size) int32 on `device`. key: of `grid_key`."""
+    """Samples start … start+count-1 of a stream. Returns (count, size) int32 on `device`."""
     table, thresholds = _tables(law, device)
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     counter = torch.arange(start, start + count, dtype=torch.int64, device=device)
     block = torch.arange(blocks, dtype=torch.int64, device=device)
-    words = _row_words(
-        key=key, index=index, stage=stage, counter=counter.repeat_interleave(blocks), block=block.repeat(count)
-    )
+    words = _row_words(stream, counter=counter.repeat_interleave(blocks), block=block.repeat(count))
     halves = torch.stack([words & 0xFFFF, words >> 16], dim=2)
     first = halves.reshape(count, blocks * c.DRAWS_PER_BLOCK)[:, :size]
     place = table[first]
@@ -58,20 +49,20 @@ def grid_draws(
     if len(row):
         rank = unsettled.cumsum(dim=1)[row, column] - 1
         further_block = c.FURTHER_BLOCKS + rank // c.FURTHER_PER_BLOCK
-        further = _row_words(key=key, index=index, stage=stage, counter=counter[row], block=further_block)
+        further = _row_words(stream, counter=counter[row], block=further_block)
         pair = 2 * (rank % c.FURTHER_PER_BLOCK)
         second, third = (further.gather(1, (pair + i)[:, None])[:, 0] for i in range(2))
         u = (first[row, column] << MORE_BITS) | (second << 16) | (third >> 16)
-        # 64-bit numbers without sign, in tensors with sign: turning the upper bit around keeps their order.
+        # Unsigned 64-bit numbers in signed tensors: flipping the upper bit keeps their order.
         place[row, column] = torch.searchsorted(thresholds, u ^ _SIGN, right=True)
     return (place + law.least).to(torch.int32)
 
 
 def from_grid(integers: torch.Tensor, levels: int) -> torch.Tensor:
-    """float32(k) / float32(levels-1), k kept within ±(2²⁴-1): the same bits as in host memory.
+    """float32(k) / float32(levels-1), k clipped to ±(2²⁴-1): the same bits as in host memory.
 
-    A division by a tensor: by a number, some devices multiply with its inverse. That of MPS may not be correctly
-    rounded: there the CPU divides.
+    The divisor is a tensor: some devices replace division by a number by a product with its inverse. Division on MPS
+    may not be correctly rounded: there the CPU divides.
     """
     inside = integers.clamp(-c.GREATEST_WHOLE, c.GREATEST_WHOLE).to(torch.float32)
     if inside.device.type == "mps":
@@ -79,14 +70,15 @@ def from_grid(integers: torch.Tensor, levels: int) -> torch.Tensor:
     return inside / torch.full((1,), levels - 1, dtype=torch.float32, device=inside.device)
 
 
-def _row_words(*, key: Key, index: int, stage: int, counter: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+def _row_words(stream: StreamId, *, counter: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
     """The words of some blocks: (n, 16). counter: (n,) of the row, block: (n,) in the row."""
-    high = ((counter >> 32) << 8) | stage
-    return torch.stack(chacha((block, counter & c.WORD, torch.full_like(counter, index), high), key), dim=1)
+    high = ((counter >> 32) << 8) | int(stream.stage)
+    place = (block, counter & c.WORD, torch.full_like(counter, stream.index), high)
+    return torch.stack(chacha(place, grid_key(stream.seed)), dim=1)
 
 
 @functools.lru_cache(maxsize=16)
 def _tables(law: GridLaw, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Table and thresholds on a device, int64; of the thresholds the upper bit is turned around."""
-    turned = (law.thresholds ^ np.uint64(1 << 63)).view(np.int64)
-    return torch.from_numpy(law.table.astype(np.int64)).to(device), torch.from_numpy(turned).to(device)
+    """Table and thresholds on a device, int64; the upper bit of the thresholds is flipped."""
+    flipped = (law.thresholds ^ np.uint64(1 << 63)).view(np.int64)
+    return torch.from_numpy(law.table.astype(np.int64)).to(device), torch.from_numpy(flipped).to(device)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from smoothcert.errors import InputError
 from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, asked_grid, detect_grid
-from smoothcert.noise.grid import to_grid
+from smoothcert.noise.grid_noise import to_grid
 from smoothcert.records import InputArray, Noise
 from smoothcert.records.sentences import describe_noise
 

@@ -1,9 +1,9 @@
-"""Whether the noise of this machine is what it must be, now: known answers, tails, and fresh draws against the law.
+"""Self-test of the noise on this machine: known answers, tails of the tables, and fresh draws against the law.
 
-A healthy generator fails with a probability below 1e-9. Known answers, symmetry and tails are certain. The six
-statistical tests below have a false alarm of at most 1e-10 each, by inequalities that hold for every number of draws:
-one by that of Dvoretzky, Kiefer, Wolfowitz and Massart, P(sup|F_n - F| > ε) ≤ 2 exp(-2nε²), five by Bernstein's. That
-is 6e-10 in all. The draws come from a seed of the operating system, so this is a new test every time.
+A correct generator fails with a probability below 1e-9. The checks of known answers, symmetry and tails are
+deterministic. Each of the six statistical tests has a false-alarm probability of at most 1e-10, by inequalities that
+hold for every number of draws: one by Dvoretzky, Kiefer, Wolfowitz and Massart, P(sup|F_n - F| > ε) ≤ 2 exp(-2nε²),
+five by Bernstein. That is 6e-10 in total. Each test draws from a fresh seed of the operating system.
 """
 
 from __future__ import annotations
@@ -11,57 +11,56 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
 from smoothcert.errors import NoiseError
 from smoothcert.noise import constants as c
-from smoothcert.noise import grid, grid_with_numpy, host, with_numpy
+from smoothcert.noise import grid_noise, grid_with_numpy, host, with_numpy
 from smoothcert.noise.grid_law import GridLaw, grid_law
-from smoothcert.noise.thresholds import WORD_BITS
+from smoothcert.noise.law import WORD_BITS
+from smoothcert.noise.laws import law_of
 from smoothcert.records import FloatArray, Noise, Stage, StreamId
 
 _ROWS, _SIZE = 256, 784
-"""Fresh draws: 200704, made as noise for images is."""
+"""Shape of the fresh draws: 200704 values, as for images."""
 _ALARM = 1e-10
 _LOG = math.log(2 / _ALARM)
 _POWERS = (1, 2, 3, 4)
 _MOST_TAILS = 1000
-"""No more thresholds of the tail are compared."""
+"""At most this many thresholds of the tail are compared."""
 _LIBRARY = 1e-12
-"""What the C library may be wrong by, as a fraction: a hundred times more than it is."""
-_FAR, _VERY_FAR = 5.7, 8.0
-"""Standard deviations: Box–Muller on 24 bits ends at the first; noise on a grid must reach beyond the second."""
+"""Allowed relative error of the C library: a hundred times its actual error."""
 
 
 def check_noise(noise: Noise, *, sigma: float, levels: int | None) -> None:
-    """Test the noise that a run would use, in host memory; a NoiseError says what is wrong.
+    """Test the noise that a run would use, in host memory; raise a NoiseError that says what is wrong.
 
-    levels: of the grid, or None for noise in floating point. sigma: its level.
+    levels: of the grid, or None for noise in floating point. sigma: the noise level.
     """
     _check_known_answers()
     stream = StreamId(seed=secrets.randbits(128), index=0, stage=Stage.SELECTION)
     if levels is None:
         _check_reach_in_floating_point(noise)
         draws = host.unit_noise(noise, stream, start=0, count=_ROWS, size=_SIZE).astype(np.float64)
-        _check_distribution(draws, _ideal(noise), what=f"{noise} noise in floating point")
+        _check_distribution(draws, _ideal_distribution(noise), what=f"{noise} noise in floating point")
         return
     law = grid_law(noise, sigma=sigma, levels=levels)
     _check_tables(law)
-    steps = grid.grid_draws(law, stream, start=0, count=_ROWS, size=_SIZE)
-    _check_distribution(steps / _scale(law), _exact(law), what=f"{noise} noise on a grid of {levels} levels")
+    steps = grid_noise.grid_draws(law, stream, start=0, count=_ROWS, size=_SIZE)
+    _check_distribution(steps / law.scale, _table_distribution(law), what=f"{noise} noise on a grid of {levels} levels")
 
 
 def _fail(what: str) -> None:
     raise NoiseError(
-        f"self-test of the noise: {what}. Nothing that is certified with it could be trusted, so nothing is. Try again "
-        "without compiled code (uninstall numba); if the test fails again, the machine or the installation is at fault"
+        f"self-test of the noise: {what}. Certificates made with this noise would be invalid, so none is made. Try "
+        "again without compiled code (uninstall numba); if the test fails again, the machine or the installation is "
+        "faulty"
     )
 
 
 def _check_known_answers() -> None:
-    """The block function of ChaCha20 at RFC 8439, 2.3.2; Philox at an answer published with it."""
+    """ChaCha20 against RFC 8439, 2.3.2; Philox against a published answer."""
     key = grid_with_numpy.as_key(bytes(range(32)))
     position = (0x00000001, 0x09000000, 0x4A000000, 0x00000000)
     p0, p1, p2, p3 = (np.array([word], dtype=np.uint32) for word in position)
@@ -78,37 +77,36 @@ def _check_known_answers() -> None:
 
 
 def _check_reach_in_floating_point(noise: Noise) -> None:
-    """The word 0 must give noise of 6.66 standard deviations, or the least of uniform noise."""
-    zero = np.zeros(1, dtype=np.uint64)
-    reached = abs(float(with_numpy.from_words(noise, zero, zero, zero, zero)[0][0]))
-    expected = math.sqrt(2 * (c.RADIUS_BITS + 1) * math.log(2)) if noise is Noise.GAUSSIAN else 1.0
+    """The random word 0 must give an extreme value of the noise."""
+    zero, law = np.zeros(1, dtype=np.uint64), law_of(noise)
+    reached = abs(float(law.lanes_with_numpy((zero, zero, zero, zero))[0][0]))
+    expected = law.self_test.float_reach
     if not math.isclose(reached, expected, rel_tol=1e-5):
         _fail(f"{noise} noise in floating point reaches {reached:.3f} at most, not {expected:.3f}")
 
 
 def _check_tables(law: GridLaw) -> None:
-    """Symmetry; the tail beyond 5.7 standard deviations against the C library; how far the extreme words reach."""
+    """Check symmetry, the tail against the C library, and the noise that the extreme words give."""
     if (law.thresholds + law.thresholds[::-1]).any():
         _fail("the tables of the noise are not symmetric")
-    scale = _scale(law)
+    scale, ideal = law.scale, law_of(law.noise)
     below = np.arange(law.least + 1, 1)  # thresholds of P(j < i) for i ≤ 0
-    if law.noise is Noise.GAUSSIAN:
-        below = below[(below - 0.5) / scale <= -_FAR]
+    below = below[(below - 0.5) / scale <= -ideal.self_test.tail_from]
     some = slice(None, None, 1 + len(below) // _MOST_TAILS)
     for i, threshold in zip(below[some].tolist(), law.thresholds[: len(below)][some].tolist(), strict=True):
-        expected = _probability_below(law.noise, (i - 0.5) / scale) * 2.0**WORD_BITS
+        expected = ideal.probability_below((i - 0.5) / scale) * 2.0**WORD_BITS
         if abs(threshold - expected) > 0.5 + _LIBRARY * expected:
             _fail(f"the tables of the noise are wrong {-(i - 0.5) / scale:.2f} from the middle")
     word = np.array([0, c.WORD], dtype=np.uint32)
-    least, most = grid_with_numpy.settled(law, word >> np.uint32(16), word, word).tolist()
+    least, most = grid_with_numpy.settle(law, word >> np.uint32(16), word, word).tolist()
     reached = min(-(least + law.least), most + law.least) + 0.5
-    if reached / scale < (_VERY_FAR if law.noise is Noise.GAUSSIAN else 1.0 - 0.5 / scale):
+    if reached / scale < ideal.least_grid_reach(scale):
         _fail(f"the extreme words give noise of {reached / scale:.2f} at most")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Expected:
-    """What draws should be like. below: P(draw < edge) for the edges; moments: E z^p, p = 1 … 8; most: of |z|."""
+class _Distribution:
+    """The expected distribution. below: P(draw < edge) for the edges; moments: E z^p, p = 1 … 8; most: bounds |z|."""
 
     edges: FloatArray
     below: FloatArray
@@ -116,58 +114,53 @@ class _Expected:
     most: float
 
 
-def _check_distribution(draws: FloatArray, expected: _Expected, *, what: str) -> None:
-    """draws: (rows, size), independent and all of this distribution."""
+def _check_distribution(draws: FloatArray, expected: _Distribution, *, what: str) -> None:
+    """Test draws: (rows, size), which must be independent and have this distribution."""
     flat, moments, most = draws.ravel(), expected.moments, expected.most
     n = flat.size
     counts, _ = np.histogram(flat, bins=np.concatenate([[-np.inf], expected.edges, [np.inf]]))
     distance = float(np.abs(np.cumsum(counts)[:-1] / n - expected.below).max())
     if distance > math.sqrt(_LOG / (2 * n)):
-        _fail(f"the distribution of {n} fresh draws of {what} is {distance:.2g} away from what it should be")
+        _fail(f"the distribution of {n} fresh draws of {what} is {distance:.2g} away from the expected one")
     power = np.ones_like(flat)
     for p in _POWERS:
         power *= flat
         mean, variance = moments[p - 1], moments[2 * p - 1] - moments[p - 1] ** 2
         found = float(power.mean())
         if abs(found - mean) > _bernstein(n, variance=variance, most=2 * most**p):
-            _fail(f"the mean of z^{p} over {n} fresh draws of {what} is {found:.6g} and should be {mean:.6g}")
+            _fail(f"the mean of z^{p} over {n} fresh draws of {what} is {found:.6g}, expected {mean:.6g}")
     product = float((draws[:, 0::2] * draws[:, 1::2]).mean())
     if abs(product) > _bernstein(n // 2, variance=moments[1] ** 2, most=most**2):
         _fail(f"neighbouring draws of {what} depend on each other: the mean of their product is {product:.6g}")
 
 
 def _bernstein(n: int, *, variance: float, most: float) -> float:
-    """The mean of n independent variables within `most` of their mean is farther than this from it with probability at
-    most _ALARM: for t, the sum's deviation, P ≤ 2 exp(-(t²/2) / (n·variance + most·t/3)).
+    """The deviation that the mean of n independent variables exceeds with probability at most _ALARM.
+
+    most: bounds how far a variable is from its mean. For t, the deviation of the sum,
+    P ≤ 2 exp(-(t²/2) / (n·variance + most·t/3)).
     """
     linear = most * _LOG / 3
     return (linear + math.sqrt(linear**2 + 2 * n * variance * _LOG)) / n
 
 
-def _scale(law: GridLaw) -> float:
-    return float(Fraction(law.sigma) * (law.levels - 1))
-
-
-def _probability_below(noise: Noise, z: float) -> float:
-    return 0.5 * math.erfc(-z / math.sqrt(2)) if noise is Noise.GAUSSIAN else min(max((1 + z) / 2, 0.0), 1.0)
-
-
-def _ideal(noise: Noise) -> _Expected:
-    """Of noise of level 1 in floating point. That it ends at 6.66 standard deviations changes these moments by less
-    than a thousandth of what is allowed.
+def _ideal_distribution(noise: Noise) -> _Distribution:
+    """Of level-1 noise in floating point. The end of Gaussian noise at 6.66 standard deviations changes its moments by
+    less than a thousandth of the allowed deviation.
     """
-    edges = np.linspace(-6.0, 6.0, 385) if noise is Noise.GAUSSIAN else np.linspace(-1.0, 1.0, 385)[1:-1]
-    below = np.array([_probability_below(noise, z) for z in edges.tolist()])
-    even = (1.0, 3.0, 15.0, 105.0) if noise is Noise.GAUSSIAN else (1 / 3, 1 / 5, 1 / 7, 1 / 9)
-    moments = np.array([0.0, even[0], 0.0, even[1], 0.0, even[2], 0.0, even[3]])
-    return _Expected(edges, below, moments, most=6.7 if noise is Noise.GAUSSIAN else 1.0)
+    law = law_of(noise)
+    facts = law.self_test
+    below = np.array([law.probability_below(z) for z in facts.edges.tolist()])
+    moments = np.zeros(8)
+    moments[1::2] = facts.even_moments
+    return _Distribution(facts.edges, below, moments, most=facts.float_most)
 
 
-def _exact(law: GridLaw) -> _Expected:
-    """Of j/scale, from the tables; edges between the values, at most about a thousand of them."""
+def _table_distribution(law: GridLaw) -> _Distribution:
+    """Of j/scale, from the tables; the edges lie between the values, at most about a thousand."""
     below = law.thresholds / 2.0**WORD_BITS
-    values = np.arange(law.least, law.most + 1) / _scale(law)
+    values = np.arange(law.least, law.most + 1) / law.scale
     mass = np.diff(below, prepend=0.0, append=1.0)
     moments = np.array([float(mass @ values**p) for p in range(1, 9)])
     some = slice(None, None, max(1, len(below) // 512))
-    return _Expected(((values[1:] + values[:-1]) / 2)[some], below[some], moments, most=float(values[-1]))
+    return _Distribution(((values[1:] + values[:-1]) / 2)[some], below[some], moments, most=float(values[-1]))

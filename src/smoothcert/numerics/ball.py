@@ -34,20 +34,19 @@ RELATIVE_ERROR = 1e-11
 """More than the relative error of any tail from here, down to 1e-300."""
 
 _DECAY = 35.0
-"""Natural logarithm of what is neglected, relative to the whole."""
+"""Natural logarithm of the neglected part, relative to the whole."""
 _POLE_DISTANCE = 1.0
 """How near the parabola may pass by the pole, in standard deviations of the integrand."""
 _CELLS = 1 << 14
-"""Nodes of all elements worked on at once: what stays in a core's cache."""
+"""Nodes of all elements computed at once: what stays in a core's cache."""
 _MOST_STEPS = 200
 _CONVERGED = 1e-7
 """Newton's method squares the error: after a step this small the boundary is exact."""
 _RESOLUTION = 2.3e-16
 _LONGEST_STEP = 5.0
 _BEYOND = -1e4
-_FARTHEST = 1e70
 _LEAST_SQUARE = 1e-250
-"""A ball whose squared radius is below this is taken for empty: its volume is nothing for every N."""
+"""A ball whose squared radius is below this counts as empty: its volume is negligible for every N."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,50 +58,18 @@ class BallTails:
     log_density: FloatArray
 
 
-def ball_probability(*, dimension: ArrayLike, centre: ArrayLike, boundary: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """P(inside) and P(outside) of the ball; each keeps its relative accuracy where it is the small one.
+def ball_tails(*, dimension: ArrayLike, centre: ArrayLike, boundary: ArrayLike) -> BallTails:
+    """Logarithms of P(inside) and P(outside) of the ball, and of the density; each tail keeps its relative accuracy.
 
     dimension N ≥ 1, centre κ ≥ 0, boundary τ ≤ κ, finite; shapes broadcast. NaN where an argument is out of range, or
     for a small ball so far away (κ above 1e9) that floats no longer place it. Not rounded to a side: the relative error
     is below RELATIVE_ERROR.
     """
-    tails = ball_tails(dimension=dimension, centre=centre, boundary=boundary)
-    return np.exp(tails.log_inside), np.exp(tails.log_outside)
-
-
-def noncentral_chi_square(x: ArrayLike, *, dimension: ArrayLike, noncentrality: ArrayLike) -> tuple[FloatArray, ...]:
-    """P(X ≤ x) and P(X > x) of the noncentral chi-square law: the same numbers under their textbook name.
-
-    x ≥ 0, noncentrality ≥ 0. Where the noncentrality is large, x itself no longer says where the boundary is to full
-    accuracy; `ball_probability`, told the boundary, does.
-    """
-    point, nu, lam = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (x, dimension, noncentrality)))
-    tails = _tails(nu, lam, point, lam - point)
-    return np.exp(tails.log_inside), np.exp(tails.log_outside)
-
-
-def ball_tails(*, dimension: ArrayLike, centre: ArrayLike, boundary: ArrayLike) -> BallTails:
-    """`ball_probability` in logarithms, with the density."""
     given = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (dimension, centre, boundary)))
     n, kappa, tau = given
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.square(kappa), np.square(kappa - tau), tau * (2.0 * kappa - tau)
     return _tails(n, *squares, where=(tau <= kappa) & (kappa >= 0))
-
-
-def boundary_of_inside(probability: ArrayLike, *, dimension: ArrayLike, centre: ArrayLike) -> FloatArray:
-    """The boundary τ of the ball around κ that holds this probability, in (0, 1). Decreases with the probability.
-
-    Shapes broadcast. Not rounded to a side; good to about 1e-14 of a standard deviation, or of the radius where that is
-    smaller, as far as a float next to κ can tell: a ball with a radius below 1e-16 κ has no boundary of its own. NaN
-    out of range.
-    """
-    return _boundary(probability, dimension=dimension, centre=centre, inside=True)
-
-
-def boundary_of_outside(probability: ArrayLike, *, dimension: ArrayLike, centre: ArrayLike) -> FloatArray:
-    """The boundary τ of the ball around κ outside of which this probability lies. Increases with it."""
-    return _boundary(probability, dimension=dimension, centre=centre, inside=False)
 
 
 def _tails(
@@ -117,19 +84,19 @@ def _tails(
     found[:, valid] = np.array([[-np.inf], [0.0], [-np.inf]])  # a ball without an inside
     places = np.flatnonzero(some)
     if places.size:
-        # What overflows on the way comes out as NaN, and NaN proves nothing.
+        # An overflow gives NaN, and NaN proves nothing.
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
             found[:, places] = _in_pieces(*(v[places] for v in flat))
     return BallTails(*(row.reshape(x.shape) for row in found))
 
 
 def _in_pieces(n: FloatArray, lam: FloatArray, x: FloatArray, gap: FloatArray) -> FloatArray:
-    """(3, m): log inside, log outside, log density. Elements are worked on in pieces that fit into the cache."""
+    """(3, m): log inside, log outside, log density. Elements are computed in pieces that fit into the cache."""
     lower = -gap < n  # x is below the mean N + κ²: the inside is the smaller tail
     parabola = _Parabola.through_saddle(n, lam, x, gap, lower=lower)
     step, nodes = parabola.nodes()
     out = np.empty((3, n.size))
-    # Elements that need many nodes are few; sorting keeps them from being charged to the others.
+    # Few elements need many nodes; sorting keeps their cost from the others.
     order = np.argsort(nodes, kind="stable")
     at = 0
     while at < order.size:
@@ -218,7 +185,7 @@ class _Parabola:
         """log of the tail and log of the density, from the nodes w = 0, h, …, nodes·h; the other half is conjugate.
 
         Sums run over a multiple of eight places, with zeros where an element has fewer nodes: numpy then adds every
-        element's terms in the same order whatever the others need, and no result depends on its company.
+        element's terms in the same order whatever the others need, so no result depends on the other elements.
         """
         c, g, n, lam, x, gap = (v[:, None] for v in (self.c, self.g, self.n, self.lam, self.x, self.gap))
         places = np.arange(-(-(int(nodes.max()) + 1) // 8) * 8)
@@ -244,7 +211,7 @@ class _Parabola:
         tail = np.where(self.lower, -1.0, 1.0) * scale * np.sum(e_re * v_re - e_im * v_im, axis=1)
         density = scale * np.sum(e_re - e_im * w, axis=1)
         tail -= self._pole(step, first)
-        # Far beyond what a float can hold, the size of the integrand is all there is to say.
+        # Far below the smallest float, only the size of the integrand is known.
         tail, density = (np.where(first < _BEYOND, 1.0, value) for value in (tail, density))
         tiny = np.finfo(np.float64).tiny
         return first + np.log(np.maximum(tail, tiny)), first + np.log(np.maximum(density, tiny))
@@ -264,20 +231,6 @@ class _Parabola:
         return np.where(within, np.exp(np.minimum(-first - exponent, 700.0)) / -np.expm1(-exponent), 0.0)
 
 
-def _boundary(probability: ArrayLike, *, dimension: ArrayLike, centre: ArrayLike, inside: bool) -> FloatArray:
-    given = np.broadcast_arrays(*(np.asarray(v, dtype=np.float64) for v in (probability, dimension, centre)))
-    p, n, kappa = (np.ravel(v) for v in given)
-    valid = (p > 0) & (p < 1) & (n >= 1) & np.isfinite(n) & (kappa >= 0) & (kappa <= _FARTHEST)
-    out = np.full(p.size, np.nan)
-    for wanted in (inside, not inside):
-        # The smaller of the two tails says more exactly where the boundary is.
-        at = np.flatnonzero(valid & ((p <= 0.5) == (wanted == inside)))
-        if at.size:
-            log_tail = np.log(p[at]) if wanted == inside else np.log1p(-p[at])
-            out[at] = solve_boundary(log_tail, n[at], kappa[at], inside=wanted)
-    return out.reshape(given[0].shape)
-
-
 def solve_boundary(
     log_probability: FloatArray,
     n: FloatArray,
@@ -288,8 +241,8 @@ def solve_boundary(
 ) -> FloatArray:
     """τ at which the log of the probability inside (or outside) has this value; arrays (m,), values in range.
 
-    Newton's method on the logarithm, which is concave in the boundary, inside a bracket that keeps what it has learnt.
-    start: where to begin, if something is known.
+    Newton's method on the logarithm, which is concave in the boundary, inside a shrinking bracket.
+    start: an approximate boundary, if known.
     """
     tau = _first_guess(log_probability, n, kappa, inside=inside)
     if start is not None:
@@ -308,10 +261,10 @@ def solve_boundary(
         low[active] = np.where(too_low, np.maximum(t, low[active]), low[active])
         high[active] = np.where(too_low, high[active], np.minimum(t, high[active]))
         small = (k - t < 1.0) & inside
-        following = _kept_inside(_newton(t, k - t, excess, slope, small=small), t, low[active], high[active])
+        following = _keep_in_bracket(_newton(t, k - t, excess, slope, small=small), t, low[active], high[active])
         moved = np.abs(following - t)
         tau[active] = following
-        # Relative to the size of the ball where that is small, but never below what a boundary can tell apart.
+        # Relative to the size of a small ball, but never below the resolution of a boundary.
         size = np.minimum(1.0, k - following)
         active = active[moved > np.maximum(_CONVERGED * size, _RESOLUTION * np.abs(following))]
         if not active.size:
@@ -333,7 +286,7 @@ def _newton(
     return np.where(np.isfinite(proposed), proposed, tau)
 
 
-def _kept_inside(proposed: FloatArray, now: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
+def _keep_in_bracket(proposed: FloatArray, now: FloatArray, low: FloatArray, high: FloatArray) -> FloatArray:
     """A step that leaves the bracket goes half way to its end instead, or doubles where there is none yet."""
     beyond_low = np.where(np.isfinite(low), 0.5 * (now + low), proposed)
     inside = np.where(proposed <= low, beyond_low, proposed)

@@ -1,4 +1,4 @@
-"""log(1+u) - u, which plain subtraction cannot give for small u."""
+"""log(1+u) - u without cancellation for small u."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from smoothcert.records import FloatArray
 
 _SERIES_BELOW = 0.4
 _TERMS = 14
-"""With |u| < 0.4 the series runs in r² < 1/16, and what follows fourteen terms is below float64."""
+"""With |u| < 0.4 the series is in r² < 1/16, and the terms after the fourteenth are below float64 resolution."""
 
 
 def log1p_minus(u: ArrayLike) -> FloatArray:

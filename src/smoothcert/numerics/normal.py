@@ -1,8 +1,8 @@
 """Quantiles of the standard normal law, rounded to a chosen side.
 
-`scipy.special.ndtri` is accurate to a few units in the last place but lands on either side of the truth. A
-certificate needs to know the side, so the quantile is moved by a margin larger than that error and then checked with
-the forward function; what does not pass the check is moved further.
+`scipy.special.ndtri` is accurate to a few units in the last place, but may err to either side. A certificate needs a
+known side, so the quantile is moved by a margin larger than that error and then checked with the forward function; if
+the check fails, it is moved further.
 """
 
 from __future__ import annotations

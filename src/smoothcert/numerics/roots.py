@@ -19,17 +19,17 @@ ValueAndSlope = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 
 def decreasing_root_down(function: ValueAndSlope, *, low: FloatArray, high: FloatArray, margin: float) -> FloatArray:
-    """For each element an x just below the root of a decreasing function, at which function(x) ≥ margin was seen.
+    """For each element an x just below the root of a decreasing function, with function(x) ≥ margin verified.
 
     function: x → (value, slope), elementwise, decreasing in x. low, high: arrays of one shape with function(high) ≤ 0.
-    margin: a bound on the rounding error of one evaluation, so that the true value is not negative at the x returned.
+    margin: a bound on the rounding error of one evaluation, so that the true value at the returned x is not negative.
     Newton's method inside a shrinking bracket finds the root; then x is lowered, in steps that double, until the
     condition holds. Returns `low` where it does not hold above `low`. Rounded down.
     """
-    # Where the function is not positive at `low` there is nothing to look for.
+    # Where the function is not positive at `low` there is no root to find.
     left, right = low, np.where(function(low)[0] > 0, high, low)
     x = 0.5 * (left + right)
-    # An element stands still once it has converged, so that no root depends on which others are looked for.
+    # An element that has converged no longer moves, so no root depends on which others are searched.
     searching = np.ones(x.shape, dtype=np.bool_)
     for _ in range(_MAX_STEPS):
         value, slope = function(x)
@@ -52,9 +52,9 @@ def step_down_until(
     floor: FloatArray | float,
     step: FloatArray | None = None,
 ) -> FloatArray:
-    """x lowered by a little more than its rounding error, then further until `holds`; `floor` where it never does.
+    """Lower x by a little more than its rounding error, then further until `holds`; `floor` where it never does.
 
-    step: by how much at first, where the rounding error is known better.
+    step: the first step, if the rounding error is known better.
     """
     if step is None:
         step = _FIRST_STEP_BACK * (1.0 + np.abs(x))
@@ -71,9 +71,9 @@ def step_down_until(
 def step_down_each_until(
     x: FloatArray, holds: Callable[[FloatArray, NDArray[np.intp]], NDArray[np.bool_]], *, floor: float, step: FloatArray
 ) -> FloatArray:
-    """The same for a condition that is costly to look at: only those that have not settled are looked at again.
+    """`step_down_until` for a costly condition, which is evaluated again only where it did not hold.
 
-    x, step: (m,). holds: (points, which of the m they are) → bools.
+    x, step: (m,). holds: (points, their indices among the m) → bools.
     """
     lowered = np.maximum(x - step, floor)
     at = np.arange(x.size)

@@ -1,7 +1,7 @@
 """Decimal text of a number, rounded in a stated direction.
 
-`format(x, ".3f")` rounds to nearest, so 1.2367 prints as 1.237 and promises more than was proved. These
-functions work on the exact value (every float is a finite decimal), so the direction is kept for every input.
+`format(x, ".3f")` rounds to nearest, so 1.2367 prints as 1.237, which is more than was proved. These functions work on
+the exact value (every float is a finite decimal), so the direction is right for every input.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ def format_nearest(value: float, *, decimals: int) -> str:
 def format_down_as_read(value: float, *, decimals: int) -> str:
     """The largest decimal with `decimals` places that reads as a float <= value, for files and tables.
 
-    It differs from `format_down` only where a decimal names the float itself: the float called 0.58 lies 4e-17
-    below 0.58, so strictly down it is "0.579". Kept as "0.580" it reads as the very same float, and writing,
-    reading and writing again does not wear the number down. At most half a unit in the last place is given away,
-    less than what every bound and radius is rounded down by when it is computed.
+    It differs from `format_down` only where a decimal reads as the float itself: the float 0.58 lies 4e-17 below 0.58,
+    so strictly down it is "0.579". "0.580" reads as the same float, so repeated writing and reading does not lower the
+    number. The error is at most half a unit in the last place of a float, less than the rounding of bounds and radii.
     """
     down = _quantize(value, decimals=decimals, rounding=ROUND_FLOOR)
     next_up = _EXACT.add(down, Decimal((0, (1,), -decimals)))
@@ -56,12 +55,12 @@ def round_step(least: float, *, factors: Sequence[float] = (1.0, 2.0, 5.0)) -> f
 
 def _quantize(value: float, *, decimals: int, rounding: str) -> Decimal:
     if not math.isfinite(value):
-        raise InputError(f"{value} has no decimal form: only finite numbers are printed")
+        raise InputError(f"{value} has no decimal form: only finite numbers can be printed")
     if not 0 <= decimals <= MAX_DECIMALS:
-        raise InputError(f"{decimals} decimals were asked for: use 0 to {MAX_DECIMALS}")
+        raise InputError(f"{decimals} decimals are not supported: use 0 to {MAX_DECIMALS}")
     return Decimal(value).quantize(Decimal((0, (1,), -decimals)), rounding=rounding, context=_EXACT)
 
 
 def _text(rounded: Decimal) -> str:
-    """Plain digits, without an exponent and without a minus before zero."""
+    """Plain digits, without an exponent and without a minus sign for zero."""
     return f"{abs(rounded) if rounded.is_zero() else rounded:f}"

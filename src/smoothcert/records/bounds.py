@@ -6,6 +6,7 @@ import enum
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from smoothcert.records.tallies import TallyKind
 
@@ -119,3 +120,36 @@ class Bounds:
     @property
     def alpha(self) -> float:
         return math.fsum(self.spent.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "label": self.label,
+            "quantities": {
+                quantity.value: {"value": b.value, "side": b.side.value, "alpha": b.alpha, "method": b.method}
+                for quantity, b in self.quantities.items()
+            },
+            "spent": {proof.value: alpha for proof, alpha in self.spent.items()},
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Bounds:
+        """Read what `to_json` wrote; raises a ValueError, TypeError or KeyError for anything else."""
+        if type(document["label"]) is not int:
+            raise TypeError(f"bounds are about a class, not about {str(document['label'])[:60]!r}")
+        quantities = {
+            Quantity(name): Bound(
+                value=_read_number(b["value"]),
+                side=Side(b["side"]),
+                alpha=_read_number(b["alpha"]),
+                method=str(b["method"]),
+            )
+            for name, b in document["quantities"].items()
+        }
+        spent = {Proof(method): _read_number(alpha) for method, alpha in document["spent"].items()}
+        return cls(label=document["label"], quantities=quantities, spent=spent)
+
+
+def _read_number(value: Any) -> float:
+    if type(value) not in (int, float) or math.isnan(value):
+        raise TypeError(f"{str(value)[:60]!r} is not a number")
+    return float(value)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.own_code import source_text
 from smoothcert.records.tallies import FloatArray
+from smoothcert.user_code import source_text
 
 _OUTWARD = 1e-15
 """Relative rounding error of the formulas below, allowed for on the safe side."""

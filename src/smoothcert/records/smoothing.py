@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from smoothcert.records.envelopes import ConstantSigma, Envelope
 from smoothcert.records.noises import Noise, Norm
@@ -31,13 +30,7 @@ class Smoothing:
     @property
     def norm(self) -> Norm:
         """The norm in which every theorem about this noise gives its radii."""
-        match self.noise:
-            case Noise.GAUSSIAN:
-                return Norm.L2
-            case Noise.UNIFORM:
-                return Norm.L1
-            case _:
-                assert_never(self.noise)
+        return self.noise.norm
 
     @property
     def varying(self) -> bool:

@@ -9,12 +9,17 @@ import enum
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
+from smoothcert.records.score_cells import SCORE_CEILING as SCORE_CEILING
+from smoothcert.records.score_cells import SCORE_CELLS as SCORE_CELLS
+from smoothcert.records.score_cells import SCORE_FLOOR as SCORE_FLOOR
+from smoothcert.records.score_cells import SCORE_SLACK as SCORE_SLACK
+from smoothcert.records.score_cells import score_cell as score_cell
 
 FloatArray = NDArray[np.float64]
 """Statistics and radii: always float64."""
@@ -64,13 +69,93 @@ class TallyKind(enum.StrEnum):
     SCORES = "scores"
 
 
+class TallyBase:
+    """What all tallies share: a stream, a noise level, and the half-open ranges of draws they count.
+
+    Two tallies of disjoint ranges of the same stream merge with `+`.
+    """
+
+    __slots__ = ()
+    kind: ClassVar[TallyKind]
+    arrays: ClassVar[tuple[str, ...]]
+    """Fields that are int64 arrays; they are read-only."""
+    additive: ClassVar[tuple[str, ...]]
+    """Fields that are added when tallies merge."""
+
+    stream: StreamId
+    sigma: float
+    ranges: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        for name in self.arrays:
+            object.__setattr__(self, name, _read_only(getattr(self, name)))
+        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+        if not (math.isfinite(self.sigma) and self.sigma > 0):
+            raise InputError(f"a tally needs a positive finite sigma, not {self.sigma}")
+        self.check()
+
+    def check(self) -> None:
+        """Refuse counts that do not add up."""
+
+    @property
+    def n(self) -> int:
+        """Number of samples, valid or not."""
+        return sum(stop - start for start, stop in self.ranges)
+
+    @property
+    def num_classes(self) -> int:
+        raise NotImplementedError
+
+    def check_mergeable(self, other: Self) -> None:
+        if (self.stream, self.sigma, self.num_classes) != (other.stream, other.sigma, other.num_classes):
+            raise InputError(
+                f"tallies of different streams do not merge: {self.stream}, sigma {self.sigma}, "
+                f"{self.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
+            )
+
+    def add_all(self, others: Sequence[Self]) -> Self:
+        """The sum of this tally and others of the same kind, checked once."""
+        if not others:
+            return self
+        for other in others:
+            self.check_mergeable(other)
+        sums: dict[str, Any] = {
+            name: sum((getattr(part, name) for part in others), getattr(self, name)) for name in self.additive
+        }
+        ranges = tuple(span for part in (self, *others) for span in part.ranges)
+        return replace(self, **sums, **self.add_cells(others), ranges=ranges)  # type: ignore[type-var]
+
+    def add_cells(self, others: Sequence[Self]) -> dict[str, Any]:
+        """Fields that are merged in another way than by adding."""
+        return {}
+
+    def __add__(self, other: Self) -> Self:
+        return self.add_all([other]) if type(other) is type(self) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Equal in every field; == of arrays would give an array."""
+        if type(self) is not type(other):
+            return False
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return all(
+            np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
+            for mine, theirs in ((getattr(self, name), getattr(other, name)) for name in names)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class Tally(TallyBase):
     """Votes counted over the half-open counter range(s) of one stream at one noise level.
 
     counts: (num_classes,) int64. `invalid` counts samples for which the model gave no finite answer; they belong to no
     class and can never help one. Two tallies of disjoint ranges of the same stream merge with `+`.
     """
+
+    kind: ClassVar[TallyKind] = TallyKind.VOTES
+    arrays: ClassVar[tuple[str, ...]] = ("counts",)
+    additive: ClassVar[tuple[str, ...]] = ("counts", "invalid")
 
     stream: StreamId
     sigma: float
@@ -78,20 +163,8 @@ class Tally:
     invalid: int
     ranges: tuple[tuple[int, int], ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "counts", _read_only(self.counts))
-        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+    def check(self) -> None:
         _check_counts(self.counts, self.invalid, n=self.n)
-        _check_sigma(self.sigma)
-
-    @property
-    def kind(self) -> TallyKind:
-        return TallyKind.VOTES
-
-    @property
-    def n(self) -> int:
-        """Number of samples, valid or not."""
-        return _length(self.ranges)
 
     @property
     def num_classes(self) -> int:
@@ -106,22 +179,18 @@ class Tally:
         others = np.delete(self.counts, label)
         return max(int(others.max()), self.invalid)
 
-    def __add__(self, other: AnyTally) -> Tally:
-        return _summed([self, other]) if isinstance(other, Tally) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PairTally:
+class PairTally(TallyBase):
     """Votes at x+ε and x-ε, the same ε in both; `ranges` counts the draws of ε.
 
     Three counts per class, (num_classes + 1,) int64 each, the last place for samples without a finite answer:
     both votes fell on it; only the vote at x+ε did; only the vote at x-ε did.
     """
+
+    kind: ClassVar[TallyKind] = TallyKind.PAIRS
+    arrays: ClassVar[tuple[str, ...]] = ("both", "first_only", "second_only")
+    additive: ClassVar[tuple[str, ...]] = ("both", "first_only", "second_only")
 
     stream: StreamId
     sigma: float
@@ -130,11 +199,7 @@ class PairTally:
     second_only: IntArray
     ranges: tuple[tuple[int, int], ...]
 
-    def __post_init__(self) -> None:
-        for name in ("both", "first_only", "second_only"):
-            object.__setattr__(self, name, _read_only(getattr(self, name)))
-        object.__setattr__(self, "ranges", _coalesce(self.ranges))
-        _check_sigma(self.sigma)
+    def check(self) -> None:
         for only in (self.first_only, self.second_only):
             if only.shape != self.both.shape or only.ndim != 1 or not only.size:
                 raise InputError(f"a pair tally cannot hold counts of shapes {self.both.shape} and {only.shape}")
@@ -147,12 +212,8 @@ class PairTally:
             raise InputError(f"of {differing} pairs with two different votes, no class can have more than {differing}")
 
     @property
-    def kind(self) -> TallyKind:
-        return TallyKind.PAIRS
-
-    @property
     def pairs(self) -> int:
-        return _length(self.ranges)
+        return sum(stop - start for start, stop in self.ranges)
 
     @property
     def n(self) -> int:
@@ -178,21 +239,13 @@ class PairTally:
             stream=self.stream, sigma=self.sigma, counts=votes[:-1], invalid=int(votes[-1]), ranges=self.ranges
         )
 
-    def __add__(self, other: AnyTally) -> PairTally:
-        return _summed([self, other]) if isinstance(other, PairTally) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 GRADIENT_UNIT = 2.0**-20
 """`GradientTally.sums` and `.products` are whole multiples of this: adding them is exact, in any order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GradientTally:
+class GradientTally(TallyBase):
     """Votes at x+σz together with sums of the standard normal z they were cast at, from which the gradient is bounded.
 
     Samples 2j and 2j+1 form pair j; both are independent. Classes are put into groups, so that memory is
@@ -205,6 +258,10 @@ class GradientTally:
     to a multiple of GRADIENT_UNIT.
     """
 
+    kind: ClassVar[TallyKind] = TallyKind.GRADIENTS
+    arrays: ClassVar[tuple[str, ...]] = ("counts", "group", "sums", "products")
+    additive: ClassVar[tuple[str, ...]] = ("counts", "invalid", "sums", "products")
+
     stream: StreamId
     sigma: float
     counts: IntArray
@@ -214,12 +271,8 @@ class GradientTally:
     products: IntArray
     ranges: tuple[tuple[int, int], ...]
 
-    def __post_init__(self) -> None:
-        for name in ("counts", "group", "sums", "products"):
-            object.__setattr__(self, name, _read_only(getattr(self, name)))
-        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+    def check(self) -> None:
         _check_counts(self.counts, self.invalid, n=self.n)
-        _check_sigma(self.sigma)
         if any(bound % 2 for span in self.ranges for bound in span):
             raise InputError("a gradient tally counts whole pairs: its ranges must begin and end at even counters")
         groups = self.products.size
@@ -237,15 +290,6 @@ class GradientTally:
             )
 
     @property
-    def kind(self) -> TallyKind:
-        return TallyKind.GRADIENTS
-
-    @property
-    def n(self) -> int:
-        """Number of samples, valid or not."""
-        return _length(self.ranges)
-
-    @property
     def num_classes(self) -> int:
         return int(self.counts.size)
 
@@ -257,6 +301,11 @@ class GradientTally:
         """Votes of independent samples: all of them."""
         return Tally(stream=self.stream, sigma=self.sigma, counts=self.counts, invalid=self.invalid, ranges=self.ranges)
 
+    def check_mergeable(self, other: Self) -> None:
+        TallyBase.check_mergeable(self, other)
+        if not np.array_equal(self.group, other.group) or self.dimension != other.dimension:
+            raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
+
     def own_group(self, label: int) -> int:
         """The group that holds this class and nothing else (num_classes stands for samples without a finite answer)."""
         group = int(self.group[label])
@@ -267,38 +316,9 @@ class GradientTally:
             )
         return group
 
-    def __add__(self, other: AnyTally) -> GradientTally:
-        return _summed([self, other]) if isinstance(other, GradientTally) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-_SCORE_INTERVALS = 2**14
-_SCORE_EDGES: FloatArray = np.sin(0.5 * math.pi * np.arange(_SCORE_INTERVALS + 1) / _SCORE_INTERVALS) ** 2
-_SCORE_EDGES[0], _SCORE_EDGES[-1] = 0.0, 1.0
-
-SCORE_CELLS = _SCORE_INTERVALS + 2
-"""Cells a score in [0, 1] may fall into: exactly 0; 2^14 intervals, equal in θ where the score is sin²θ and so finest
-near 0 and 1; exactly 1."""
-SCORE_FLOOR: FloatArray = np.concatenate([[0.0], _SCORE_EDGES[:-1], [1.0]])
-SCORE_CEILING: FloatArray = np.concatenate([[0.0], _SCORE_EDGES[1:], [1.0]])
-"""No score of cell i is below SCORE_FLOOR[i] or above SCORE_CEILING[i]."""
-SCORE_SLACK = 1e-12
-"""By how much the scores of a sample may add up to more than 1: what is lost by rounding when they are computed."""
-for _values in (_SCORE_EDGES, SCORE_FLOOR, SCORE_CEILING):
-    _values.setflags(write=False)
-
-
-def score_cell(scores: FloatArray) -> IntArray:
-    """The cell of each score in [0, 1], of any shape: a comparison with fixed numbers, so nothing is rounded."""
-    return np.where(scores > 0.0, np.searchsorted(_SCORE_EDGES, scores, side="right"), 0)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScoreTally:
+class ScoreTally(TallyBase):
     """Votes, and a histogram of the scores in [0, 1] behind them: of one class, and of its strongest opponent.
 
     counts, invalid: votes of all samples, as in `Tally`. label: the class that was chosen before these samples were
@@ -310,6 +330,10 @@ class ScoreTally:
     the score of the opponent is number SCORE_CELLS + c. hits: (k,) int64: how many scores fell there.
     """
 
+    kind: ClassVar[TallyKind] = TallyKind.SCORES
+    arrays: ClassVar[tuple[str, ...]] = ("counts", "cells", "hits")
+    additive: ClassVar[tuple[str, ...]] = ("counts", "invalid")
+
     stream: StreamId
     sigma: float
     counts: IntArray
@@ -319,12 +343,8 @@ class ScoreTally:
     hits: IntArray
     ranges: tuple[tuple[int, int], ...]
 
-    def __post_init__(self) -> None:
-        for name in ("counts", "cells", "hits"):
-            object.__setattr__(self, name, _read_only(getattr(self, name)))
-        object.__setattr__(self, "ranges", _coalesce(self.ranges))
+    def check(self) -> None:
         _check_counts(self.counts, self.invalid, n=self.n)
-        _check_sigma(self.sigma)
         if not (isinstance(self.label, int) and 0 <= self.label < self.num_classes):
             raise InputError(f"a score tally of {self.num_classes} classes cannot speak of class {self.label!r}")
         if self.cells.ndim != 1 or self.cells.shape != self.hits.shape:
@@ -339,21 +359,25 @@ class ScoreTally:
                 raise InputError(f"a score tally of {valid} valid samples cannot hold {int(scored[1].sum())} scores")
 
     @property
-    def kind(self) -> TallyKind:
-        return TallyKind.SCORES
-
-    @property
-    def n(self) -> int:
-        """Number of samples, valid or not."""
-        return _length(self.ranges)
-
-    @property
     def num_classes(self) -> int:
         return int(self.counts.size)
 
     def independent_votes(self) -> Tally:
         """Votes of independent samples: all of them."""
         return Tally(stream=self.stream, sigma=self.sigma, counts=self.counts, invalid=self.invalid, ranges=self.ranges)
+
+    def check_mergeable(self, other: Self) -> None:
+        TallyBase.check_mergeable(self, other)
+        if self.label != other.label:
+            raise InputError(f"score tallies of class {self.label} and of class {other.label} do not merge")
+
+    def add_cells(self, others: Sequence[Self]) -> dict[str, Any]:
+        """The histogram of all samples."""
+        dense: IntArray = np.zeros(2 * SCORE_CELLS, dtype=np.int64)
+        for part in (self, *others):
+            dense[part.cells] += part.hits
+        cells = np.flatnonzero(dense)
+        return {"cells": cells, "hits": dense[cells]}
 
     def top_scores(self) -> tuple[IntArray, IntArray]:
         """Cells of the scores of the label, in 0 … SCORE_CELLS-1, and how many fell into each."""
@@ -365,18 +389,8 @@ class ScoreTally:
         other = self.cells >= SCORE_CELLS
         return self.cells[other] - SCORE_CELLS, self.hits[other]
 
-    def __add__(self, other: AnyTally) -> ScoreTally:
-        return _summed([self, other]) if isinstance(other, ScoreTally) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 AnyTally = Tally | PairTally | GradientTally | ScoreTally
-
-SomeTally = TypeVar("SomeTally", bound=AnyTally)
 
 
 @overload
@@ -395,40 +409,9 @@ def merge(tallies: Iterable[AnyTally]) -> AnyTally:
     other = next((part for part in parts if part.kind is not parts[0].kind), None)
     if other is not None:
         raise InputError(f"a tally of {parts[0].kind} and a tally of {other.kind} do not merge")
-    return _summed(parts)
-
-
-_SUMMED = {
-    TallyKind.VOTES: ("counts", "invalid"),
-    TallyKind.PAIRS: ("both", "first_only", "second_only"),
-    TallyKind.GRADIENTS: ("counts", "invalid", "sums", "products"),
-    TallyKind.SCORES: ("counts", "invalid"),
-}
-
-
-def _summed(parts: Sequence[SomeTally]) -> SomeTally:
-    """One tally in place of several of the same kind, checked once."""
-    first, *others = parts
-    if not others:
-        return first
-    for other in others:
-        _check_mergeable(first, other)
-    sums: dict[str, Any] = {
-        name: sum((getattr(part, name) for part in others), getattr(first, name)) for name in _SUMMED[first.kind]
-    }
-    sums |= _summed_cells([part for part in parts if isinstance(part, ScoreTally)])
-    return replace(first, **sums, ranges=tuple(span for part in parts for span in part.ranges))
-
-
-def _summed_cells(parts: Sequence[ScoreTally]) -> dict[str, IntArray]:
-    """The histogram of all of them, where there are any."""
-    if not parts:
-        return {}
-    dense: IntArray = np.zeros(2 * SCORE_CELLS, dtype=np.int64)
-    for part in parts:
-        dense[part.cells] += part.hits
-    cells = np.flatnonzero(dense)
-    return {"cells": cells, "hits": dense[cells]}
+    first: Any = parts[0]
+    total: AnyTally = first.add_all(parts[1:])
+    return total
 
 
 def _read_only(values: IntArray) -> IntArray:
@@ -440,10 +423,6 @@ def _read_only(values: IntArray) -> IntArray:
     return array
 
 
-def _length(ranges: tuple[tuple[int, int], ...]) -> int:
-    return sum(stop - start for start, stop in ranges)
-
-
 def _check_counts(counts: IntArray, invalid: int, *, n: int) -> None:
     if counts.ndim != 1 or counts.size < 2:
         raise InputError(f"a tally needs counts of at least two classes, not shape {counts.shape}")
@@ -451,33 +430,6 @@ def _check_counts(counts: IntArray, invalid: int, *, n: int) -> None:
         raise InputError("a tally cannot hold negative counts")
     if counts.max() > n or int(counts.sum()) + invalid != n:
         raise InputError(f"a tally of {n} samples cannot hold {int(counts.sum())} votes and {invalid} invalid ones")
-
-
-def _check_sigma(sigma: float) -> None:
-    if not (math.isfinite(sigma) and sigma > 0):
-        raise InputError(f"a tally needs a positive finite sigma, not {sigma}")
-
-
-def _check_mergeable(one: AnyTally, other: AnyTally) -> None:
-    if (one.stream, one.sigma, one.num_classes) != (other.stream, other.sigma, other.num_classes):
-        raise InputError(
-            f"tallies of different streams do not merge: {one.stream}, sigma {one.sigma}, "
-            f"{one.num_classes} classes and {other.stream}, sigma {other.sigma}, {other.num_classes} classes"
-        )
-    if isinstance(one, ScoreTally) and isinstance(other, ScoreTally) and one.label != other.label:
-        raise InputError(f"score tallies of class {one.label} and of class {other.label} do not merge")
-    if not (isinstance(one, GradientTally) and isinstance(other, GradientTally)):
-        return
-    if not np.array_equal(one.group, other.group) or one.dimension != other.dimension:
-        raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
-
-
-def _same(one: AnyTally, other: object) -> bool:
-    """Whether two tallies are of one kind and equal in every field; == of arrays would give an array."""
-    return type(one) is type(other) and all(
-        np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
-        for mine, theirs in ((getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
-    )
 
 
 def _coalesce(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:

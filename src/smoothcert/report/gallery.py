@@ -257,7 +257,7 @@ def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[n
 def noisy_copy(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
     """One draw of the noise the run was made with, by numpy: it shows the level, it is none of the run's own draws."""
     draw = np.random.default_rng([_DRAW, index])
-    step = draw.standard_normal(values.shape) if noise is Noise.GAUSSIAN else draw.uniform(-1.0, 1.0, values.shape)
+    step = noise.facts.illustrate(draw, values.shape)
     moved = min(sigma, _LARGEST_SIGMA) * step
     if grid is not None:
         moved = np.rint(moved * (grid - 1)) / (grid - 1)

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.data import load_dataset, parse_input_range, parse_shape
-from smoothcert.data.base import Dataset
-from smoothcert.data.catalogue import CATALOGUE
+from smoothcert.data import Dataset, load_dataset, parse_input_range, parse_shape
+from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, RunManifest, TallyKind
 from smoothcert.report.plain_text import clipped
@@ -95,7 +94,8 @@ class Source:
 
     @property
     def noise(self) -> Noise:
-        return Noise.UNIFORM if str(self.parameters.get("noise", "")).startswith("uniform") else Noise.GAUSSIAN
+        stated = str(self.parameters.get("noise", ""))
+        return next((noise for noise in Noise if stated.startswith(noise.value)), Noise.GAUSSIAN)
 
     @property
     def grid(self) -> int | None:

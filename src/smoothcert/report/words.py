@@ -12,7 +12,7 @@ from smoothcert.analysis.comparison import Comparison
 from smoothcert.analysis.metrics import certified_counts, same_inputs
 from smoothcert.analysis.summary import Radii
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
-from smoothcert.records import Noise, Norm, Outcome, TallyKind
+from smoothcert.records import Norm, Outcome, TallyKind
 from smoothcert.report.gallery import picture_shape
 from smoothcert.report.sources import Source
 from smoothcert.runs.results import Results
@@ -170,7 +170,7 @@ def _how(sources: Sequence[Source]) -> str:
     stored = [source for source in sources if source.manifest is not None]
     if not stored:
         return "The figures are read from a log, which says neither how it was made nor what it rests on."
-    noise = " or ".join(dict.fromkeys("uniform" if s.noise is Noise.UNIFORM else "Gaussian" for s in stored))
+    noise = " or ".join(dict.fromkeys(s.noise.facts.title for s in stored))
     told = f"Each input was shown to the model {_times(stored)}, each time with fresh {noise} noise of "
     told += f"{_levels(stored)} added, and "
     if all(TallyKind.SCORES in s.kinds for s in stored):
@@ -217,7 +217,8 @@ def _levels(sources: Sequence[Source]) -> str:
     if varies:
         return f"a level σ that depends on the input ({distinct[0]:.3g} to {distinct[-1]:.3g})"
     listed = [f"{level:g}" for level in distinct]
-    name = "λ" if all(s.noise is Noise.UNIFORM for s in sources) else "σ"
+    symbols = {s.noise.facts.level_symbol for s in sources}
+    name = symbols.pop() if len(symbols) == 1 else "σ"
     *others, last = listed
     together = f"{', '.join(others)} or {last}" if others else last
     return f"level {name}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{together}"

@@ -14,7 +14,7 @@ from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback, load_dataset
 from smoothcert.errors import DataError, InputError
 from smoothcert.models import load_classifier
-from smoothcert.models.backends import FASTEST, named_backend
+from smoothcert.models.backends import FASTEST, get_backend_name
 from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
@@ -22,7 +22,7 @@ from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
 from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule, load_sigma, make_search
 from smoothcert.sigma.levels import list_likely_levels
-from smoothcert.smoothed import SmoothedClassifier, usual_certificate
+from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
     DETECT,
     FIRST_LAYER,
@@ -41,7 +41,7 @@ _INPUTS_TOGETHER = 256
 def portfolio_of(spec: RunSpec) -> Portfolio:
     """The certificates of the spec, or the usual one."""
     constant = isinstance(spec.sigma, ConstantLevel) or spec.memory is not None
-    names = spec.certificates or (usual_certificate(spec.noise.kind, constant=constant),)
+    names = spec.certificates or (spec.noise.kind.usual_certificate(constant_sigma=constant),)
     return get_portfolio(names, best_of=spec.best_of)
 
 
@@ -103,7 +103,7 @@ def settle_backend(spec: RunSpec, dataset: Dataset) -> RunSpec:
     if spec.model.backend != FASTEST:
         return spec
     classifier = load_classifier(spec.model.place, **_model_arguments(spec, dataset))
-    model = msgspec.structs.replace(spec.model, backend=named_backend(classifier.backend))
+    model = msgspec.structs.replace(spec.model, backend=get_backend_name(classifier))
     return msgspec.structs.replace(spec, model=model)
 
 

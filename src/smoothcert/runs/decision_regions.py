@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.attacks.attack_verdicts import SOFT_CERTIFICATE, samples_of_selection, scored
+from smoothcert.attacks.attack_verdicts import samples_of_selection, scored
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
@@ -107,7 +107,7 @@ def prepare_survey(
         # Without a memory the classifier answers everywhere, and balls reach out of the range of the data.
         smoothed = smoothed.derive(seed=seed, any_inputs=spec.memory is None)
         if soft:
-            usual = get_portfolio(SOFT_CERTIFICATE[smoothed.noise])
+            usual = get_portfolio(smoothed.noise.facts.soft_two_class_certificate)
             question = FixedN(n=settings.n, n0=samples_of_selection(settings.n))
             check_question(question, usual, alpha=alpha, num_classes=smoothed.classifier.num_classes)
         cells = rectangle.cells(longer=settings.points)

@@ -19,7 +19,6 @@ from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.noise import check_sigma
 from smoothcert.noise.self_test import check_noise
-from smoothcert.own_code import is_own_code
 from smoothcert.pipeline import Check
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
 from smoothcert.records import CertifiedPoint, InputArray
@@ -62,6 +61,7 @@ from smoothcert.spec import (
     RunSpec,
     SigmaFacts,
 )
+from smoothcert.user_code import is_code_name
 
 Notice = Callable[[str], None]
 
@@ -257,7 +257,7 @@ def _note_other_versions(stored: RunManifest, now: RunManifest, notice: Notice) 
 
 def _list_files(spec: RunSpec) -> dict[str, Path]:
     """What is kept with the run: the rule for sigma, if it is a file, so that the run can be resumed."""
-    if not isinstance(spec.sigma, RuleLevel) or is_own_code(spec.sigma.place):
+    if not isinstance(spec.sigma, RuleLevel) or is_code_name(spec.sigma.place):
         return {}
     return {SIGMA_RULE: Path(spec.sigma.place)}
 

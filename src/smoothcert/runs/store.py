@@ -8,41 +8,32 @@ operating system drops the lock with the process, however it ends.
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import NoneType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import Self
 
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
-from smoothcert.records import (
-    AnyTally,
-    Bound,
-    Bounds,
-    CertifiedPoint,
-    CheckCounts,
-    Norm,
-    Outcome,
-    Promise,
-    Proof,
-    Quantity,
-    Reason,
-    Settlement,
-    Side,
-    Stage,
-    TallyKind,
-    Verdict,
-)
+from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
+from smoothcert.runs.stored_points import (
+    PROMISE_COLUMNS,
+    TALLY_COLUMNS,
+    VERDICT_COLUMNS,
+    check_row,
+    point_from_row,
+    promise_from_row,
+    promise_row,
+    verdict_from_row,
+    verdict_rows,
+)
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
 from smoothcert.spec import RunManifest, list_differences
-from smoothcert.strict_json import strict_loads
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
@@ -206,13 +197,13 @@ class RunStore:
                 )
                 self._connection.executemany(
                     "INSERT INTO verdicts VALUES (?,?,?,?,?,?,?,?,?)",
-                    [row for point in points for row in _verdict_rows(point)],
+                    [row for point in points for row in verdict_rows(point)],
                 )
                 self._connection.executemany(
                     "INSERT INTO tallies VALUES (?,?,?,?,?,?,?,?,?)",
                     [tally_row(tally) for point in points for tally in point.tallies],
                 )
-                promises = [_promise_row(point.index, point.promise) for point in points if point.promise is not None]
+                promises = [promise_row(point.index, point.promise) for point in points if point.promise is not None]
                 self._connection.executemany("INSERT INTO promises VALUES (?,?,?,?,?,?,?,?,?)", promises)
                 if checks is not None and points:
                     self._connection.execute(
@@ -288,7 +279,7 @@ class RunStore:
             finally:
                 self._connection.execute("ROLLBACK")
             return [
-                _point_from_row(
+                point_from_row(
                     row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0]), grid=self.manifest.grid
                 )
                 for row in rows
@@ -309,7 +300,7 @@ class RunStore:
         if row is None:
             raise RunError(f"{self.path} holds no result for input {index}")
         verdicts, tallies = self._verdicts(index)[index], self._tallies(index).get(index, [])
-        return _point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid)
+        return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -323,8 +314,8 @@ class RunStore:
     def _verdicts(self, only: int | None = None) -> dict[int, list[Verdict]]:
         found: dict[int, list[Verdict]] = {}
         for row in self._rows_of("verdicts", only, order="idx, place"):
-            index, _, *columns = _typed(row, _VERDICT)
-            found.setdefault(index, []).append(_verdict_from_row(columns))
+            index, _, *columns = check_row(row, VERDICT_COLUMNS)
+            found.setdefault(index, []).append(verdict_from_row(columns))
         return found
 
     def _rows_of(self, table: str, only: int | None, *, order: str) -> sqlite3.Cursor:
@@ -335,12 +326,12 @@ class RunStore:
 
     def _promises(self) -> dict[int, Promise]:
         rows = self._connection.execute("SELECT * FROM promises")
-        return {row[0]: _promise_from_row(_typed(row, _PROMISE)) for row in rows}
+        return {row[0]: promise_from_row(check_row(row, PROMISE_COLUMNS)) for row in rows}
 
     def _tallies(self, only: int | None = None) -> dict[int, list[AnyTally]]:
         found: dict[int, list[AnyTally]] = {}
         for row in self._rows_of("tallies", only, order="idx, stage DESC, start"):
-            found.setdefault(row[0], []).append(tally_from_row(_typed(row, _TALLY), seed=self.manifest.seed))
+            found.setdefault(row[0], []).append(tally_from_row(check_row(row, TALLY_COLUMNS), seed=self.manifest.seed))
         return found
 
     def close(self) -> None:
@@ -446,136 +437,3 @@ def _explain(path: Path) -> Iterator[None]:
         if isinstance(error, SmoothcertError) and not isinstance(error, ValueError):
             raise
         raise CorruptRunError(f"{path / RESULTS} holds a row that makes no sense: {error}") from error
-
-
-Kinds = tuple[tuple[type, ...], ...]
-_NUMBER = (float, int)
-_POINT: Kinds = ((int,), (int, NoneType), (*_NUMBER, NoneType), _NUMBER)
-_VERDICT: Kinds = ((int,), (int,), (str,), (int, NoneType), _NUMBER, (str,), (str,), (str,), (str, NoneType))
-_TALLY: Kinds = ((int,), (str,), (int,), (int,), _NUMBER, (str,), (int,), (str,), (bytes, NoneType))
-_PROMISE: Kinds = ((int,), (int,), _NUMBER, (int,), (str,), (int, NoneType), _NUMBER, (str,), (str,))
-
-
-def _typed(row: Sequence[Any], kinds: Kinds) -> Sequence[Any]:
-    """The row, if its columns are of these types. Tables of ours are STRICT, but a file may come from anywhere."""
-    if len(row) != len(kinds):
-        raise ValueError(f"{len(row)} columns, not {len(kinds)}")
-    for value, kind in zip(row, kinds, strict=True):
-        if type(value) not in kind:
-            raise TypeError(f"{str(value)[:60]!r} is of the wrong type")
-    return row
-
-
-def _verdict_rows(point: CertifiedPoint) -> list[tuple[Any, ...]]:
-    return [
-        (
-            point.index,
-            place,
-            verdict.certificate,
-            verdict.prediction,
-            verdict.radius,
-            verdict.norm.value,
-            verdict.outcome.name,
-            "" if verdict.reason is None else json.dumps(verdict.reason.to_json(), separators=(",", ":")),
-            None if verdict.bounds is None else json.dumps(_bounds_to_json(verdict.bounds)),
-        )
-        for place, verdict in enumerate((point.verdict, *point.further))
-    ]
-
-
-def _verdict_from_row(columns: Sequence[Any]) -> Verdict:
-    certificate, prediction, radius, norm, outcome, reason, bounds = columns
-    return Verdict(
-        certificate=certificate,
-        prediction=prediction,
-        radius=radius,
-        norm=Norm(norm),
-        outcome=Outcome[outcome],
-        reason=Reason.from_json(strict_loads(reason)) if reason else None,
-        bounds=None if bounds is None else _bounds_from_json(strict_loads(bounds)),
-    )
-
-
-def _promise_row(index: int, promise: Promise) -> tuple[Any, ...]:
-    return (
-        index,
-        promise.label,
-        promise.radius,
-        promise.position,
-        promise.settlement.name,
-        promise.asked_label,
-        promise.asked_radius,
-        promise.memory,
-        promise.entry,
-    )
-
-
-def _promise_from_row(row: Sequence[Any]) -> Promise:
-    _, label, radius, position, settlement, asked_label, asked_radius, memory, entry = row
-    return Promise(
-        label=label,
-        radius=radius,
-        position=position,
-        settlement=Settlement[settlement],
-        asked_label=asked_label,
-        asked_radius=asked_radius,
-        memory=memory,
-        entry=entry,
-    )
-
-
-def _point_from_row(
-    row: Sequence[Any],
-    verdicts: Sequence[Verdict],
-    tallies: Sequence[AnyTally],
-    promise: Promise | None,
-    *,
-    grid: int | None,
-) -> CertifiedPoint:
-    index, label, sigma, seconds = _typed(row, _POINT)
-    if not math.isfinite(seconds) or (sigma is not None and not math.isfinite(sigma)):
-        raise ValueError(f"input {index} took {seconds} seconds at sigma {sigma}")
-    first, *further = verdicts
-    return CertifiedPoint(
-        index=index,
-        label=label,
-        verdict=first,
-        sigma=math.nan if sigma is None else sigma,
-        tallies=tuple(tallies),
-        seconds=seconds,
-        further=tuple(further),
-        promise=promise,
-        grid=grid,
-    )
-
-
-def _bounds_to_json(bounds: Bounds) -> dict[str, Any]:
-    return {
-        "label": bounds.label,
-        "quantities": {
-            quantity.value: {"value": b.value, "side": b.side.value, "alpha": b.alpha, "method": b.method}
-            for quantity, b in bounds.quantities.items()
-        },
-        "spent": {proof.value: alpha for proof, alpha in bounds.spent.items()},
-    }
-
-
-def _bounds_from_json(document: dict[str, Any]) -> Bounds:
-    if type(document["label"]) is not int:
-        raise TypeError(f"bounds are about a class, not about {str(document['label'])[:60]!r}")
-    return Bounds(
-        label=document["label"],
-        quantities={
-            Quantity(name): Bound(
-                value=_number(b["value"]), side=Side(b["side"]), alpha=_number(b["alpha"]), method=str(b["method"])
-            )
-            for name, b in document["quantities"].items()
-        },
-        spent={Proof(method): _number(alpha) for method, alpha in document["spent"].items()},
-    )
-
-
-def _number(value: Any) -> float:
-    if type(value) not in _NUMBER or math.isnan(value):
-        raise TypeError(f"{str(value)[:60]!r} is no number")
-    return float(value)

@@ -1,15 +1,16 @@
-"""Picking the batch size by a short measurement: the best one differs a lot between models and machines."""
+"""Choosing the batch size by a short measurement: the best one depends on the model and the machine."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from smoothcert.errors import BatchTooLargeError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import Noise, Stage, StreamId
-from smoothcert.sampling.plan import Request
+from smoothcert.sampling.requests import Request
 from smoothcert.sampling.sampler import Sampler
 
 _CANDIDATES = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -21,9 +22,9 @@ _SHARE_OF_THE_WORK = 0.05
 _INPUTS_SHARING = 8
 _USUAL = 128
 _LONG_BATCH_SECONDS = 0.25
-_NEXT_TO_NOTHING = 1.05
+_HARDLY_FASTER = 1.05
 _GOOD_ENOUGH = 0.98
-"""The smallest batch that reaches this share of the best rate is taken: it wastes least at the end of a shard."""
+"""The smallest batch that reaches this share of the best rate is chosen: it wastes least at the end of a shard."""
 
 
 def measure_batch(
@@ -36,14 +37,11 @@ def measure_batch(
     shared: bool = False,
     grid: int | None = None,
 ) -> int:
-    """The batch size at which sampling votes under this noise runs fastest here: shared by inputs or not, on a grid
-    or not.
+    """The batch size at which sampling votes under this noise is fastest on this machine.
 
-    samples: how many will be drawn. Measuring takes a twentieth of the time they need, at most a few seconds; where
-    that is too little to tell anything, a usual size is taken.
-
-    The candidates are measured in turn, several times over, and the best time of each counts: other programs on the
-    machine can only make a turn slower.
+    samples: the number that will be drawn. The measurement takes a twentieth of the time they need, at most a few
+    seconds; if that is too short, the default of 128 is returned. The candidates are measured in turn, several times,
+    and the best time of each counts: other programs can only make a measurement slower.
     """
     row_bytes = 4 * max(1, int(np.prod(input_shape)))
     candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
@@ -51,8 +49,11 @@ def measure_batch(
     threads = Sampler(classifier, batch=usual, workers=workers).workers
     rates: dict[int, float] = {}
 
+    stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
+    example = Request(0, stream, sigma=1.0, start=0, stop=1, noise=noise, shared=shared, grid=grid)
+
     def measure(batch: int) -> None:
-        rate = _rate(classifier, input_shape, batch=batch, workers=workers, noise=noise, shared=shared, grid=grid)
+        rate = _rate(Sampler(classifier, batch=batch, workers=workers), input_shape, example)
         rates[batch] = max(rate, rates.get(batch, 0.0))
 
     measure(candidates[0])
@@ -75,11 +76,11 @@ def measure_batch(
 
 
 def _is_pointless(rates: dict[int, float], batch: int, *, threads: int) -> bool:
-    """Whether a batch takes long and gained next to nothing on one of half its size: no larger one need be tried."""
+    """Whether a batch takes long and is hardly faster than one of half its size: larger ones need not be tried."""
     if batch not in rates or batch // 2 not in rates:
         return False
     long = batch * threads > _LONG_BATCH_SECONDS * rates[batch]
-    return long and rates[batch] < _NEXT_TO_NOTHING * rates[batch // 2]
+    return long and rates[batch] < _HARDLY_FASTER * rates[batch // 2]
 
 
 def _smallest_good(rates: dict[int, float]) -> int:
@@ -87,31 +88,16 @@ def _smallest_good(rates: dict[int, float]) -> int:
     return min(batch for batch, rate in rates.items() if rate >= _GOOD_ENOUGH * best)
 
 
-def _rate(
-    classifier: BaseClassifier,
-    input_shape: tuple[int, ...],
-    *,
-    batch: int,
-    workers: int | None,
-    noise: Noise,
-    shared: bool,
-    grid: int | None,
-) -> float:
-    """Samples per second at this batch size, after one round to warm up."""
-    sampler = Sampler(classifier, batch=batch, workers=workers)
-    count = _INPUTS_SHARING if shared else 1
+def _rate(sampler: Sampler, input_shape: tuple[int, ...], example: Request) -> float:
+    """Samples per second with requests like the example, after a warm-up round."""
+    count = _INPUTS_SHARING if example.shared else 1
     inputs = np.zeros((count, *input_shape), dtype=np.float32)
-    streams = [StreamId(seed=0, index=index, stage=Stage.SELECTION) for index in range(count)]
-    draws = batch * sampler.workers
+    streams = [replace(example.stream, index=index) for index in range(count)]
+    draws = sampler.batch * sampler.workers
 
     def draw() -> None:
-        sampler.tally(
-            inputs,
-            [
-                Request(row, stream, sigma=1.0, start=0, stop=draws, noise=noise, shared=shared, grid=grid)
-                for row, stream in enumerate(streams)
-            ],
-        )
+        requests = [replace(example, row=row, stream=stream, stop=draws) for row, stream in enumerate(streams)]
+        sampler.tally(inputs, requests)
 
     draw()
     finished, began = 0, time.perf_counter()

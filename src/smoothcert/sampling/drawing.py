@@ -1,4 +1,4 @@
-"""Which samples are drawn around which input: from rows, stages and ranges to requests, and back to tallies."""
+"""Drawing samples around inputs: from rows, stages and ranges to requests, and back to tallies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """What is to be drawn around some rows of the inputs: for each row, ranges of the draws of one stage.
+    """What to draw around some rows of the inputs: for each row, ranges of the draws of one stage.
 
-    kind: what is counted. groups and winners: what a request for gradients or scores must know of its row.
+    kind: what is counted. groups, winners: `Request.group` and `Request.label` by row, for gradients and scores.
     """
 
     stage: Stage
@@ -34,11 +34,11 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Inputs with the numbers of their noise streams and their noise levels, and who draws.
+    """Inputs with their stream indices and noise levels, and the tallier that draws.
 
     inputs: (m, *input_shape) float32; indices: (m,); sigmas: by row, for the rows that will be drawn. shared_noise: all
-    inputs get the noise of one stream. grid: the levels that inputs and noise have; None for noise in float32. checks:
-    asks the user's model again about some of what is drawn.
+    inputs get the noise of one stream. grid: number of levels of inputs and noise; None for noise in float32. checks:
+    compares some of the votes with the user's model.
     """
 
     tallier: Tallier
@@ -54,22 +54,22 @@ class Drawing:
 
     def each(self, jobs: Iterable[Draws]) -> Iterator[dict[int, list[AnyTally]]]:
         """For each job, in order, the tallies of every row, one per range."""
-        asked: list[Draws] = []
+        started: list[Draws] = []
 
         def requests() -> Iterator[list[Request]]:
-            # A cluster takes several jobs before it answers the first one.
+            # A cluster takes several jobs before it returns the first.
             for draws in jobs:
-                asked.append(draws)
+                started.append(draws)
                 yield self.checks.pick(self._requests(draws))
 
-        counted = self.tallier.tally_each(
-            self.inputs, requests(), progress=self.progress, on_picked=self._compare_with_the_model
+        results = self.tallier.tally_each(
+            self.inputs, requests(), progress=self.progress, on_picked=self._compare_with_model
         )
-        for number, tallies in enumerate(counted):
+        for number, tallies in enumerate(results):
             found = iter(tallies)
-            yield {row: [next(found) for _ in ranges] for row, ranges in asked[number].ranges.items()}
+            yield {row: [next(found) for _ in ranges] for row, ranges in started[number].ranges.items()}
 
-    def _compare_with_the_model(self, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
+    def _compare_with_model(self, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
         self.checks.compare(self.inputs, requests, picked)
 
     def votes(self, stage: Stage, rows: Sequence[int], *, n: int) -> dict[int, Tally]:

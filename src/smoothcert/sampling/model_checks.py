@@ -1,11 +1,11 @@
-"""Whether the votes that are counted are those of the model the user gave: tried on noisy copies picked at random.
+"""Checks that the counted votes are those of the model the user gave, on noisy copies picked at random.
 
 A base classifier may compute the model by a fused graph, by another back end, many rows at once, in several threads or
-on other machines. A copy that is picked is asked again from the original object, alone. Which copies are picked is
-drawn by the operating system's randomness from all copies of a job, before they are sampled, so the share neither
-depends on batches, workers and shards nor can be foreseen by a model.
+on other machines. The original object classifies each picked copy again, alone. The copies are picked by the operating
+system's randomness from all copies of a job, before they are sampled. So the share does not depend on batches, workers
+and shards, and a model cannot predict it.
 
-Of m copies none differed: then with confidence 1-β less than ln(1/β)/m of the votes are others than the original's
+If none of m copies differed, then with confidence 1-β less than ln(1/β)/m of the votes differ from the original's
 (docs/guarantees.md).
 """
 
@@ -24,36 +24,34 @@ from smoothcert.models.original import Answer, Changeable, is_tie, original_of, 
 from smoothcert.records import CheckCounts, InputArray, TallyKind
 from smoothcert.sampling.noisy_copies import noisy_copies
 from smoothcert.sampling.picked import PickedVote
-from smoothcert.sampling.plan import Request, Slice, samples_per_draw
+from smoothcert.sampling.requests import Request, Slice, samples_per_draw
 
 ONE_IN = 1000
-"""One copy in so many is asked again, always …"""
+"""At least one copy in this many is checked."""
 LEAST_ASKED = 2000
-"""… and so many over the life of a run or of a SmoothedClassifier, where so many are drawn."""
+"""The least number of checks over the life of a run or of a SmoothedClassifier, if that many copies are drawn."""
 _LEAST_OF_A_CALL = 8
-"""… and so many in every call of a SmoothedClassifier: the model may have changed since the last one."""
+"""The least number of checks in a call of a SmoothedClassifier: the model may have changed since the last call."""
 _ASKED_TWICE = 64
-"""Copies that are kept, and asked once more at the end."""
+"""Copies that are kept and checked again at the end."""
 _FEW_TIES, _LARGEST_SHARE_OF_TIES = 10, 0.05
-"""A vote may fall otherwise where two classes tie to the last digits. More of them than this, and votes are made by
-rounding, not by the model.
-"""
+"""A vote may differ where two classes tie to the last digits. With more ties than this, votes are made by rounding."""
 
 _random = secrets.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A noisy copy that was asked: itself, and what was counted for it."""
+    """A checked noisy copy, and the vote that was counted for it."""
 
     noisy: InputArray
     vote: int
 
 
 class ModelChecks:
-    """Picks copies, asks the original about them, and raises a ModelMismatchError when it answers otherwise.
+    """Picks copies, asks the original about them, and raises a ModelMismatchError if its answer differs.
 
-    earlier: what was drawn and asked before, by the process that began a run.
+    earlier: the counts of the processes that worked on the run before.
     """
 
     def __init__(self, classifier: BaseClassifier, *, earlier: CheckCounts | None = None) -> None:
@@ -83,8 +81,9 @@ class ModelChecks:
         return f"ModelChecks(drawn={self.drawn}, asked={self.asked}, ties={self.ties})"
 
     def expect(self, copies: int) -> None:
-        """At the beginning of a run or a call: at least so many copies will be drawn, over which the least number is
-        spread. A model that was changed since it was given is a ModelMismatchError.
+        """Announce at the start of a run or a call how many copies will be drawn; the checks are spread over them.
+
+        Raises a ModelMismatchError if the model was changed since it was given.
         """
         if isinstance(self._original, Changeable):
             self._original.check_unchanged()
@@ -92,7 +91,7 @@ class ModelChecks:
         self._least = max(LEAST_ASKED, self.counts.asked + _LEAST_OF_A_CALL)
 
     def pick(self, requests: Sequence[Request]) -> list[Request]:
-        """The requests of a job, with the copies that will be asked again."""
+        """The requests of a job, with the copies that will be checked."""
         sizes = [request.samples for request in requests]
         total = sum(sizes)
         count = self._quota(total)
@@ -108,17 +107,17 @@ class ModelChecks:
         return found
 
     def _quota(self, copies: int) -> int:
-        """How many of so many copies are asked again; rounded up or down at random, so that its mean is exact."""
+        """The number of checks among so many copies; rounded up or down at random, so that its mean is exact."""
         wanted = copies / ONE_IN
         missing = max(0, self._least - self.counts.asked)
         if missing:
             wanted = max(wanted, copies * min(1.0, missing / max(copies, self._expected)))
-            # Whole numbers that add up: nobody may be short of the least number because of bad luck.
+            # Rounded up, so that the least number is always reached.
             return min(copies, math.ceil(wanted))
         return min(copies, math.floor(wanted) + (_random.random() < wanted % 1.0))
 
     def compare(self, inputs: InputArray, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
-        """Ask the original about the copies that were picked. inputs: (m, *input_shape), the rows of the requests."""
+        """Ask the original about the picked copies. inputs: (m, *input_shape), the rows of the requests."""
         makers: dict[int, CopyMaker] = {}
         for vote in picked:
             if vote.request not in makers:
@@ -129,7 +128,7 @@ class ModelChecks:
             if tie:
                 self._explain(noisy, answer, vote.vote)
             elif vote.scores is not None and not same_scores(answer, vote.scores):
-                raise ModelMismatchError(self._sentence("scores", f"{vote.scores}", f"{answer.scores}"))
+                raise ModelMismatchError(self._mismatch("scores", f"{vote.scores}", f"{answer.scores}"))
             self.counts += CheckCounts(asked=1, ties=int(tie))
             self._keep(_Kept(noisy, vote.vote))
         if self.ties > max(_FEW_TIES, _LARGEST_SHARE_OF_TIES * self.asked):
@@ -140,9 +139,9 @@ class ModelChecks:
             )
 
     def ask_again(self) -> None:
-        """Ask about some copies once more: a ModelMismatchError where the answer is no longer the one that was counted.
+        """Ask about some copies again; raise a ModelMismatchError if an answer has changed.
 
-        A base classifier is a fixed function. One that keeps state or looks at a clock may change while it is sampled.
+        A base classifier must be a fixed function. One that keeps state or reads a clock may change during sampling.
         """
         for kept in self._kept:
             later = int(self._ask_classifier(kept.noisy)), self._original.answer(kept.noisy)
@@ -156,14 +155,14 @@ class ModelChecks:
         self._kept, self._seen = [], 0
 
     def unsaved(self) -> CheckCounts:
-        """What was counted since this was last asked for."""
+        """The counts since the last call."""
         new = self.counts - self._stored
         self._stored = self.counts
         return new
 
     def _explain(self, noisy: InputArray, answer: Answer, vote: int) -> None:
-        """Raise, unless rounding explains the difference."""
-        # First: a model whose answers are random seems to tie everywhere.
+        """Raise a ModelMismatchError unless rounding explains the difference."""
+        # Checked first: a model with random answers seems to tie everywhere.
         if any(self._original.answer(noisy).vote != answer.vote for _ in range(3)):
             raise ModelMismatchError(
                 "the model gives different classes for the same input; a base classifier must be a fixed function: "
@@ -171,22 +170,22 @@ class ModelChecks:
             )
         if is_tie(self._original, noisy, answer, vote):
             return
-        raise ModelMismatchError(self._sentence("class", str(vote), str(answer.vote)))
+        raise ModelMismatchError(self._mismatch("class", str(vote), str(answer.vote)))
 
-    def _sentence(self, what: str, counted: str, found: str) -> str:
+    def _mismatch(self, what: str, counted: str, found: str) -> str:
         return (
             f"the model gives a noisy copy the {what} {found} when it is asked alone, and the {what} {counted} was "
             f"counted for it by {self._classifier.backend} (after {self.asked} copies that agreed): what was sampled "
             "is not the model that was given, so nothing is certified. Either its answer to one input depends on the "
             "others in the batch (batch statistics must be frozen, in `eval` mode), or it was changed after it was "
-            "given, or it keeps state; or please report that its faster form differs from it"
+            "given, or it keeps state. Otherwise please report that its faster form differs from it"
         )
 
     def _ask_classifier(self, noisy: InputArray) -> int:
         return int(self._classifier.classify(noisy[None].copy())[0])
 
     def _keep(self, one: _Kept) -> None:
-        """A random choice of all that were asked, a few of them."""
+        """Keep a random sample of the checked copies."""
         self._seen += 1
         most = min(_ASKED_TWICE, math.ceil(self._seen / 10))
         if len(self._kept) < most:
@@ -196,9 +195,9 @@ class ModelChecks:
 
 
 class CopyMaker:
-    """Makes single noisy copies of one request again, as they were drawn.
+    """Reproduces single noisy copies of one request.
 
-    layer: the classifier, where the noise was drawn behind its first layer.
+    layer: the classifier, if the noise was drawn after its first layer.
     """
 
     def __init__(self, layer: FirstLayerNoise | None, inputs: InputArray, request: Request) -> None:
@@ -211,7 +210,7 @@ class CopyMaker:
         self._size = flat.shape[1]
 
     def copy(self, number: int) -> InputArray:
-        """(*input_shape) float32. number: as in `Request.picks`."""
+        """The noisy copy, (*input_shape) float32. number: as in `Request.picks`."""
         draw, half = divmod(number, samples_per_draw(self._request.kind))
         piece = Slice(request=0, first_row=0, last_row=1, counter=draw)
         out = np.empty((2, self._size), dtype=np.float32)

@@ -1,7 +1,7 @@
 """Noisy copies of inputs in host memory: x+ε, x±ε, and the noise itself, for the draws of a batch.
 
-Two kinds: noise in float32, added in float32; and noise in whole steps of the grid that the inputs lie on, added as
-whole numbers and then turned into float32 by one division. The second is what the theorems speak of (`noise.grid`).
+There are two kinds: noise in float32, added in float32; and noise in whole steps of the grid of the inputs, added as
+whole numbers and converted to float32 by one division. The theorems hold exactly for the second (`noise.grid_law`).
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from numpy.typing import NDArray
 
 from smoothcert.noise import GridLaw, add_grid_noise, add_noise, from_grid, grid_draws, grid_law, scale_noise, to_grid
 from smoothcert.records import FloatArray, InputArray, StreamId
-from smoothcert.sampling.plan import Request, Slice
+from smoothcert.sampling.requests import Request, Slice
 
 Colour = Callable[[InputArray, InputArray], None]
-"""Writes what it makes of rows of standard normals, (rows, size) float32, into the second array."""
+"""Transforms rows of standard normals, (rows, size) float32, and writes them into the second array."""
 
 _Steps = NDArray[np.int32]
 _Held = tuple[StreamId, int, int]
-"""A stream, its first draw, and how many: what shared noise was made for."""
+"""Identifies shared noise: a stream, its first draw, and the number of draws."""
 
 
 class NoisyCopies(Protocol):
-    """Makes the copies that a batch asks for. `out` and what is returned: (rows of the slice, size) float32."""
+    """Makes the copies of a batch. `out` and results: (rows of the slice, size) float32."""
 
     def write(self, slices: Sequence[Slice], out: InputArray, /) -> None:
-        """x+ε for every draw of a batch, into its first rows."""
+        """Write x+ε for every draw of a batch into the first rows of `out`."""
 
     def prepare(self, slices: Sequence[Slice], /) -> None:
-        """Make the noise of a batch, and keep it for the questions below."""
+        """Make the noise of a batch and keep it for the methods below."""
 
     def add_to_input(self, piece: Slice, out: InputArray, /) -> None:
-        """x+ε of one slice of the batch that was prepared."""
+        """Write x+ε of one slice of the prepared batch."""
 
     def pair(self, piece: Slice, first: InputArray, second: InputArray, /) -> None:
-        """x+ε and x-ε of one slice."""
+        """Write x+ε and x-ε of one slice of the prepared batch."""
 
     def unit(self, piece: Slice, /) -> NDArray[np.floating[Any]]:
-        """ε of one slice in units of its level, as it is summed up for gradients; not to be written to."""
+        """ε of one slice in units of its level, as summed for gradients; must not be written to."""
 
 
 def noisy_copies(
     inputs: InputArray, requests: Sequence[Request], *, draws: int, colour: Colour | None = None
 ) -> NoisyCopies:
-    """For requests that all have the same kind of noise. inputs: (m, size) float32. draws: the most of one batch.
+    """For requests with the same kind of noise. inputs: (m, size) float32. draws: the largest number in one batch.
 
-    colour: the noise of level 1 is what this makes of standard normals, instead of these themselves; not on a grid.
+    colour: transforms standard normals into the noise of level 1; not supported on a grid.
     """
     if requests[0].grid is not None:
         return _GridCopies(inputs, requests, levels=requests[0].grid)
@@ -56,7 +56,7 @@ def noisy_copies(
 
 
 def rows_of(piece: Slice) -> slice:
-    """The rows of a batch that a slice stands in."""
+    """The rows of a slice in its batch."""
     return slice(piece.first_row, piece.last_row)
 
 
@@ -65,8 +65,8 @@ def _draws_of(piece: Slice, request: Request) -> _Held:
 
 
 class _FloatCopies:
-    """Noise in float32. Where inputs share their noise, all slices of a batch have the same draws; they are made once,
-    and kept for the batches after it that have them too.
+    """Noise in float32. With shared noise, all slices of a batch have the same draws; they are made once and reused by
+    following batches with the same draws.
     """
 
     def __init__(self, inputs: InputArray, requests: Sequence[Request], *, draws: int, colour: Colour | None) -> None:
@@ -120,9 +120,8 @@ class _FloatCopies:
         np.add(x, noise, out=first)
 
     def unit(self, piece: Slice) -> InputArray:
-        found: InputArray = (
-            self._made[: piece.last_row - piece.first_row] if self._shared else self._made[rows_of(piece)]
-        )
+        rows = slice(piece.last_row - piece.first_row) if self._shared else rows_of(piece)
+        found: InputArray = self._made[rows]
         return found
 
     def _fill(self, slices: Sequence[Slice]) -> None:
@@ -159,13 +158,13 @@ class _GridCopies:
         for piece in slices:
             request, rows = self._requests[piece.request], out[rows_of(piece)]
             if self._shared:
-                from_grid(self._places[request.row] + self._drawn(piece), self._levels, out=rows)
+                from_grid(self._places[request.row] + self._draw(piece), self._levels, out=rows)
             else:
                 law, stream = self._law(request), request.noise_stream
                 add_grid_noise(rows, self._places[request.row], law, stream, start=piece.counter)
 
     def prepare(self, slices: Sequence[Slice]) -> None:
-        self._held = {piece.first_row: self._drawn(piece) for piece in slices}
+        self._held = {piece.first_row: self._draw(piece) for piece in slices}
 
     def add_to_input(self, piece: Slice, out: InputArray) -> None:
         place = self._places[self._requests[piece.request].row]
@@ -184,7 +183,7 @@ class _GridCopies:
     def _law(self, request: Request) -> GridLaw:
         return self._laws[request.noise, request.sigma]
 
-    def _drawn(self, piece: Slice) -> _Steps:
+    def _draw(self, piece: Slice) -> _Steps:
         request = self._requests[piece.request]
         law, wanted = self._law(request), _draws_of(piece, request)
         if self._shared and self._shared_held is not None and self._shared_held[:2] == (wanted, law):

@@ -1,4 +1,4 @@
-"""Counting on an accelerator: noise, votes and sums stay there until the shard is done; scores are counted at home."""
+"""Counting on an accelerator: noise, votes and sums stay there until the shard is done; scores move to the host."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ import torch
 from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64, off_mps
-from smoothcert.models.scores import scoring
+from smoothcert.models.scores import require_scores
 from smoothcert.noise import GridLaw, grid_law, to_grid
-from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.noise.grid_with_torch import from_grid, grid_draws
-from smoothcert.noise.host import split_seed
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
-from smoothcert.sampling.counters import Counter, checked_votes
+from smoothcert.sampling.counters import Counter, check_votes
 from smoothcert.sampling.picked import PickedVote, PickedVotes
-from smoothcert.sampling.plan import Request, Slice
+from smoothcert.sampling.requests import Request, Slice
 from smoothcert.sampling.score_sums import ScoreSums
 
 
 def device_counter(classifier: DeviceClassifier, inputs: InputArray, requests: Sequence[Request]) -> Counter:
-    """The counter for the kind these requests ask for."""
-    kinds: dict[TallyKind, Callable[[_Bench], Counter]] = {
+    """The counter for the kind of tally of these requests."""
+    kinds: dict[TallyKind, Callable[[_DeviceBench], Counter]] = {
         TallyKind.VOTES: _DeviceVotes,
         TallyKind.PAIRS: _DevicePairs,
         TallyKind.GRADIENTS: _DeviceGradients,
         TallyKind.SCORES: _DeviceScores,
     }
-    return kinds[requests[0].kind](_Bench(classifier, inputs, requests))
+    return kinds[requests[0].kind](_DeviceBench(classifier, inputs, requests))
 
 
-class _Bench:
-    """What all counters on a device share: inputs, noise, and votes that are what they must be."""
+class _DeviceBench:
+    """What all counters on a device share: inputs, noise, and checked votes."""
 
     def __init__(self, classifier: DeviceClassifier, inputs: InputArray, requests: Sequence[Request]) -> None:
         self.requests = requests
@@ -47,7 +45,7 @@ class _Bench:
         self._shape = inputs.shape[1:]
         self.picks = PickedVotes(requests)
         self._inputs = torch.from_numpy(inputs).to(classifier.device).reshape(len(inputs), -1)
-        # A vote outside the announced classes must not land in a neighbour's count; it is remembered and reported.
+        # A vote outside the model's classes must not be counted for another class: it is counted here and reported.
         self._strays = torch.zeros((), dtype=torch.int64, device=classifier.device)
         self._grid = requests[0].grid
         self._places: dict[int, torch.Tensor] = {}
@@ -55,7 +53,7 @@ class _Bench:
             flat, rows = inputs.reshape(len(inputs), -1), {request.row for request in requests}
             places = {row: torch.from_numpy(to_grid(flat[row], self._grid)) for row in rows}
             self._places = {row: place.to(classifier.device) for row, place in places.items()}
-        # Where inputs share their noise, the draws made last serve several slices and batches.
+        # Where inputs share their noise, the last draws serve several slices and batches.
         self._held: tuple[StreamId, int, int, float] | None = None
         self._held_noise = torch.empty(0, device=classifier.device)
 
@@ -67,27 +65,24 @@ class _Bench:
         return torch.zeros(shape, dtype=torch.int64, device=self.device)
 
     def draws(self, piece: Slice) -> torch.Tensor:
-        """(rows, size) the noise of one slice: of level 1, or in steps of the grid. Not to be written to."""
+        """(rows, size) the noise of one slice: of level 1, or in steps of the grid. Must not be written to."""
         request = self.requests[piece.request]
         wanted = (request.noise_stream, piece.counter, piece.last_row - piece.first_row, request.sigma)
         if not request.shared or wanted != self._held:
-            self._held_noise, self._held = self._drawn(piece), wanted
+            self._held_noise, self._held = self._draw(piece), wanted
         return self._held_noise
 
-    def _drawn(self, piece: Slice) -> torch.Tensor:
+    def _draw(self, piece: Slice) -> torch.Tensor:
         request = self.requests[piece.request]
-        stream = request.noise_stream
         place: dict[str, Any] = {
-            "index": stream.index,
-            "stage": int(stream.stage),
             "start": piece.counter,
             "count": piece.last_row - piece.first_row,
             "size": self.size,
             "device": self.device,
         }
         if self._grid is not None:
-            return grid_draws(self._law(request), key=grid_key(stream.seed), **place)
-        return unit_noise(request.noise, key=split_seed(stream.seed), **place)
+            return grid_draws(self._law(request), request.noise_stream, **place)
+        return unit_noise(request.noise, request.noise_stream, **place)
 
     def noisy(self, piece: Slice, draws: torch.Tensor, *, sign: int = 1) -> torch.Tensor:
         """(rows, size) x+ε of one slice, or x-ε."""
@@ -98,7 +93,7 @@ class _Bench:
         return from_grid(self._places[request.row] + sign * draws, self._grid)
 
     def unit(self, piece: Slice, draws: torch.Tensor) -> torch.Tensor:
-        """(rows, size) the noise in units of its level, as it is summed up for gradients."""
+        """(rows, size) the noise in units of its level, as summed for gradients."""
         if self._grid is None:
             return draws
         law = self._law(self.requests[piece.request])
@@ -114,25 +109,28 @@ class _Bench:
         batch = torch.cat(noisy).reshape(-1, *self._shape)
         votes = self._classifier.classify_tensor(batch)
         if votes.shape != (len(batch),):
-            raise ModelError(f"the model returned votes of shape {tuple(votes.shape)} for {len(batch)} inputs")
+            shape = tuple(votes.shape)
+            raise ModelError(
+                f"the model returned votes of shape {shape} for {len(batch)} inputs; expected one class each"
+            )
         self._strays += ((votes < 0) | (votes >= self.columns)).sum()
         return votes.clamp(0, self.columns - 1)
 
     def note_picks(self, slices: Sequence[Slice], votes: torch.Tensor, *, half: int = 0) -> None:
-        """Take down the votes of the copies that were picked; the others stay on the device."""
+        """Record the votes of the picked copies; the others stay on the device."""
         rows = self.picks.rows(slices, half=half)
         if rows:
             self.picks.add(rows, _on_host(votes[[pick.row for pick in rows]]))
 
     def votes_and_scores(self, noisy: list[torch.Tensor]) -> tuple[IntArray, FloatArray]:
         """Votes and scores for rows of flat inputs, in host memory."""
-        classifier = scoring(self._classifier)
+        classifier = require_scores(self._classifier)
         batch = torch.cat(noisy).reshape(-1, *self._shape)
         if isinstance(classifier, ScoringDeviceClassifier):
             votes, scores = classifier.votes_and_scores_tensor(batch)
         else:
             votes, scores = classifier.votes_and_scores(batch.cpu().numpy())
-        return checked_votes(votes, rows=len(batch), columns=self.columns), scores
+        return check_votes(votes, rows=len(batch), columns=self.columns), scores
 
     def request_of_row(self, slices: Sequence[Slice]) -> torch.Tensor:
         """(rows,) the request each draw of a batch belongs to."""
@@ -145,7 +143,7 @@ class _Bench:
 
 
 def _count(counts: torch.Tensor, *cell: torch.Tensor) -> None:
-    """Add one at each of the given cells of an array, some of which may be the same."""
+    """Add one at each of the given cells of an array; cells may repeat."""
     counts.index_put_(cell, torch.ones_like(cell[0]), accumulate=True)
 
 
@@ -153,33 +151,39 @@ def _on_host(array: torch.Tensor) -> IntArray:
     return np.asarray(array.cpu().numpy(), dtype=np.int64)
 
 
-class _DeviceVotes:
-    def __init__(self, bench: _Bench) -> None:
+class _DeviceCounter:
+    """The part that all counters share. shapes: of the sums of one request."""
+
+    def __init__(self, bench: _DeviceBench, *shapes: tuple[int, ...]) -> None:
         self._bench = bench
-        self._votes = bench.zeros(len(bench.requests), bench.columns)
+        self._sums = tuple(bench.zeros(len(bench.requests), *shape) for shape in shapes)
+
+    def sums(self) -> tuple[IntArray, ...]:
+        self._bench.check()
+        return tuple(_on_host(array) for array in self._sums)
+
+    def picked_votes(self) -> list[PickedVote]:
+        return self._bench.picks.found
+
+
+class _DeviceVotes(_DeviceCounter):
+    def __init__(self, bench: _DeviceBench) -> None:
+        super().__init__(bench, (bench.columns,))
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
             votes = bench.votes([bench.noisy(piece, bench.draws(piece)) for piece in slices])
             bench.note_picks(slices, votes)
-            _count(self._votes, bench.request_of_row(slices), votes)
-
-    def sums(self) -> tuple[IntArray, ...]:
-        self._bench.check()
-        return (_on_host(self._votes),)
-
-    def picked(self) -> list[PickedVote]:
-        return self._bench.picks.found
+            _count(self._sums[0], bench.request_of_row(slices), votes)
 
 
-class _DevicePairs:
-    def __init__(self, bench: _Bench) -> None:
-        self._bench = bench
-        self._pairs = bench.zeros(len(bench.requests), 3, bench.columns)
+class _DevicePairs(_DeviceCounter):
+    def __init__(self, bench: _DeviceBench) -> None:
+        super().__init__(bench, (3, bench.columns))
 
     def add(self, slices: Sequence[Slice]) -> None:
-        bench = self._bench
+        bench, (pairs,) = self._bench, self._sums
         with torch.inference_mode():
             draws = [bench.draws(piece) for piece in slices]
             plus = [bench.noisy(piece, drawn) for piece, drawn in zip(slices, draws, strict=True)]
@@ -188,26 +192,15 @@ class _DevicePairs:
             for half, votes in enumerate((first, second)):
                 bench.note_picks(slices, votes, half=half)
             request, same = bench.request_of_row(slices), first == second
-            _count(self._pairs, request, torch.where(same, 0, 1), first)
-            _count(self._pairs, request[~same], torch.full_like(second[~same], 2), second[~same])
-
-    def sums(self) -> tuple[IntArray, ...]:
-        self._bench.check()
-        return (_on_host(self._pairs),)
-
-    def picked(self) -> list[PickedVote]:
-        return self._bench.picks.found
+            _count(pairs, request, torch.where(same, 0, 1), first)
+            _count(pairs, request[~same], torch.full_like(second[~same], 2), second[~same])
 
 
-class _DeviceGradients:
-    def __init__(self, bench: _Bench) -> None:
-        self._bench = bench
+class _DeviceGradients(_DeviceCounter):
+    def __init__(self, bench: _DeviceBench) -> None:
         groups = max(max(request.group) for request in bench.requests) + 1
-        requests = len(bench.requests)
+        super().__init__(bench, (bench.columns,), (2, groups, bench.size), (groups,))
         self._groups = [torch.tensor(request.group, device=bench.device) for request in bench.requests]
-        self._votes = bench.zeros(requests, bench.columns)
-        self._sums = bench.zeros(requests, 2, groups, bench.size)
-        self._products = bench.zeros(requests, groups)
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
@@ -215,32 +208,26 @@ class _DeviceGradients:
             draws = [bench.draws(piece) for piece in slices]
             votes = bench.votes([bench.noisy(piece, drawn) for piece, drawn in zip(slices, draws, strict=True)])
             bench.note_picks(slices, votes)
-            _count(self._votes, bench.request_of_row(slices), votes)
+            _count(self._sums[0], bench.request_of_row(slices), votes)
             for piece, drawn in zip(slices, draws, strict=True):
                 group = self._groups[piece.request][votes[piece.first_row : piece.last_row]]
                 self._add_noise(piece.request, bench.unit(piece, drawn), group)
 
     def _add_noise(self, request: int, normals: torch.Tensor, group: torch.Tensor) -> None:
         """normals: (rows, size), pairs in adjacent rows; group: (rows,). See the counter in host memory."""
+        _, sums, all_products = self._sums
         units = torch.round(normals / GRADIENT_UNIT).to(torch.int64).to(group.device)
         wide = in_float64(normals)
         products = torch.round((wide[0::2] * wide[1::2]).sum(dim=1) / GRADIENT_UNIT).to(torch.int64).to(group.device)
         together = group[0::2] == group[1::2]
-        self._products[request].index_add_(0, group[0::2], products * together)
+        all_products[request].index_add_(0, group[0::2], products * together)
         for half in range(2):
-            self._sums[request, half].index_add_(0, group[half::2], units[half::2])
-
-    def sums(self) -> tuple[IntArray, ...]:
-        self._bench.check()
-        return _on_host(self._votes), _on_host(self._sums), _on_host(self._products)
-
-    def picked(self) -> list[PickedVote]:
-        return self._bench.picks.found
+            sums[request, half].index_add_(0, group[half::2], units[half::2])
 
 
-class _DeviceScores:
-    def __init__(self, bench: _Bench) -> None:
-        self._bench = bench
+class _DeviceScores(_DeviceCounter):
+    def __init__(self, bench: _DeviceBench) -> None:
+        super().__init__(bench)
         self._scores = ScoreSums(bench.requests, num_classes=bench.columns - 1)
 
     def add(self, slices: Sequence[Slice]) -> None:
@@ -253,6 +240,3 @@ class _DeviceScores:
 
     def sums(self) -> tuple[IntArray, ...]:
         return self._scores.sums()
-
-    def picked(self) -> list[PickedVote]:
-        return self._bench.picks.found

@@ -1,4 +1,4 @@
-"""Noisy copies that were picked before they were drawn, with the votes they were counted with."""
+"""Noisy copies picked before sampling, with the votes that were counted for them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from smoothcert.records import FloatArray, IntArray
-from smoothcert.sampling.plan import Request, Slice, samples_per_draw
+from smoothcert.sampling.requests import Request, Slice, samples_per_draw
 
 
 @dataclass(frozen=True, slots=True)
 class PickedVote:
-    """How one noisy copy was counted. request: its place in the job; copy: its number, as in `Request.picks`.
+    """The counted vote of one noisy copy. request: index in the job; copy: number as in `Request.picks`.
 
-    scores: (num_classes,) float64 where scores were counted.
+    scores: (num_classes,) float64 if scores were counted.
     """
 
     request: int
@@ -26,7 +26,7 @@ class PickedVote:
 
 @dataclass(frozen=True, slots=True)
 class PickedRow:
-    """Where a picked copy stands among the rows of one slice."""
+    """The row of a picked copy in a batch."""
 
     request: int
     copy: int
@@ -34,7 +34,7 @@ class PickedRow:
 
 
 class PickedVotes:
-    """Takes down the votes of picked copies while a worker counts."""
+    """Records the votes of picked copies while a worker counts."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._picks: list[IntArray] = [np.array(request.picks, dtype=np.int64) for request in requests]
@@ -43,7 +43,7 @@ class PickedVotes:
         self.found: list[PickedVote] = []
 
     def rows(self, slices: Sequence[Slice], *, half: int = 0) -> list[PickedRow]:
-        """The rows of a batch that were picked. half: 1 for the copies x-ε of pairs, which are numbered 2·draw + 1."""
+        """The picked rows of a batch. half: 1 for the copies x-ε of pairs, which have the numbers 2·draw + 1."""
         if not self._wanted:
             return []
         found = []
@@ -60,13 +60,13 @@ class PickedVotes:
     def note(
         self, slices: Sequence[Slice], votes: IntArray, *, scores: FloatArray | None = None, half: int = 0
     ) -> None:
-        """After a batch was classified. votes: (rows,); scores: (rows, num_classes)."""
+        """Record the picked votes of a classified batch. votes: (rows,); scores: (rows, num_classes)."""
         rows = self.rows(slices, half=half)
         places = [pick.row for pick in rows]
         self.add(rows, votes[places], None if scores is None else scores[places])
 
     def add(self, rows: Sequence[PickedRow], votes: IntArray, scores: FloatArray | None = None) -> None:
-        """The votes of these rows, and their scores, in the same order."""
+        """Record the votes and scores of these rows, in the same order."""
         for place, pick in enumerate(rows):
             own = None if scores is None else np.array(scores[place], dtype=np.float64)
             self.found.append(PickedVote(pick.request, pick.copy, int(votes[place]), own))

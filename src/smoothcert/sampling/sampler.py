@@ -1,9 +1,9 @@
 """Noise → base classifier → tallies.
 
-Worker threads take batches from one queue; each makes the noise into its own buffer, classifies it and counts the
-votes. Noise and classifier release the interpreter lock, so on a CPU one single-threaded worker per core keeps all
-cores busy. Memory is a few batches per worker, whatever the number of samples. Which worker takes which batch changes
-nothing: the content of a batch is fixed by the requests and the batch size.
+Worker threads take batches from one queue; each fills its own buffer with noisy copies, classifies them and counts the
+votes. Noise and classifier release the GIL, so on a CPU one single-threaded worker per core keeps all cores busy.
+Memory is a few batches per worker, independent of the number of samples. The content of a batch is fixed by the
+requests and the batch size, so it does not matter which worker takes which batch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise
 from smoothcert.models.devices import usable_cores
+from smoothcert.noise import law_of
 from smoothcert.records import AnyTally, InputArray, Noise, TallyKind
 from smoothcert.sampling.counters import Counter, host_counter, tallies_of
 from smoothcert.sampling.picked import PickedVote
-from smoothcert.sampling.plan import (
+from smoothcert.sampling.requests import (
     Request,
     Slice,
     batch_slices,
@@ -30,15 +31,15 @@ from smoothcert.sampling.plan import (
 )
 
 Progress = Callable[[int], None]
-"""Told the number of samples just finished; called from worker threads."""
+"""Called from worker threads with the number of samples just finished."""
 OnPicked = Callable[[Sequence[Request], list[PickedVote]], None]
-"""Told the votes of the copies that the requests of a job picked, before its tallies are handed over."""
+"""Called with the requests of a job and the votes of their picked copies, before its tallies are returned."""
 
 
 class Tallier(Protocol):
-    """Whoever counts what a base classifier answers under noise: the threads of this process, or a cluster.
+    """Counts the answers of a base classifier under noise: in the threads of this process, or on a cluster.
 
-    The same requests and batch size give the same tallies whoever counts, and however many do.
+    The same requests and batch size give the same tallies, independent of the number of workers.
     """
 
     def tally_each(
@@ -49,11 +50,11 @@ class Tallier(Protocol):
         progress: Progress | None = None,
         on_picked: OnPicked | None = None,
     ) -> Iterator[list[AnyTally]]:
-        """For each job, in order, one tally per request. Jobs share no batch; a later one may be begun early."""
+        """For each job, in order, one tally per request. Jobs do not share batches; later jobs may be started early."""
 
 
 class Sampler:
-    """Counts what a base classifier answers under noise, in the threads of this process.
+    """Counts the answers of a base classifier under noise, in the threads of this process.
 
     batch: samples classified at once. workers: threads; None means one per core, or one on an accelerator.
     """
@@ -75,7 +76,7 @@ class Sampler:
         progress: Progress | None = None,
         on_picked: OnPicked | None = None,
     ) -> Iterator[list[AnyTally]]:
-        """`tally` for one job after the other."""
+        """Call `tally` for each job."""
         for requests in jobs:
             yield self.tally(inputs, requests, progress=progress, on_picked=on_picked)
 
@@ -87,9 +88,9 @@ class Sampler:
         progress: Progress | None = None,
         on_picked: OnPicked | None = None,
     ) -> list[AnyTally]:
-        """One tally per request, in order; all requests ask for the same kind, under the same kind of noise.
+        """One tally per request, in order; all requests have the same kind of tally and of noise.
 
-        inputs: (m, *input_shape) float32; a request names a row of it.
+        inputs: (m, *input_shape) float32.
         """
         if not requests:
             return []
@@ -100,14 +101,14 @@ class Sampler:
         workers = max(1, min(self.workers, -(-total // draws)))
         counters = [new_counter(self.classifier, inputs, requests, draws=min(draws, total)) for _ in range(workers)]
         batches = _SharedBatches(batch_slices(requests, batch=draws))
-        told = None if progress is None else lambda done: progress(done * samples_per_draw(kind))
+        on_draws = None if progress is None else lambda draws: progress(draws * samples_per_draw(kind))
         if self.classifier.concurrency == 1:
-            self._work(counters[0], batches, told)
+            self._work(counters[0], batches, on_draws)
         else:
-            self._work_in_threads(counters, batches, told)
+            self._work_in_threads(counters, batches, on_draws)
         sums = [counter.sums() for counter in counters]
         if on_picked is not None:
-            on_picked(requests, [vote for counter in counters for vote in counter.picked()])
+            on_picked(requests, [vote for counter in counters for vote in counter.picked_votes()])
         return tallies_of(requests, sums)
 
     def _work(self, counter: Counter, batches: _SharedBatches, progress: Progress | None) -> None:
@@ -129,7 +130,7 @@ class Sampler:
             finally:
                 ended.set()
 
-        # Waiting for events, not for the threads: a join that an interrupt breaks off takes its thread for ended.
+        # Wait for events instead of joining the threads: an interrupted join marks its thread as ended.
         workers = [(threading.Event(), counter) for counter in counters]
         threads = [threading.Thread(target=body, args=(counter, ended), daemon=True) for ended, counter in workers]
         try:
@@ -138,8 +139,8 @@ class Sampler:
             for ended, _ in workers:
                 ended.wait()
         except BaseException:
-            # An interrupt. The workers finish their batch first: a process that ends while a thread is inside the
-            # model's own code is aborted.
+            # An interrupt. Let the workers finish their batch: a process that exits while a thread runs the model's
+            # native code is aborted.
             batches.close()
             for thread, (ended, _) in zip(threads, workers, strict=True):
                 if thread.ident is not None:
@@ -152,13 +153,13 @@ class Sampler:
 
 
 def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
-    """Counts where the classifier computes. draws: the most that one batch will hold."""
+    """A counter on the device of the classifier. draws: the largest number in one batch."""
     check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise, grid=requests[0].grid)
     if isinstance(classifier, FirstLayerNoise):
-        # One by one: a product of matrices may round a row differently beside other rows, and a cluster sends fewer.
-        asked = {row: classifier.hidden(inputs[row : row + 1])[0] for row in {request.row for request in requests}}
-        hidden = np.zeros((len(inputs), next(iter(asked.values())).size), dtype=np.float32)
-        for row, values in asked.items():
+        # One by one: a matrix product may round a row differently in another batch, and a cluster sends fewer rows.
+        needed = {row: classifier.hidden(inputs[row : row + 1])[0] for row in {request.row for request in requests}}
+        hidden = np.zeros((len(inputs), next(iter(needed.values())).size), dtype=np.float32)
+        for row, values in needed.items():
             hidden[row] = values
         return host_counter(classifier.tail, hidden, requests, draws=draws, colour=classifier.colour)
     if isinstance(classifier, DeviceClassifier):
@@ -169,24 +170,24 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
 
 
 def check_can_sample(classifier: BaseClassifier, *, kind: TallyKind, noise: Noise, grid: int | None = None) -> None:
-    """Refuse what noise in the first layer cannot give."""
+    """Raise an InputError for tallies and noise that are not supported with noise in the first layer."""
     if not isinstance(classifier, FirstLayerNoise):
         return
     if grid is not None:
         raise InputError(
             "noise that is drawn in the first layer lies on no grid: use --noise float, or leave --noise-at out"
         )
-    if noise is not Noise.GAUSSIAN:
-        raise InputError(f"{noise} noise has another law after a layer: leave --noise-at out")
+    if not law_of(noise).stays_after_linear_layer:
+        raise InputError(f"{noise} noise has another law after a linear layer: leave --noise-at out")
     if kind is TallyKind.GRADIENTS:
         raise InputError(
-            "the certificates from gradients need the noise at the input, and here it is drawn in the first layer: "
-            "leave --noise-at out, or use another certificate"
+            "certificates from gradients need the noise at the input, but it is drawn in the first layer: leave "
+            "--noise-at out, or use another certificate"
         )
 
 
 class _SharedBatches:
-    """An iterator several threads may draw from."""
+    """An iterator that several threads may use."""
 
     def __init__(self, batches: Iterator[list[Slice]]) -> None:
         self._batches = batches

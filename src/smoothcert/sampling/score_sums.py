@@ -1,4 +1,4 @@
-"""Counting scores by cell, wherever the noise was made and the model was asked."""
+"""Counting scores by cell, for noise on the host and on devices."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from smoothcert.errors import ModelError
 from smoothcert.records import FloatArray, IntArray, ScoreTally
 from smoothcert.records.tallies import SCORE_CELLS, SCORE_SLACK, score_cell
-from smoothcert.sampling.plan import Request, Slice
+from smoothcert.sampling.requests import Request, Slice
 
 
 class ScoreSums:
-    """For each request its votes, and how many scores fell into each cell: of its label, and of the strongest other.
+    """For each request the votes, and the number of scores in each cell: of the label and of the strongest other.
 
-    Memory is 260 kB for each request, whatever the number of samples.
+    Memory: 260 kB for each request, independent of the number of samples.
     """
 
     def __init__(self, requests: Sequence[Request], *, num_classes: int) -> None:
@@ -25,7 +25,7 @@ class ScoreSums:
         self._cells: IntArray = np.zeros((len(requests), 2 * SCORE_CELLS), dtype=np.int64)
 
     def add(self, slices: Sequence[Slice], votes: IntArray, scores: FloatArray) -> None:
-        """votes: (rows,) in 0 … num_classes; scores: (rows, num_classes)."""
+        """Count one batch. votes: (rows,) in 0 … num_classes; scores: (rows, num_classes)."""
         valid = votes < self._num_classes
         self._check(scores, valid)
         for piece in slices:
@@ -38,13 +38,13 @@ class ScoreSums:
         if scores.shape != (len(valid), self._num_classes):
             raise ModelError(
                 f"the model returned scores of shape {scores.shape} for {len(valid)} inputs; "
-                f"({len(valid)}, {self._num_classes}) was expected"
+                f"expected ({len(valid)}, {self._num_classes})"
             )
         some = scores[valid]
-        # Written so that NaN is refused too.
+        # In this form the check fails for NaN too.
         if not ((some >= 0.0).all() and (some <= 1.0).all() and (some.sum(axis=1) <= 1.0 + SCORE_SLACK).all()):
             raise ModelError(
-                "the model returned scores outside [0, 1], or that add up to more than 1; a softmax was expected"
+                "the model returned scores outside [0, 1], or that add up to more than 1; expected a softmax"
             )
 
     def sums(self) -> tuple[IntArray, ...]:
@@ -52,22 +52,20 @@ class ScoreSums:
 
 
 def _cells(scores: FloatArray, label: int) -> IntArray:
-    """Numbers of the cells of all scores of the label, then of the largest other score of each sample."""
+    """The cell numbers of all scores of the label, then of the largest other score of each sample."""
     others = scores.copy()
     others[:, label] = 0.0
     return np.concatenate([score_cell(scores[:, label]), SCORE_CELLS + score_cell(others.max(axis=1))])
 
 
 def score_tally(request: Request, votes: IntArray, cells: IntArray) -> ScoreTally:
-    """The tally of one request from what was counted for it: (num_classes + 1,) and (2 * SCORE_CELLS,)."""
+    """The tally of one request from its counts: (num_classes + 1,) and (2 * SCORE_CELLS,)."""
     filled = np.flatnonzero(cells)
     return ScoreTally(
-        stream=request.stream,
-        sigma=request.sigma,
+        **request.tally_fields,
         counts=votes[:-1],
         invalid=int(votes[-1]),
         label=request.label,
         cells=filled,
         hits=cells[filled],
-        ranges=((request.start, request.stop),),
     )

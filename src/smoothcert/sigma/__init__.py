@@ -1,6 +1,6 @@
-"""The noise level σ(x): constant, by nearest neighbours, by a network, optimised for each input, or one's own function.
+"""The noise level σ(x): constant, by nearest neighbours, by a network, optimised for each input, or a user's function.
 
-Each rule states the envelope that is proved for it, or that there is none. Knows nothing of certificates.
+Each rule states the envelope that is proved for it, or None if nothing is proved.
 """
 
 from __future__ import annotations
@@ -11,20 +11,12 @@ from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma
-from smoothcert.own_code import imported, is_own_code
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
-from smoothcert.sigma.optimised import (
-    Ascent,
-    GridSearch,
-    OptimisedRule,
-    OptimisedSigma,
-    SearchResult,
-    SignSearch,
-    make_search,
-    parse_search,
-)
+from smoothcert.sigma.optimised import OptimisedRule, OptimisedSigma, SearchResult
+from smoothcert.sigma.searches import Ascent, GridSearch, SignSearch, make_search, parse_search
+from smoothcert.user_code import import_object, is_code_name
 
 __all__ = [
     "Ascent",
@@ -44,7 +36,7 @@ __all__ = [
 
 
 def as_rule(sigma: float | SigmaRule | Callable[[Any], float]) -> SigmaRule:
-    """A number as the constant rule, a function as a rule without an envelope, a rule as it is."""
+    """Convert to a rule: a number becomes a constant rule, a function a rule without an envelope."""
     if isinstance(sigma, SigmaRule):
         return sigma
     if callable(sigma):
@@ -54,17 +46,19 @@ def as_rule(sigma: float | SigmaRule | Callable[[Any], float]) -> SigmaRule:
 
 
 def load_sigma(spec: str) -> SigmaRule:
-    """The rule in a file that `sigma fit` or `sigma train` wrote, or named as package.module:attribute.
+    """Load a rule from a file written by `sigma fit` or `sigma train`, or from package.module:attribute.
 
-    The latter *imports and runs the named code*: a rule, or a function of one input, which then has no envelope.
+    The second form *imports and runs the named code*. It must be a rule, or a function of one input; a function has no
+    envelope.
     """
-    if not is_own_code(spec):
+    if not is_code_name(spec):
         from smoothcert.sigma.files import load_rule
 
         return load_rule(Path(spec))
-    found = imported(spec)
+    found = import_object(spec)
     if not isinstance(found, SigmaRule) and not callable(found):
         raise InputError(
-            f"{spec} is a {type(found).__name__}; expected a rule for sigma, or a function from one input to a number"
+            f"{spec} is a {type(found).__name__}; expected a rule for sigma, or a function of one input that returns "
+            "a number"
         )
     return as_rule(found)

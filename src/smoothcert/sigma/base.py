@@ -1,4 +1,4 @@
-"""What every rule for the noise level offers."""
+"""The protocol of rules for the noise level."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from smoothcert.records.envelopes import Envelope
 class SigmaRule(Protocol):
     """A deterministic function σ(x) > 0 and what is proved about it.
 
-    envelope: how far σ may move around an input; None where nothing is proved, and then nothing can be certified.
-    digest: identifies the function, for the manifest. description: one line for people.
+    envelope: bounds how much σ changes around an input; None if nothing is proved, and then nothing can be certified
+    without a memory. digest: identifies the function, for the manifest. description: one line for messages.
     """
 
     @property
@@ -27,11 +27,10 @@ class SigmaRule(Protocol):
     def description(self) -> str: ...
 
     def sigmas(self, inputs: InputArray, /) -> FloatArray:
-        """σ of every input, within a relative error of 1e-11 of the function the envelope was proved for.
+        """σ of every input, with a relative error of at most 1e-11 from the function the envelope was proved for.
 
-        inputs: (m, *input_shape) float32. Returns (m,) float64. What an input gets does not depend on the others in the
-        batch, to the bit.
+        inputs: (m, *input_shape) float32. Returns (m,) float64. Each value depends on its own input only, to the bit.
         """
 
     def to_json(self) -> Mapping[str, Any]:
-        """Its parameters, for the manifest."""
+        """The parameters, for the manifest."""

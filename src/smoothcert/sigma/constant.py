@@ -1,4 +1,4 @@
-"""The same noise level everywhere."""
+"""A constant noise level."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule for the noise level on disk: one safetensors file with its numbers, and no code in it."""
+"""Rules for the noise level on disk: one safetensors file with numbers and no code."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _METADATA_KEY = "smoothcert-sigma"
 
 
 class StorableRule(SigmaRule, Protocol):
-    """A rule that `to_tensors` and `to_json` describe completely; its class has `from_tensors(tensors, document)`."""
+    """A rule that `to_tensors` and `to_json` describe completely. Its class has `from_tensors(tensors, document)`."""
 
     @property
     def kind(self) -> str:
-        """How a file names its class."""
+        """The name of its class in a file."""
 
     def to_tensors(self) -> Mapping[str, NDArray[Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRule:
-    """A rule and the facts written beside it: what it was fitted on and why so. They change nothing."""
+class RuleFile:
+    """A rule and facts about its fit, such as the dataset. The facts have no effect."""
 
     rule: SigmaRule
     facts: Mapping[str, Any]
 
 
 def save_rule(path: Path, rule: StorableRule, *, facts: Mapping[str, Any] | None = None) -> None:
-    """Write the rule, all or nothing. An existing file is refused."""
+    """Write the rule to a new file, completely or not at all. An existing file is an error."""
     numpy_format = _import_safetensors().numpy
     document = {
         "format": FORMAT_VERSION,
@@ -60,26 +60,26 @@ def save_rule(path: Path, rule: StorableRule, *, facts: Mapping[str, Any] | None
 
 
 def load_rule(path: Path) -> SigmaRule:
-    """The rule that `save_rule` wrote, the same to the bit; a ModelError if the file is damaged or something else."""
+    """Load a rule written by `save_rule`, the same to the bit. Raise ModelError if the file is invalid or damaged."""
     return load_stored_rule(path).rule
 
 
-def load_stored_rule(path: Path) -> StoredRule:
-    """As `load_rule`, with the facts."""
+def load_stored_rule(path: Path) -> RuleFile:
+    """Load a rule with its facts; see `load_rule`."""
     tensors, document = _read(path)
     if document.get("format") != FORMAT_VERSION:
         raise ModelError(f"{path} has format {document.get('format')}; this smoothcert reads format {FORMAT_VERSION}")
     try:
-        rule = _rebuilt(str(document["kind"]), tensors, document["rule"])
+        rule = _build(str(document["kind"]), tensors, document["rule"])
         stored_digest, facts = document["digest"], dict(document["facts"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{path} does not describe a rule for sigma: {error}; fit it again") from error
     if rule.digest != stored_digest:
-        raise ModelError(f"{path} is damaged: what it holds does not match the digest written with it; fit it again")
-    return StoredRule(rule=rule, facts=facts)
+        raise ModelError(f"{path} is damaged: its content does not match the digest stored in it; fit it again")
+    return RuleFile(rule=rule, facts=facts)
 
 
-def _rebuilt(kind: str, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> SigmaRule:
+def _build(kind: str, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> SigmaRule:
     match kind:
         case "knn":
             from smoothcert.sigma.knn import KnnSigma
@@ -101,7 +101,7 @@ def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             text = (stream.metadata() or {}).get(_METADATA_KEY)
             document = None if text is None else strict_loads(text)
             tensors = {} if text is None else {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
-    # A document without end is a RecursionError; a type that numpy does not know a TypeError or an AttributeError.
+    # RecursionError: deeply nested JSON. TypeError, AttributeError: a data type that numpy does not know.
     except (safetensors.SafetensorError, ValueError, OSError, RecursionError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{path} is not a readable safetensors file: {error}; it may be cut short or damaged"

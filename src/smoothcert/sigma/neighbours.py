@@ -1,9 +1,8 @@
-"""Exact nearest neighbours: a fast search proposes, an error bound excludes, double precision decides.
+"""Exact nearest neighbours: a fast search excludes points by a proven bound, the others are measured in float64.
 
-The search computes ‖x-p‖² as ‖p‖² - 2x·p + ‖x‖² with one matrix product in single precision. That loses digits to
-cancellation, so its order proves nothing by itself. But its error is bounded: every point whose lowest possible
-distance lies above the highest possible distance of k others is no neighbour. What is left, usually hardly more than k
-points, is measured again by differences in double precision.
+The search computes ‖x-p‖² as ‖p‖² - 2x·p + ‖x‖² with one matrix product in float32. Cancellation makes this inaccurate,
+but its error is bounded. A point whose lowest possible distance exceeds the highest possible distance of k others is no
+neighbour. The remaining points, usually hardly more than k, are measured again by differences in float64.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ from smoothcert.records import FloatArray, InputArray, IntArray
 _UNIT = 2.0**-24
 """Relative rounding error of one float32 operation."""
 _COLUMNS = 1024
-"""Products are summed in blocks of this many coordinates, then the blocks: the error grows with 1024 + d/1024 only."""
+"""Products are summed in blocks of this many coordinates, so that the error grows with 1024 + d/1024 only."""
 _SCORE_BYTES = 64 * 2**20
 _ROWS_MEASURED_AT_ONCE = 2048
 _LARGEST_SQUARE = 1e36
-"""Beyond this, sums in single precision could overflow: then nothing is excluded."""
+"""Beyond this, sums in float32 could overflow, and nothing is excluded."""
 _GREYS = np.divide(np.arange(256), np.float32(255), dtype=np.float32)
 """The float32 values of 8-bit images."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NeighbourIndex:
-    """Points in space, and how far the nearest of them are.
+    """Finds the distances to the nearest of n points.
 
-    stored: (n, *input_shape), float32, or uint8 grey levels g that stand for float32(g/255).
+    stored: (n, *input_shape), float32, or uint8 grey levels g that represent float32(g/255).
     """
 
     stored: NDArray[Any] = field(repr=False)
@@ -47,7 +46,7 @@ class NeighbourIndex:
     def __post_init__(self) -> None:
         flat = _as_floats(self.stored).reshape(len(self.stored), -1)
         with np.errstate(over="ignore"):
-            # Seen from their middle the points have smaller norms, and the search smaller errors.
+            # Relative to their mean the points have smaller norms, and the search has smaller errors.
             centre = flat.mean(axis=0, dtype=np.float64).astype(np.float32)
             centred = flat - centre
             squares = np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
@@ -69,42 +68,41 @@ class NeighbourIndex:
 
     @property
     def _relative_error(self) -> float:
-        """η: a computed ‖p‖² - 2x·p is within η(‖x‖²+‖p‖²) of the true one, all seen from the centre.
+        """η: a computed ‖p‖² - 2x·p is within η(‖x‖²+‖p‖²) of the true one, all relative to the centre.
 
-        A sum of products in blocks of b errs by at most γ Σ|x_i p_i| with γ = m u/(1-m u), m = b + d/b, in whatever
-        order the library adds (Higham 2002, section 3.1), and 2Σ|x_i p_i| ≤ ‖x‖²+‖p‖². Rounding x-c and p-c moves the
+        A sum of products in blocks of b has an error of at most γ Σ|x_i p_i| with γ = m u/(1-m u), m = b + d/b, in any
+        order of summation (Higham 2002, section 3.1), and 2Σ|x_i p_i| ≤ ‖x‖²+‖p‖². Rounding x-c and p-c changes the
         squared distance by at most 4u(1+u)²(‖x‖²+‖p‖²), rounding ‖p‖² and the last addition by at most 4u times that
-        sum. The 16u below are twice what these need, which also covers the rounding of the measurement in double
-        precision: points that are excluded would have *measured* farther, so the result does not depend on how the
-        library adds.
+        sum. 16u is twice that and also covers the rounding of the measurement in float64: excluded points would have
+        *measured* farther, so the result does not depend on the order of summation.
         """
         longest = min(self._dimension, _COLUMNS) + -(-self._dimension // _COLUMNS)
         return longest * _UNIT / (1.0 - longest * _UNIT) + 16.0 * _UNIT
 
     def distances(self, inputs: InputArray, *, k: int) -> FloatArray:
-        """Distances to the k nearest points, the nearest first.
+        """Return the distances to the k nearest points, the nearest first.
 
-        inputs: (m, *input_shape) float32. Returns (m, k) float64, each within a relative error of 1e-14. A row depends
-        on its input alone, to the bit; it is NaN where the input is not finite.
+        inputs: (m, *input_shape) float32. Returns (m, k) float64 with a relative error of at most 1e-14. A row depends
+        on its own input only, to the bit; it is NaN if the input is not finite.
         """
-        queries = self._checked(inputs, k)
+        queries = self._flatten(inputs, k)
         nearest = np.full((len(queries), k), np.nan)
         finite = np.flatnonzero(np.isfinite(queries).all(axis=1))
         rows = max(1, _SCORE_BYTES // (4 * len(self)))
         for start in range(0, len(finite), rows):
             chosen = finite[start : start + rows]
             for row, candidates in zip(chosen, self._candidates(queries[chosen], k), strict=True):
-                nearest[row] = self._measured(queries[row], candidates, k)
+                nearest[row] = self._measure(queries[row], candidates, k)
         return nearest
 
-    def _checked(self, inputs: InputArray, k: int) -> NDArray[np.float32]:
+    def _flatten(self, inputs: InputArray, k: int) -> NDArray[np.float32]:
         if inputs.shape[1:] != self.input_shape or inputs.dtype != np.float32:
             raise InputError(
                 f"inputs are {inputs.dtype} of shape {inputs.shape[1:]}; the points sigma was fitted on are float32 of "
                 f"shape {self.input_shape}"
             )
         if not 1 <= k <= len(self):
-            raise InputError(f"{k} nearest neighbours were asked for; there are {len(self)} points")
+            raise InputError(f"{k} nearest neighbours are not possible: there are {len(self)} points")
         return np.ascontiguousarray(inputs).reshape(len(inputs), self._dimension)
 
     def _candidates(self, queries: NDArray[np.float32], k: int) -> Iterator[IntArray]:
@@ -112,11 +110,11 @@ class NeighbourIndex:
         with np.errstate(over="ignore", invalid="ignore"):
             lowest, squares = self._lowest_scores(queries)
             error = self._relative_error
-            # Products below the smallest normal number may be lost altogether.
+            # Products below the smallest normal number may underflow.
             lost = 2.0**-120 * self._dimension
             for scores, square in zip(lowest, squares, strict=True):
                 near = np.argpartition(scores, k - 1)[:k]
-                # Truly at most this far, in squares less ‖x‖²: k points are, so who is surely farther is no neighbour.
+                # At least k points have a true squared distance minus ‖x‖² of at most this.
                 reach = float((scores[near] + 2.0 * error * self._squares[near]).max()) + 2.0 * error * square + lost
                 if not square + float(self._squares.max()) < _LARGEST_SQUARE:
                     reach = math.inf
@@ -134,22 +132,21 @@ class NeighbourIndex:
         scores += self._lowest_squares
         return scores, squares
 
-    def _measured(self, query: NDArray[np.float32], candidates: IntArray, k: int) -> FloatArray:
+    def _measure(self, query: NDArray[np.float32], candidates: IntArray, k: int) -> FloatArray:
         """Sorted distances to the k nearest candidates."""
         squares = np.empty(len(candidates))
         for start in range(0, len(candidates), _ROWS_MEASURED_AT_ONCE):
             part = slice(start, start + _ROWS_MEASURED_AT_ONCE)
             points = _as_floats(self.stored[candidates[part]]).reshape(-1, self._dimension)
             differences = np.subtract(points, query, dtype=np.float64)
-            # A plain sum along contiguous rows adds in an order that only the dimension decides; a product of the
-            # linear algebra library would not.
+            # In a plain sum along contiguous rows the order depends on the dimension only, unlike in a matrix product.
             squares[part] = np.add.reduce(np.square(differences, out=differences), axis=1)
         squares.sort()
         return np.sqrt(squares[:k])
 
 
 def compact(points: InputArray) -> NDArray[Any]:
-    """The points as uint8 grey levels if every value is exactly float32(g/255), as in 8-bit images; else unchanged."""
+    """Return the points as uint8 grey levels if all values are exactly float32(g/255); otherwise unchanged."""
     levels = np.empty(points.shape, dtype=np.uint8)
     for start in range(0, len(points), _ROWS_MEASURED_AT_ONCE):
         part = slice(start, start + _ROWS_MEASURED_AT_ONCE)
@@ -157,7 +154,7 @@ def compact(points: InputArray) -> NDArray[Any]:
         if not bool(((values >= 0) & (values <= 1)).all()):
             return points
         np.rint(values * np.float32(255), out=levels[part], casting="unsafe")
-        # Compared as bits: -0.0 is not 0.0 to a digest.
+        # Compared as bits, because -0.0 and 0.0 have different digests.
         if not np.array_equal(_GREYS[levels[part]].view(np.uint32), values.view(np.uint32)):
             return points
     return levels

@@ -1,6 +1,6 @@
 """A learned noise level: a ReLU network that is Lipschitz by construction (Bergstrom, Sager and Anderson).
 
-Certifying needs numpy alone; what trains such a network is in `smoothcert.training.sigma_network`.
+Needs numpy only. `smoothcert.training.sigma_network` trains such networks.
 """
 
 from __future__ import annotations
@@ -24,40 +24,41 @@ from smoothcert.records.envelopes import LipschitzSigma
 _UNIT = 2.0**-53
 """Relative rounding error of one float64 operation."""
 _PROMISED = 1e-11
-"""The relative error that every rule for sigma keeps to."""
+"""The largest relative error of a rule for sigma."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SigmaNetwork:
-    """σ(x) = floor + ReLU(z), at most `most`; z the last of linear layers with ReLU between them, of the flattened x.
+    """σ(x) = floor + ReLU(z), at most `most`; z is the output of linear layers with ReLU between them.
 
-    Neither ReLU nor cutting σ at `most` makes it change faster, so σ is Lipschitz with the product of the layers'
-    spectral norms. weights: (width, width before) for each layer, the last of width 1; biases: (width,). Float64.
+    ReLU and the limit `most` do not increase the Lipschitz constant, so it is at most the product of the layers'
+    spectral norms. weights: (width, previous width) for each layer, the last of width 1; biases: (width,). Float64.
+    digest: SHA-256 over the parameters and the layers.
     """
 
     weights: tuple[FloatArray, ...] = field(repr=False)
     biases: tuple[FloatArray, ...] = field(repr=False)
     floor: float
     most: float | None = None
+    digest: str = field(init=False, repr=False)
     _norms: tuple[float, ...] = field(init=False, repr=False)
     _lengths: tuple[tuple[float, float], ...] = field(init=False, repr=False)
-    _digest: str = field(init=False, repr=False)
 
     kind: ClassVar[str] = "network"
 
     def __post_init__(self) -> None:
         self._check_numbers()
-        object.__setattr__(self, "weights", tuple(_frozen(weight) for weight in self.weights))
-        object.__setattr__(self, "biases", tuple(_frozen(bias) for bias in self.biases))
+        object.__setattr__(self, "weights", tuple(_freeze(weight) for weight in self.weights))
+        object.__setattr__(self, "biases", tuple(_freeze(bias) for bias in self.biases))
         self._check_layers()
         object.__setattr__(self, "_norms", tuple(spectral_norm_up(weight) for weight in self.weights))
         lengths = ((_length(weight), _length(bias)) for weight, bias in zip(self.weights, self.biases, strict=True))
         object.__setattr__(self, "_lengths", tuple(lengths))
-        object.__setattr__(self, "_digest", self._computed_digest())
+        object.__setattr__(self, "digest", self._compute_digest())
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Size of an input, then of every layer."""
+        """The size of an input and of every layer."""
         return (self.weights[0].shape[1], *(len(bias) for bias in self.biases))
 
     @property
@@ -70,27 +71,19 @@ class SigmaNetwork:
         return LipschitzSigma(constant=self.lipschitz_constant, floor=self.floor)
 
     @property
-    def digest(self) -> str:
-        """SHA-256 over the parameters and the layers."""
-        return self._digest
-
-    @property
     def description(self) -> str:
         cap = "" if self.most is None else f", at most {self.most:g}"
         layers = "-".join(map(str, self.widths))
         return f"network {layers}, at least {self.floor:g}{cap}, Lipschitz constant {self.lipschitz_constant:.4g}"
 
     def sigmas(self, inputs: InputArray, /) -> FloatArray:
-        """σ of every input, within 1e-11; NaN where an input is not finite or so large that this cannot be promised.
-
-        inputs: (m, *input_shape) float32. Returns (m,) float64; each depends on its input alone, to the bit.
-        """
+        """σ of every input, see `SigmaRule`; NaN if the input is not finite or too large for an error of 1e-11."""
         rows = np.asarray(inputs, dtype=np.float64).reshape(len(inputs), -1)
         if rows.shape[1] != self.widths[0]:
             raise InputError(
-                f"inputs of shape {inputs.shape[1:]} were given, but this sigma was made for {self.widths[0]} numbers"
+                f"got inputs of shape {inputs.shape[1:]}, but this sigma was made for {self.widths[0]} numbers"
             )
-        # One input at a time and no matrix product: how a library sums one may depend on the batch and on threads.
+        # One input at a time and no matrix product: its order of summation may depend on the batch and on threads.
         return np.array([self._sigma(row) for row in rows], dtype=np.float64)
 
     def to_json(self) -> Mapping[str, Any]:
@@ -103,18 +96,19 @@ class SigmaNetwork:
         }
 
     def to_tensors(self) -> dict[str, NDArray[Any]]:
-        """What a file must hold beside `to_json`."""
-        named: dict[str, NDArray[Any]] = {}
-        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            named[f"weight.{number}"] = weight
-            named[f"bias.{number}"] = bias
-        return named
+        """The arrays that a file holds beside `to_json`."""
+        layers = enumerate(zip(self.weights, self.biases, strict=True))
+        return {
+            name: array
+            for number, (weight, bias) in layers
+            for name, array in ((f"weight.{number}", weight), (f"bias.{number}", bias))
+        }
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any]) -> Self:
-        """The rule that `to_tensors` and `to_json` describe; a KeyError or ValueError where they do not.
+        """Build the rule from `to_tensors` and `to_json`. Raise KeyError or ValueError if they are invalid.
 
-        The Lipschitz constant is computed again, never believed.
+        The Lipschitz constant is always recomputed.
         """
         layers = range(len(document["widths"]) - 1)
         most = document["most"]
@@ -136,8 +130,8 @@ class SigmaNetwork:
             sigma = self.most
         return sigma if error + 2.0 * _UNIT * sigma <= _PROMISED * sigma < math.inf else math.nan
 
-    def _computed_digest(self) -> str:
-        # Not over the Lipschitz constant: it follows from the layers, up to how a library computes singular values.
+    def _compute_digest(self) -> str:
+        # Without the Lipschitz constant: it follows from the layers, and libraries differ in its last digits.
         hasher = hashlib.sha256(json.dumps([self.kind, self.widths, self.floor, self.most]).encode())
         for array in (*self.weights, *self.biases):
             hasher.update(array.astype("<f8", copy=False).data.cast("B"))
@@ -145,7 +139,7 @@ class SigmaNetwork:
 
     def _check_numbers(self) -> None:
         if not (math.isfinite(self.floor) and self.floor > 0):
-            raise InputError(f"floor {self.floor} must be a positive finite number: the smallest value sigma takes")
+            raise InputError(f"floor {self.floor} must be a positive finite number: the smallest value of sigma")
         if self.most is not None and not (math.isfinite(self.most) and self.most >= self.floor):
             raise InputError(f"most {self.most} must be a finite number and not below the floor {self.floor}")
 
@@ -158,23 +152,23 @@ class SigmaNetwork:
         if not shapes or not chained or not fitting or shapes[-1][0] != 1:
             raise InputError(
                 f"layers of shapes {shapes} with biases {[bias.shape for bias in self.biases]} do not make a network "
-                "with one output: expected (width, width before) and (width,) each, the last width 1"
+                "with one output: expected (width, previous width) and (width,) for each, the last width 1"
             )
         if not all(bool(np.isfinite(array).all()) for array in (*self.weights, *self.biases)):
             raise InputError("the network for sigma has weights that are not finite numbers; train it again")
 
 
 def spectral_norm_up(matrix: FloatArray) -> float:
-    """The largest singular value, rounded up; matrix: (m, n) float64, finite.
+    """The largest singular value, rounded up. matrix: (m, n) float64, finite.
 
-    The bound is verified, whatever the library did: for the U, S and V it returned, ‖W‖ ≤ s₁ ‖U‖ ‖V‖ + ‖W - USVᵀ‖ and
-    ‖U‖² ≤ 1 + ‖UᵀU - I‖_F. A product over k terms is computed to within 2k roundings, relative to the product of the
+    The bound holds for any accuracy of the library: for the returned U, S and V, ‖W‖ ≤ s₁ ‖U‖ ‖V‖ + ‖W - USVᵀ‖ and
+    ‖U‖² ≤ 1 + ‖UᵀU - I‖_F. A product over k terms has an error of at most 2k roundings, relative to the product of the
     Frobenius norms.
     """
     scale = float(np.abs(matrix).max())
     if scale == 0.0:
         return 0.0
-    # By a power of two, which is exact: squares then neither overflow nor vanish.
+    # Scaling by a power of two is exact, and squares then neither overflow nor underflow.
     exponent = math.frexp(scale)[1]
     scaled = np.ldexp(matrix, -exponent)
     left, singular, right = np.linalg.svd(scaled, full_matrices=False)
@@ -186,7 +180,7 @@ def spectral_norm_up(matrix: FloatArray) -> float:
 
 
 def shrunk(weights: Sequence[FloatArray], *, lipschitz: float) -> tuple[FloatArray, ...]:
-    """The weights times one factor, where needed for the product of their spectral norms to be at most `lipschitz`."""
+    """Scale the weights by one factor so that the product of their spectral norms is at most `lipschitz`."""
     product = _product_up([spectral_norm_up(weight) for weight in weights])
     if product <= lipschitz:
         return tuple(weights)
@@ -195,7 +189,7 @@ def shrunk(weights: Sequence[FloatArray], *, lipschitz: float) -> tuple[FloatArr
 
 
 def _product_up(norms: Sequence[float]) -> float:
-    """The product, rounded up to ten digits: what is written of it is then the same whatever library is used."""
+    """The product, rounded up to ten digits, so that it does not depend on the linear algebra library."""
     exact = math.prod(norms) * (1.0 + 2.0 * len(norms) * _UNIT)
     return _ten_digits(exact, ROUND_CEILING)
 
@@ -211,19 +205,19 @@ def _squared_norm_up(columns: FloatArray) -> float:
 
 
 def _length(array: FloatArray) -> float:
-    """The Frobenius norm; good to 1e-12, which the factor 2 on all rounding terms covers."""
+    """The Frobenius norm, with an error of 1e-12 that the factor 2 on all rounding terms covers."""
     return float(np.linalg.norm(array))
 
 
 def _rounding_of_layer(hidden: FloatArray, *, weight_length: float, bias_length: float) -> float:
-    """A bound on the length of the error of one layer, as numpy adds: runs of 128 in eight sums each, then a tree."""
+    """A bound on the length of the rounding error of one layer, for numpy's pairwise summation in runs of 128."""
     terms = len(hidden)
     depth = 2.0 + min(terms, 26.0 + math.log2(max(terms / 128.0, 1.0)))
     return 1.01 * depth * _UNIT * (weight_length * _length(hidden) + bias_length)
 
 
-def _frozen(array: NDArray[Any]) -> FloatArray:
-    """A float64 copy, contiguous, that nobody can change."""
+def _freeze(array: NDArray[Any]) -> FloatArray:
+    """A contiguous, read-only float64 copy."""
     copied = np.array(array, dtype=np.float64, order="C")
     copied.setflags(write=False)
     return copied

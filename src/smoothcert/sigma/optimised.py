@@ -1,8 +1,7 @@
-"""A noise level for each input that makes its radius, estimated from few samples, as large as it can be.
+"""A noise level chosen for each input to maximise its radius, estimated from few samples.
 
-Nothing is proved about how such a σ moves from one input to the next, so it has no envelope, and a radius computed from
-it is no certificate by itself: Súkeník et al. (appendix C.2) give a counter-example. It becomes one through a memory of
-what has been promised before.
+Nothing is proved about how this σ changes between inputs. It has no envelope, and a radius computed from it alone is
+not a certificate: Súkeník et al. (appendix C.2) give a counter-example. A memory of promised regions makes it one.
 """
 
 from __future__ import annotations
@@ -21,43 +20,25 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import gives_scores
 from smoothcert.noise import check_sigma
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise
-from smoothcert.settings_text import parse_worded, settings_of
-from smoothcert.sigma.search_ascent import Ascent
-from smoothcert.sigma.search_grid import GridSearch
 from smoothcert.sigma.search_problem import Problem, check_count
 from smoothcert.sigma.search_samples import NoisyScores
-from smoothcert.sigma.search_signs import SignSearch
+from smoothcert.sigma.searches import AnySearch, Ascent, GridSearch, SignSearch, parse_search
 
-__all__ = [
-    "Ascent",
-    "GridSearch",
-    "OptimisedRule",
-    "OptimisedSigma",
-    "SearchResult",
-    "SignSearch",
-    "make_search",
-    "parse_search",
-]
-
-AnySearch = Ascent | GridSearch | SignSearch
-
-_SEARCHES: dict[str, type[AnySearch]] = {kind.name: kind for kind in (Ascent, GridSearch, SignSearch)}
 _RANGE = 4.0
-"""σ is looked for within this factor of its start, unless told otherwise."""
+"""Default range of σ: from the start divided by this factor to the start times this factor."""
 _TOGETHER = 256
-"""Inputs searched at once, so that memory does not grow with their number."""
+"""Inputs searched at once. Bounds the use of memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class OptimisedSigma:
-    """How σ(x) is chosen; `for_model` makes it a rule, because what it maximises depends on the model.
+    """How σ(x) is chosen. `for_model` returns the rule, because the objective depends on the model.
 
-    start: σ₀ (λ₀ for uniform noise). The class is the one of largest mean score over `selection` draws at σ₀, and it
-    stays; the search begins at σ₀. least, most: σ is kept between them; None: a quarter of σ₀, four times σ₀.
-    noise: σ is the standard deviation of Gaussian noise, or the half-width of uniform noise. two_class: maximise the
-    radius of a certificate that bounds the strongest other class on its own, as the paper does, instead of one that
-    takes all others for one opponent. search: also as text, see `parse_search`. seed: of the noise the search draws,
-    which is never that of the certification.
+    start: σ₀ (λ₀ for uniform noise). The class with the largest mean score over `selection` draws at σ₀ is kept during
+    the search, which starts at σ₀. least, most: bounds of σ; None: σ₀/4 and 4σ₀. noise: σ is the standard deviation of
+    Gaussian noise, or the half-width of uniform noise. two_class: maximise the radius of a certificate that bounds the
+    strongest other class separately, as in the paper, instead of all other classes together. search: a search, or its
+    text (see `parse_search`). seed: of the noise of the search, which is independent of the noise of the certification.
     """
 
     start: float
@@ -71,7 +52,7 @@ class OptimisedSigma:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise", Noise(self.noise))
-        object.__setattr__(self, "search", _as_search(self.search))
+        object.__setattr__(self, "search", _to_search(self.search))
         check_sigma(self.start)
         check_count("selection", self.selection)
         if not 0 <= self.seed < 2**64:
@@ -79,14 +60,14 @@ class OptimisedSigma:
         least, most = self.bounds
         check_sigma(least)
         check_sigma(most)
-        # However they were typed, the same numbers make the same rule, with the same digest.
+        # Stored as float, so that equal numbers of any type give equal digests.
         object.__setattr__(self, "start", float(self.start))
         object.__setattr__(self, "least", least)
         object.__setattr__(self, "most", most)
         if not least <= self.start <= most:
             raise InputError(
                 f"the search for sigma begins at {self.start:g}, outside its range {least:g} … {most:g}; "
-                "give a range that holds the start"
+                "give a range that contains the start"
             )
 
     @property
@@ -97,34 +78,25 @@ class OptimisedSigma:
         return float(least), float(most)
 
     def for_model(self, classifier: BaseClassifier, *, most_rows: int = 512) -> OptimisedRule:
-        """The rule for this model. most_rows: noisy inputs handed to the model at once, at most.
+        """Return the rule for this model. most_rows: largest batch of noisy inputs for the model.
 
-        A smaller number needs less memory. It changes no σ of a torch model on the processor; elsewhere it may change
-        the last bits, as any other batch may.
+        A smaller number needs less memory. It changes no σ of a torch model on the CPU. On other back ends it may
+        change the last bits, as any change of the batch does.
         """
         return OptimisedRule(self, classifier, most_rows=most_rows)
 
     def to_json(self) -> dict[str, Any]:
-        least, most = self.bounds
-        return {
-            "start": self.start,
-            "least": least,
-            "most": most,
-            "search": str(self.search),
-            "noise": str(self.noise),
-            "two_class": self.two_class,
-            "seed": self.seed,
-            "selection": self.selection,
-        }
+        settings = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**settings, "search": str(self.search), "noise": str(self.noise)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """What a search found for m inputs.
+    """The result of a search for m inputs.
 
-    sigmas: (m,) float64. labels: (m,) int64, the class at the start. radii: (m,) float64, the radius of that class
-    estimated at σ: no certificate, and negative where another class leads. evaluations: (m,) int64, how many noisy
-    copies of the input the model has seen; a forward pass of one row counts one.
+    sigmas: (m,) float64. labels: (m,) int64, the class at the start. radii: (m,) float64, the estimated radius of that
+    class at σ; not a certificate, and negative where another class leads. evaluations: (m,) int64, how many noisy
+    copies of the input the model has seen.
     """
 
     sigmas: FloatArray
@@ -136,16 +108,19 @@ class SearchResult:
 class OptimisedRule:
     """σ(x) found by a search: a pure function of the bytes of x, the settings and the model.
 
-    It does not depend on the other inputs of a batch, on their order, or on the run: the noise of a search is drawn
-    from a stream named by the bytes of the input. Any number of threads may use it that may use the model.
+    It does not depend on the other inputs of a batch, on their order, or on the run: the noise of a search comes from a
+    stream that is identified by the bytes of the input. Thread-safe if the model is.
     """
+
+    envelope: None = None
+    """Nothing is proved about how σ changes between inputs."""
 
     def __init__(self, settings: OptimisedSigma, classifier: BaseClassifier, *, most_rows: int = 512) -> None:
         check_count("most_rows", most_rows)
         if settings.search.needs_scores and not gives_scores(classifier):
             raise InputError(
-                f"the search {settings.search.name!r} for sigma follows the slope of scores, and "
-                f"{classifier.description} gives only votes; choose grid or signs, which compare counts of votes"
+                f"the search {settings.search.name!r} for sigma needs scores, but {classifier.description} gives only "
+                "votes; choose grid or signs, which compare counts of votes"
             )
         self.settings = settings
         self._classifier = classifier
@@ -154,14 +129,9 @@ class OptimisedRule:
         self._lock = threading.Lock()
 
     @property
-    def envelope(self) -> None:
-        """Nothing is proved about how σ moves."""
-        return None
-
-    @property
     def digest(self) -> str:
-        told = json.dumps({**self.to_json(), "model": self._classifier.digest}, sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()
+        content = json.dumps({**self.to_json(), "model": self._classifier.digest}, sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @property
     def description(self) -> str:
@@ -172,7 +142,7 @@ class OptimisedRule:
 
     @property
     def evaluations_spent(self) -> int:
-        """Noisy inputs that all searches of this rule have shown to the model so far."""
+        """The number of noisy inputs that all searches of this rule have given to the model so far."""
         with self._lock:
             return self._spent
 
@@ -181,17 +151,17 @@ class OptimisedRule:
 
     def search(self, inputs: InputArray, /) -> SearchResult:
         """inputs: (m, *input_shape) float32."""
-        parts = [self._searched(inputs[at : at + _TOGETHER]) for at in range(0, len(inputs), _TOGETHER)]
-        if not parts:
+        if len(inputs) == 0:
             none: IntArray = np.zeros(0, dtype=np.int64)
             return SearchResult(sigmas=np.zeros(0), labels=none, radii=np.zeros(0), evaluations=none)
+        parts = [self._search_part(inputs[at : at + _TOGETHER]) for at in range(0, len(inputs), _TOGETHER)]
         names = [each.name for each in fields(SearchResult)]
         return SearchResult(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
     def to_json(self) -> Mapping[str, Any]:
         return {"kind": "optimised", **self.settings.to_json()}
 
-    def _searched(self, inputs: InputArray) -> SearchResult:
+    def _search_part(self, inputs: InputArray) -> SearchResult:
         settings, search = self.settings, self.settings.search
         samples = NoisyScores(
             self._classifier, inputs, noise=settings.noise, seed=settings.seed, most_rows=self._most_rows
@@ -199,7 +169,7 @@ class OptimisedRule:
         least, most = settings.bounds
         problem = Problem(
             samples=samples,
-            labels=_labels(samples, start=settings.start, selection=settings.selection, count=len(inputs)),
+            labels=_select_labels(samples, start=settings.start, selection=settings.selection, count=len(inputs)),
             start=settings.start,
             least=least,
             most=most,
@@ -208,33 +178,13 @@ class OptimisedRule:
         )
         sigmas, radii = search.find(problem)
         if search.check:
-            sigmas, radii = _better(problem, sigmas, check=search.check, clamp=search.clamp)
+            sigmas, radii = _compare_with_start(problem, sigmas, check=search.check, clamp=search.clamp)
         with self._lock:
             self._spent += int(samples.evaluations.sum())
         return SearchResult(sigmas=sigmas, labels=problem.labels, radii=radii, evaluations=samples.evaluations)
 
 
-def parse_search(text: str) -> AnySearch:
-    """A search from its name and settings: "ascent", "grid:points=200,noises=1"; str() of a search gives it back."""
-    return parse_worded(text, _SEARCHES, what="search for sigma")
-
-
-def make_search(name: str, settings: Mapping[str, Any]) -> AnySearch:
-    """A search from its name and some of its settings."""
-    if name not in _SEARCHES:
-        raise InputError(f"there is no search for sigma {name!r}; choose {', '.join(_SEARCHES)}")
-    try:
-        return _SEARCHES[name](**settings)
-    except TypeError as error:
-        raise InputError(f"the search {name} cannot take the settings {dict(settings)}: {error}") from error
-
-
-def search_settings(search: AnySearch) -> dict[str, Any]:
-    """The settings of a search that are not None, as plain JSON; `make_search` takes them back."""
-    return settings_of(search)
-
-
-def _as_search(search: object) -> AnySearch:
+def _to_search(search: object) -> AnySearch:
     if isinstance(search, str):
         return parse_search(search)
     if not isinstance(search, Ascent | GridSearch | SignSearch):
@@ -242,17 +192,19 @@ def _as_search(search: object) -> AnySearch:
     return search
 
 
-def _labels(samples: NoisyScores, *, start: float, selection: int, count: int) -> IntArray:
-    """The class of largest mean score at the start; of equal ones the lowest."""
+def _select_labels(samples: NoisyScores, *, start: float, selection: int, count: int) -> IntArray:
+    """The class of largest mean score at the start; the lowest of equal ones."""
     means = samples.mean_scores(np.arange(count), np.full((count, 1), start), noises=selection)
     labels: IntArray = means[:, 0, :-1].argmax(axis=1)
     return labels
 
 
-def _better(problem: Problem, found: FloatArray, *, check: int, clamp: float) -> tuple[FloatArray, FloatArray]:
-    """The start or what was found, where the radius over fresh draws, shared by both, is larger; if equal the start.
+def _compare_with_start(
+    problem: Problem, found: FloatArray, *, check: int, clamp: float
+) -> tuple[FloatArray, FloatArray]:
+    """Return the level found, or the start unless the level found has a larger radius over fresh, shared draws.
 
-    A search that was misled by its few draws so ends no worse than it began, but for the error of these.
+    A search misled by its few draws is then no worse than the start, up to the error of the fresh draws.
     """
     every = problem.every()
     sigmas = np.stack([np.full(len(every), problem.start), found], axis=1)

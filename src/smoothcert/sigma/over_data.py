@@ -1,4 +1,4 @@
-"""σ of many inputs of a dataset, with progress."""
+"""σ of many inputs of a dataset."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from smoothcert.records import FloatArray, IntArray
 from smoothcert.sigma.base import SigmaRule
 
 if TYPE_CHECKING:
-    from smoothcert.data.base import Dataset
+    from smoothcert.data import Dataset
 
 _CHUNK = 500
 
 Done = Callable[[int, int], None]
-"""Hears (inputs done, inputs in all)."""
+"""A progress callback: called with (inputs done, inputs in total)."""
 
 
 def dataset_sigmas(
     rule: SigmaRule, dataset: Dataset, indices: IntArray | None = None, *, progress: Done | None = None
 ) -> FloatArray:
-    """σ of the inputs at `indices`, or of all: (len(indices),) float64, positive and finite.
+    """Return σ of the inputs at `indices` (default: all), (len(indices),) float64, positive and finite.
 
-    An input for which the rule has no such σ is an InputError. What `progress` raises ends the work.
+    Raises InputError if the rule gives another value. An exception raised by `progress` stops the work.
     """
     chosen = np.arange(len(dataset)) if indices is None else indices
     sigmas = np.empty(len(chosen))
@@ -39,13 +39,13 @@ def dataset_sigmas(
         index = int(unusable[0])
         raise InputError(
             f"{len(unusable)} of {len(chosen)} inputs of {dataset.name} ({dataset.split}) have no positive finite "
-            f"sigma, the first is input {int(chosen[index])} with {sigmas[index]}: lower the rate of the rule, or give "
-            "it a largest value"
+            f"sigma, the first is input {int(chosen[index])} with {sigmas[index]}: lower the rate of the rule, or "
+            "limit sigma with --most"
         )
     return sigmas
 
 
 def evenly_spread(size: int, *, most: int | None) -> IntArray:
-    """At most this many of the numbers 0 … size-1, evenly spread."""
+    """Return at most `most` of the indices 0 … size-1, evenly spread."""
     count = size if most is None else min(most, size)
     return np.linspace(0, size - 1, count).astype(np.int64)

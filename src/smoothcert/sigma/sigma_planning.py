@@ -1,4 +1,4 @@
-"""How fast σ may vary before a promised radius is lost: what to know before a σ-function is designed."""
+"""How fast σ may vary before a required radius is lost. For the design of a σ-function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from smoothcert.records import Envelope, FloatArray, LipschitzSigma, SemiElastic
 
 USUAL_SHARE = 0.95
 _LITTLE_FLOOR = 1e-3
-"""A floor, in units of σ, that nothing ever reaches."""
+"""The default floor in units of σ: too low to have an effect."""
 _STRIDE = 4.0
 _STRIDES = 40
 _BISECTIONS = 18
@@ -27,12 +27,12 @@ _CURVE_SPAN = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """The fastest change of σ that still promises `radius` at an input with these σ and p_a.
+class SigmaPlan:
+    """The fastest change of σ that still certifies `radius` at an input with these σ and p_a.
 
-    rate: of log σ (semi-elastic). lipschitz: of σ, with `floor`. Both are rounded down: at them the radius was computed
-    and is there, but for the little room that `certify` leaves for the error of σ itself. ratios: σ₁/σ₀ outside of
-    which no point is ever certified, however near. curves: radius against rate and against Lipschitz constant.
+    rate: of log σ (semi-elastic). lipschitz: of σ, with `floor`. Both are rounded down: the radius was computed for
+    them, without the small margin that `certify` leaves for the error of σ itself. ratios: a point with σ₁/σ₀ outside
+    this range is never certified, at any distance. curves: radius over rate and over Lipschitz constant.
     """
 
     dimension: int
@@ -48,6 +48,7 @@ class Plan:
     lipschitz_curve: tuple[FloatArray, FloatArray]
 
     def to_json(self) -> dict[str, Any]:
+        smallest, largest = self.ratios
         return {
             "dimension": self.dimension,
             "sigma": self.sigma,
@@ -57,15 +58,17 @@ class Plan:
             "rate": self.rate,
             "lipschitz": self.lipschitz,
             "floor": self.floor,
-            "smallest_ratio": self.ratios[0],
-            "largest_ratio": self.ratios[1] if np.isfinite(self.ratios[1]) else None,
-            "rate_curve": [list(pair) for pair in zip(*(v.tolist() for v in self.rate_curve), strict=True)],
-            "lipschitz_curve": [list(pair) for pair in zip(*(v.tolist() for v in self.lipschitz_curve), strict=True)],
+            "smallest_ratio": smallest,
+            "largest_ratio": largest if np.isfinite(largest) else None,
+            "rate_curve": np.column_stack(self.rate_curve).tolist(),
+            "lipschitz_curve": np.column_stack(self.lipschitz_curve).tolist(),
         }
 
 
-def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = None, floor: float | None = None) -> Plan:
-    """See `Plan`. radius: by default 95 % of what a constant σ promises. floor: of a Lipschitz σ; by default none."""
+def plan(
+    *, dimension: int, sigma: float, p_a: float, radius: float | None = None, floor: float | None = None
+) -> SigmaPlan:
+    """Compute a plan. radius: default 95 % of the radius of a constant σ. floor: of a Lipschitz σ; default: none."""
     check_sigma(sigma)
     if dimension < 1:
         raise InputError(f"--dim {dimension} must be at least 1: the number of coordinates of an input")
@@ -75,8 +78,8 @@ def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = Non
     wanted = USUAL_SHARE * constant if radius is None else radius
     if not 0.0 < wanted <= constant:
         raise InputError(
-            f"--radius {wanted:g} cannot be had: at sigma {sigma:g} and p_a {p_a:g} even a constant sigma certifies "
-            f"only {format_down(constant, decimals=6)}; take a larger sigma or a better base classifier"
+            f"--radius {wanted:g} is not possible: at sigma {sigma:g} and p_a {p_a:g} a constant sigma certifies only "
+            f"{format_down(constant, decimals=6)}; use a larger sigma or a better base classifier"
         )
     least = _LITTLE_FLOOR * sigma if floor is None else floor
     if not 0.0 < least <= sigma:
@@ -85,10 +88,10 @@ def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = Non
     def by_lipschitz(constant: float) -> Envelope:
         return LipschitzSigma(constant=constant, floor=least)
 
-    point = _Point(dimension=dimension, sigma=sigma, p_a=p_a)
+    point = _PlannedInput(dimension=dimension, sigma=sigma, p_a=p_a)
     rate = point.fastest(SemiElastic, radius=wanted)
     lipschitz = point.fastest(by_lipschitz, radius=wanted)
-    return Plan(
+    return SigmaPlan(
         dimension=dimension,
         sigma=sigma,
         p_a=p_a,
@@ -104,13 +107,13 @@ def plan(*, dimension: int, sigma: float, p_a: float, radius: float | None = Non
 
 
 def fastest_rate(*, dimension: int, sigma: float, p_a: float, radius: float) -> float:
-    """The largest semi-elastic rate at which the radius is still certified; 0 if only a constant σ does it."""
-    return _Point(dimension=dimension, sigma=sigma, p_a=p_a).fastest(SemiElastic, radius=radius)
+    """Return the largest semi-elastic rate at which the radius is certified; 0 if only a constant σ certifies it."""
+    return _PlannedInput(dimension=dimension, sigma=sigma, p_a=p_a).fastest(SemiElastic, radius=radius)
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """An input about which a radius is to be promised."""
+class _PlannedInput:
+    """An input with its σ and the lower bound on the probability of its class."""
 
     dimension: int
     sigma: float
@@ -120,24 +123,24 @@ class _Point:
         return float(envelope_radius(self.p_a, sigma=self.sigma, dimension=self.dimension, envelope=envelope))
 
     def fastest(self, envelope: Callable[[float], Envelope], *, radius: float) -> float:
-        """The largest slope, to five digits, at which the radius was seen to be certified; 0 if there is none."""
+        """The largest slope, to five digits, for which the radius was computed to be certified; 0 if there is none."""
 
-        def bearable(slope: float) -> bool:
+        def is_certified(slope: float) -> bool:
             return self.radius(envelope(slope)) >= radius
 
-        # Near this the certificate of a typical input begins to fall.
+        # Near this slope the radius of a typical input begins to fall.
         low = high = 1.0 / (self.sigma * math.sqrt(self.dimension))
-        if bearable(low):
-            high = next((high for high in self._strides(low, _STRIDE) if not bearable(high)), math.inf)
+        if is_certified(low):
+            high = next((high for high in self._strides(low, _STRIDE) if not is_certified(high)), math.inf)
             if math.isinf(high):
                 return low * _STRIDE**_STRIDES
             low = high / _STRIDE
         else:
-            low = next((low for low in self._strides(high, 1.0 / _STRIDE) if bearable(low)), 0.0)
+            low = next((low for low in self._strides(high, 1.0 / _STRIDE) if is_certified(low)), 0.0)
             high = low * _STRIDE
         for _ in range(_BISECTIONS if low else 0):
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if bearable(middle) else (low, middle)
+            low, high = (middle, high) if is_certified(middle) else (low, middle)
         return low
 
     @staticmethod
@@ -145,7 +148,7 @@ class _Point:
         return [start * factor**k for k in range(1, _STRIDES + 1)]
 
     def curve(self, envelope: Callable[[float], Envelope], *, around: float) -> tuple[FloatArray, FloatArray]:
-        """Slopes on a logarithmic scale around the one that was found, and the radius at each."""
+        """Slopes on a logarithmic scale around `around`, and the radius at each."""
         centre = around if around > 0 else 1e-3 / self.sigma
         slopes = centre * np.logspace(-np.log10(_CURVE_SPAN), np.log10(_CURVE_SPAN), _CURVE_POINTS)
         return slopes, np.array([self.radius(envelope(float(slope))) for slope in slopes])

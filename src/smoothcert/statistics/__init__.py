@@ -6,7 +6,6 @@ from smoothcert.statistics.anytime import (
     log_wealth_below,
     log_wealth_mixture,
     one_sided_lower,
-    time_uniform_lower,
     time_uniform_upper,
 )
 from smoothcert.statistics.binomial import check_alpha, clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
@@ -18,14 +17,12 @@ from smoothcert.statistics.means import (
     betting_upper,
     empirical_bernstein_lower,
     empirical_bernstein_upper,
-    hoeffding_lower,
-    hoeffding_upper,
 )
 from smoothcert.statistics.noise_price import alpha_after_noise, noise_price, price_of
 from smoothcert.statistics.proofs import Proven, prove
-from smoothcert.statistics.scores import mean_score
+from smoothcert.statistics.score_bounds import mean_score
 from smoothcert.statistics.thinning import first_samples
-from smoothcert.statistics.votes import plurality, significant_plurality
+from smoothcert.statistics.vote_bounds import plurality, significant_plurality
 
 __all__ = [
     "MOST_BETS",
@@ -40,8 +37,6 @@ __all__ = [
     "empirical_bernstein_upper",
     "equal_share",
     "first_samples",
-    "hoeffding_lower",
-    "hoeffding_upper",
     "log_threshold",
     "log_wealth_above",
     "log_wealth_below",
@@ -56,6 +51,5 @@ __all__ = [
     "sign_test_p_value",
     "significant_plurality",
     "split_alpha",
-    "time_uniform_lower",
     "time_uniform_upper",
 ]

@@ -1,10 +1,10 @@
-"""Tests and limits for votes that stay valid when somebody looks while sampling, and stops when he has seen enough.
+"""Tests and limits for votes that stay valid at every time, also if sampling stops when enough was seen.
 
-All of them are games. A player who believes that votes fall on the class with probability q, and is paid by the odds of
-a null hypothesis p, multiplies his wealth by q/p at every hit and by (1-q)/(1-p) at every miss. Under the null the
-wealth is not expected to grow, so by Ville's inequality it *ever* reaches 1/α with probability at most α: whenever one
-looks, however often, and whatever makes one stop. The players here spread their wealth over many q by a prior, the
-Beta(½,½) law of Krichevsky and Trofimov, whole or cut off at the null.
+All of them are betting games. A player who believes that a vote is for the class with probability q, and is paid by the
+odds of a null hypothesis p, multiplies the wealth by q/p at every hit and by (1-q)/(1-p) at every miss. Under the null
+the wealth is not expected to grow, so by Ville's inequality it *ever* reaches 1/α with probability at most α: at every
+time, for any number of looks and any rule to stop. The players here spread their wealth over many q by a prior, the
+Beta(½,½) law of Krichevsky and Trofimov, either whole or restricted to one side of the null.
 
 hits h and trials t: any shapes that broadcast, 0 ≤ h ≤ t, t ≥ 1. Everything is computed in logarithms, by Stirling's
 formula with its remainder, so that nothing cancels when h and t are large: the error of a logarithm is near 1e-15 times
@@ -27,9 +27,9 @@ from smoothcert.records import FloatArray
 from smoothcert.statistics.binomial import check_alpha
 
 _SLACK = 1e-10
-"""What a logarithm of wealth is lowered by: more than the error of scipy's incomplete beta function …"""
+"""Subtracted from a logarithm of wealth: more than the error of scipy's incomplete beta function."""
 _RELATIVE_SLACK = 1e-13
-"""… and this share of its terms: more than their rounding errors."""
+"""Share of the terms of a logarithm of wealth that is subtracted from it: more than their rounding errors."""
 _SMALLEST_TAIL = 1e-280
 _SERIES_FROM = 12.0
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -58,17 +58,19 @@ def log_wealth_above(hits: ArrayLike, trials: ArrayLike, *, p0: ArrayLike) -> Fl
 
     For every true p ≤ p0 each factor p q/p0 + (1-p)(1-q)/(1-p0) is at most 1 (it grows with p and is 1 at p0), so W is
     a supermartingale and P(W ≥ 1/α at any time) ≤ α. A hit never lowers W and a miss never raises it, because every
-    q is above p0. Returns float64, rounded down; where the tail of the posterior is below 1e-280, which is where almost
-    nothing speaks against the null, a lower bound that keeps the leading term of the tail's series.
+    q is above p0. Returns float64, rounded down; where the tail of the posterior is below 1e-280, where there is almost
+    no evidence against the null, a lower bound from the leading term of the tail's series.
     """
-    h, t, p = _checked(hits, trials, p0)
+    h, t, p = _check_counts(hits, trials, p0)
     return _log_wealth_above(h, t - h, p, 1.0 - p)
 
 
 def log_wealth_below(hits: ArrayLike, trials: ArrayLike, *, p0: ArrayLike) -> FloatArray:
-    """Logarithm of the wealth of a bet against "the probability is at least p0": `log_wealth_above` with hits and
-    misses, p0 and 1-p0 exchanged. Rounded down."""
-    h, t, p = _checked(hits, trials, p0)
+    """Logarithm of the wealth of a bet against "the probability is at least p0". Rounded down.
+
+    This is `log_wealth_above` with hits and misses, p0 and 1-p0 exchanged.
+    """
+    h, t, p = _check_counts(hits, trials, p0)
     return _log_wealth_above(t - h, h, 1.0 - p, p)
 
 
@@ -78,52 +80,43 @@ def log_wealth_mixture(hits: ArrayLike, trials: ArrayLike, *, p: ArrayLike) -> F
     log W = betaln(h+½, t-h+½) - betaln(½,½) - h log p - (t-h) log(1-p): a martingale under p, convex in p with its
     minimum at h/t. Rounded down.
     """
-    h, t, point = _checked(hits, trials, p)
-    return _lowered(_log_mixture(h, t - h, point, 1.0 - point))
-
-
-def time_uniform_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
-    """A lower limit of the probability that holds at all times at once: P(it is above p at any t) ≤ α.
-
-    The p below h/t at which `log_wealth_mixture` is log(1/α); 0 where h = 0 or where there is none. Every smaller p is
-    rejected as well, because the wealth falls with p up to h/t. Because it holds at all times, so does the largest of
-    the limits seen so far. Together with `time_uniform_upper` at the same α the error is still at most α: both are
-    wrong only where the wealth against the true p has reached 1/α. Rounded down, and verified at the value returned.
-    """
-    threshold = log_threshold(alpha)
-    h, t, _ = _checked(hits, trials, 0.5)
-    return _lower(h, t - h, threshold, _mixture)
+    h, t, point = _check_counts(hits, trials, p)
+    return _round_down(_log_mixture(h, t - h, point, 1.0 - point))
 
 
 def one_sided_lower(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
-    """A lower limit that holds at all times at once, by `log_wealth_above` instead of the whole prior: larger, and
-    much so for probabilities near 1, because nothing is bet on those below. P(it is above p at any t) ≤ α.
+    """A lower limit that holds at all times at once, by `log_wealth_above`: P(it is above p at any t) ≤ α.
 
-    It is the p at which the wealth W(p) against "at most p" falls below 1/α. Every smaller p is rejected as well:
+    It is larger than the limit by `log_wealth_mixture`, by a lot near 1, because nothing is bet on smaller
+    probabilities. The limit is the p at which the wealth W(p) against "at most p" falls below 1/α. Every smaller p is
+    rejected as well:
 
     - d log W/dp = -(h-tp)/(p(1-p)) + π(p)/Π(p) (1 - 1/W), with the density π(p) = 1/(π √(p(1-p))) and the share
       Π(p) = (2/π) arcsin √(1-p) ≥ (2/π) √(1-p) of the prior above p. So W falls wherever h - tp ≥ ½ √p.
     - Where h - tp < ½, W < 2. If h ≤ tp, no q above p is better than p. Otherwise W is at most the largest likelihood
       ratio, exp(t KL(h/t, p)) ≤ exp(d²/(tp(1-p))), d = h - tp. For m = t-h ≥ 1 and h ≥ 1 tp(1-p) = (h-d)(m+d)/(h+m) is
       at least 3/8, and d²/(3/8) < 2/3 < log 2. For m = 0 the ratio is (1-d/t)^-t, less than 2 for d < ½.
-    - So W falls wherever it is at least 1/α > 2: what is rejected lies below everything that is not.
+    - So W falls wherever it is at least 1/α > 2: every rejected p lies below every p that is not rejected.
 
-    As of every time-uniform limit the largest seen so far may be taken. Rounded down, and verified at the value
-    returned.
+    As with every time-uniform limit, the largest so far may be used. Rounded down, and verified at the returned value.
     """
     threshold = log_threshold(alpha)
-    h, t, _ = _checked(hits, trials, 0.5)
+    h, t, _ = _check_counts(hits, trials, 0.5)
     return _lower(h, t - h, threshold, _log_wealth_above)
 
 
 def time_uniform_upper(hits: ArrayLike, trials: ArrayLike, *, alpha: ArrayLike) -> FloatArray:
-    """An upper limit that holds at all times at once: one minus the lower limit of the misses. Rounded up."""
+    """An upper limit of the probability that holds at all times at once: P(it is below p at any t) ≤ α. Rounded up.
+
+    One minus the p below (t-h)/t at which `log_wealth_mixture` of the misses is log(1/α). Every larger probability is
+    rejected as well, because the wealth is convex. Since it holds at all times, so does the smallest limit so far.
+    """
     threshold = log_threshold(alpha)
-    h, t, _ = _checked(hits, trials, 0.5)
+    h, t, _ = _check_counts(hits, trials, 0.5)
     return np.minimum(np.nextafter(1.0 - _lower(t - h, h, threshold, _mixture), 2.0), 1.0)
 
 
-def _checked(hits: ArrayLike, trials: ArrayLike, p: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _check_counts(hits: ArrayLike, trials: ArrayLike, p: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     h, t, point = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (hits, trials, p)))
     if (t < 1).any() or (h < 0).any() or (h > t).any():
         raise InputError("counts must satisfy 0 ≤ hits ≤ trials with at least one trial")
@@ -133,7 +126,7 @@ def _checked(hits: ArrayLike, trials: ArrayLike, p: ArrayLike) -> tuple[FloatArr
 
 
 def _log_wealth_above(hits: FloatArray, misses: FloatArray, p: FloatArray, q: FloatArray) -> FloatArray:
-    """q = 1 - p; both are given, so that the smaller one has all its digits."""
+    """q = 1 - p; both are passed, so that the smaller one has all its digits."""
     a, b = hits + 0.5, misses + 0.5
     # The share of the prior above p, in closed form: betaincc(½,½,p) = (2/π) arcsin √(1-p).
     log_share = np.log(np.arcsin(np.sqrt(q)) * (2.0 / math.pi))
@@ -141,7 +134,7 @@ def _log_wealth_above(hits: FloatArray, misses: FloatArray, p: FloatArray, q: Fl
     above = special.betaincc(a, b, p)
     with np.errstate(divide="ignore"):
         log_tail = np.where(below < 0.5, np.log1p(-np.minimum(below, 0.5)), np.log(above))
-    wealth = _lowered(_log_mixture(hits, misses, p, q)) + log_tail - log_share
+    wealth = _round_down(_log_mixture(hits, misses, p, q)) + log_tail - log_share
     # betaincc(a,b,p) ≥ q^b p^a / (b B(a,b)), the first term of a series of positive ones.
     first_term = 0.5 * (np.log(p) + np.log(q)) - np.log(b) - math.log(math.pi) - log_share
     return np.where(above > _SMALLEST_TAIL, wealth, first_term) - _SLACK
@@ -173,12 +166,12 @@ def _log_mixture(hits: FloatArray, misses: FloatArray, p: FloatArray, q: FloatAr
 
 
 def _log1p_of(change: FloatArray, share: FloatArray, p: FloatArray) -> FloatArray:
-    """log(share/p), where share/p = 1 + change: from whichever of the two keeps its digits."""
+    """log(share/p), where share/p = 1 + change, computed from the one that keeps its digits."""
     close = np.abs(change) < 0.5
     return np.where(close, np.log1p(np.where(close, change, 0.0)), np.log(share) - np.log(p))
 
 
-def _lowered(value_and_size: tuple[FloatArray, FloatArray]) -> FloatArray:
+def _round_down(value_and_size: tuple[FloatArray, FloatArray]) -> FloatArray:
     value, size = value_and_size
     return value - _RELATIVE_SLACK * size
 
@@ -194,7 +187,7 @@ def _stirling(x: FloatArray) -> FloatArray:
 
 
 def _mixture(hits: FloatArray, misses: FloatArray, p: FloatArray, q: FloatArray) -> FloatArray:
-    return _lowered(_log_mixture(hits, misses, p, q)) - _SLACK
+    return _round_down(_log_mixture(hits, misses, p, q)) - _SLACK
 
 
 def _lower(hits: FloatArray, misses: FloatArray, threshold: FloatArray, log_wealth: _LogWealth) -> FloatArray:
@@ -207,12 +200,12 @@ def _lower(hits: FloatArray, misses: FloatArray, threshold: FloatArray, log_weal
 
     def excess(x: FloatArray) -> tuple[FloatArray, FloatArray]:
         p, q = special.expit(x), special.expit(-x)
-        # h - tp = tq - m, from the side on which the product is small. The slope of the whole prior; near enough of a
-        # part of it, because what is missing is of the order of one vote.
+        # h - tp = tq - m, from the side on which the product is small. This is the slope for the whole prior; for a
+        # part of it the difference is of the order of one vote.
         slope = np.where(q < p, m - (h + m) * q, (h + m) * p - h)
         return log_wealth(h, m, p, q) - threshold, slope
 
-    def rejected(p: FloatArray) -> np.typing.NDArray[np.bool_]:
+    def is_rejected(p: FloatArray) -> np.typing.NDArray[np.bool_]:
         point = np.where(p > 0, p, 0.5)
         return (p > 0) & (log_wealth(h, m, point, 1.0 - point) >= threshold)
 
@@ -221,4 +214,4 @@ def _lower(hits: FloatArray, misses: FloatArray, threshold: FloatArray, log_weal
         high = np.minimum(np.log(h) - np.log(m), special.logit(_NEAREST_TO_ONE))
     p = special.expit(decreasing_root_down(excess, low=low, high=high, margin=0.0))
     step = 1e-13 * np.minimum(p, 1.0 - p) + np.spacing(p)
-    return np.where(some, step_down_until(p, rejected, floor=0.0, step=step), 0.0)
+    return np.where(some, step_down_until(p, is_rejected, floor=0.0, step=step), 0.0)

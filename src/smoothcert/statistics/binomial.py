@@ -24,7 +24,7 @@ def clopper_pearson_lower(successes: ArrayLike, trials: ArrayLike, *, alpha: Arr
     successes k, trials n, alpha: any shapes that broadcast, 0 ≤ k ≤ n, n ≥ 1, 0 < α < ½. Returns float64: the p with
     P(Bin(n, p) ≥ k) = α, that is BetaInv(α; k, n-k+1); 0 where k = 0. For every true p, the bound exceeds p with
     probability at most α. Rounded down by about 1e-12 of the smaller of p and 1-p, and verified: I_p(k, n-k+1) ≤ α
-    holds at the value returned.
+    holds at the returned value.
     """
     alpha = np.asarray(alpha, dtype=np.float64)
     for extreme in (alpha.min(), alpha.max()):
@@ -57,8 +57,7 @@ def clopper_pearson_upper(successes: ArrayLike, trials: ArrayLike, *, alpha: Arr
 
 
 def sign_test_p_value(first: ArrayLike, second: ArrayLike) -> FloatArray:
-    """Two-sided p-value of `first` against `second` votes under a fair coin: the test of PREDICT (Cohen et al. 2019,
-    C.1).
+    """Two-sided p-value of `first` against `second` votes under a fair coin (PREDICT of Cohen et al. 2019, C.1).
 
     Non-negative counts of any shapes that broadcast. The fair binomial is symmetric, so the two-sided value is twice
     the tail beyond the larger count, at most 1. Rounded up.
@@ -73,13 +72,13 @@ def sign_test_p_value(first: ArrayLike, second: ArrayLike) -> FloatArray:
 
 
 def check_alpha(alpha: float) -> None:
-    """Refuse an error probability that is none, or too small for float64 arithmetic to honour."""
+    """Raise an InputError if α is not an error probability, or too small for float64 arithmetic."""
     if not 0.0 < alpha < 0.5:
         raise InputError(
             f"alpha={alpha} is outside (0, 0.5): it is the probability that a statement is wrong; 0.001 is usual"
         )
     if alpha < _SMALLEST_ALPHA:
-        raise InputError(f"alpha={alpha} is below {_SMALLEST_ALPHA:g}, the smallest that can be computed with")
+        raise InputError(f"alpha={alpha} is below {_SMALLEST_ALPHA:g}, the smallest that is supported")
 
 
 def _check_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[IntArray, IntArray]:

@@ -18,16 +18,16 @@ from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearso
 from smoothcert.statistics.budget import equal_share
 
 _RELATIVE_ERROR = 1e-12
-"""More than what a few float64 operations lose."""
+"""More than the rounding error of a few float64 operations."""
 
 _CHUNK = 1 << 20
 """Coordinates of mean vectors worked on at once."""
 _RATES = np.linspace(0.3, 1.0, 15)
 _CANCELLED = 2e-15
-"""More than what the differences below lose to rounding, which matters only beyond 10^9 samples."""
+"""More than the rounding error of the differences below, which matters only beyond 10^9 samples."""
 
 _HALF_A_UNIT = 0.501 * GRADIENT_UNIT
-"""What rounding to whole units does to a coordinate of z at most, with room for a table of E[z | cell] in float64."""
+"""The most that rounding to whole units changes a coordinate of z, with room for a table of E[z | cell] in float64."""
 
 # Shares of α in `halves_norm_upper`: two events with signs; two events and one bound with the rare side.
 _SIGNS_SHARE, _EVENT_SHARE, _RARE_SHARE = 0.25, 0.2, 0.1
@@ -105,8 +105,9 @@ def _all_sums(tallies: Sequence[GradientTally]) -> list[IntArray]:
 def _halves_upper(
     tallies: Sequence[GradientTally], totals: Sequence[IntArray], classes: Sequence[int], *, rare: bool, alpha: float
 ) -> FloatArray:
-    """`halves_norm_upper` for one class of each tally, in units of 1/length. rare: the class itself is the rare side,
-    not its complement. Returns (m,).
+    """`halves_norm_upper` for one class of each tally, in units of 1/length. Returns (m,).
+
+    rare: the class itself is the rare side, not its complement.
     """
     chosen = list(zip(tallies, totals, classes, strict=True))
     at_once = max(1, _CHUNK // tallies[0].dimension)
@@ -117,7 +118,7 @@ def _halves_upper(
 def _halves_upper_of_some(
     chosen: Sequence[tuple[GradientTally, IntArray, int]], *, rare: bool, alpha: float
 ) -> FloatArray:
-    """`_halves_upper` for as many (tally, sums over all classes, class) as are worked on at once."""
+    """`_halves_upper` for some (tally, sums over all classes, class) that fit into the cache together."""
     votes = np.array([tally.invalid if c == tally.num_classes else tally.counts[c] for tally, _, c in chosen])
     n = np.array([tally.n for tally, *_ in chosen])
     most = rare_probability_upper(votes if rare else n - votes, n // 2, alpha=alpha)
@@ -130,16 +131,15 @@ def _halves_upper_of_some(
 
 
 def rare_probability_upper(rare_votes: ArrayLike, half: ArrayLike, *, alpha: float) -> FloatArray:
-    """The bound q on the probability of the rare event that `halves_norm_upper` pays for out of its α."""
+    """The bound q on the probability of the rare event; its price is part of the α of `halves_norm_upper`."""
     return clopper_pearson_upper(rare_votes, 2 * np.asarray(half), alpha=_RARE_SHARE * alpha)
 
 
 def halves_norm_upper(rare: FloatArray, common: FloatArray, *, margins: FloatArray) -> FloatArray:
-    """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions; wrong with
-    probability at most α.
+    """Upper bound on ‖μ‖, μ = E[z 1_A(z)], for an event A and z standard normal in d dimensions, at level α.
 
-    Noise on a grid has z in cells that A is made of, and E[z | cell] in place of z. That changes nothing but for the
-    better: every function whose mean is bounded below is convex in z, and A does not cut a cell (Jensen).
+    On a grid, A is a union of cells of z, and E[z | cell] replaces z. The bound stays valid: every function whose mean
+    is bounded below is convex in z, and A does not cut a cell (Jensen).
 
     rare, common: (…, 2, d). From each of two independent halves of k = `half` samples, (1/k) Σ z over the samples in A,
     and over the samples not in A; which of the two is called rare is fixed in advance. E[z] = 0, so the two have

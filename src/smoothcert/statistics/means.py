@@ -1,8 +1,7 @@
 """Confidence bounds for the mean of independent values in [0, 1], from a number of them that was fixed in advance.
 
-Three proofs of the same statement, from the loosest to the tightest: Hoeffding's inequality knows only the range of the
-values, the empirical Bernstein inequality also their sample variance, and betting uses every one of them. Upper bounds
-are lower bounds on the mean of 1-x.
+Two proofs of the same statement: the empirical Bernstein inequality uses the sample mean and variance, betting uses
+every value and is tighter. Upper bounds are lower bounds on the mean of 1-x.
 """
 
 from __future__ import annotations
@@ -19,31 +18,16 @@ from smoothcert.records import FloatArray
 from smoothcert.statistics.binomial import check_alpha
 
 MOST_BETS = 10**8
-"""Betting holds some arrays of as many numbers as there are samples."""
+"""Betting needs a few arrays with one number per sample."""
 
 _ROUNDING = 1e-12
-"""More than what the few operations of a formula lose."""
+"""More than the rounding error of the few operations of a formula."""
 _EPS = float(np.finfo(np.float64).eps)
 _LARGEST_STAKE = 0.75
-"""Of the capital at risk in one bet: 1 + λ(x-m) stays above a quarter."""
+"""Share of the capital at risk in one bet: 1 + λ(x-m) stays above a quarter."""
 _MOST_STEPS = 60
 _CLOSE_ENOUGH = 1e-7
-"""How much of the distance from the mean may be given away by not searching longer."""
-
-
-def hoeffding_lower(mean: ArrayLike, n: ArrayLike, *, alpha: float) -> FloatArray:
-    """Lower (1-α) confidence bound: mean - sqrt(ln(1/α)/(2n)) (Hoeffding 1963).
-
-    mean: sample means in [0, 1]; n ≥ 1: numbers of values; shapes broadcast. Returns float64 in [0, 1], rounded down.
-    """
-    check_alpha(alpha)
-    average, count = _checked(mean, n, least=1)
-    return _lowered(average, np.sqrt(math.log(1.0 / alpha) / (2.0 * count)))
-
-
-def hoeffding_upper(mean: ArrayLike, n: ArrayLike, *, alpha: float) -> FloatArray:
-    """Upper (1-α) confidence bound by Hoeffding's inequality. Arguments as `hoeffding_lower`; rounded up."""
-    return _mirrored(hoeffding_lower(1.0 - np.asarray(mean, dtype=np.float64), n, alpha=alpha))
+"""Share of the distance from the mean that may be lost by ending the search."""
 
 
 def empirical_bernstein_lower(mean: ArrayLike, variance: ArrayLike, n: ArrayLike, *, alpha: float) -> FloatArray:
@@ -53,27 +37,27 @@ def empirical_bernstein_lower(mean: ArrayLike, variance: ArrayLike, n: ArrayLike
     float64 in [0, 1], rounded down; 0 where n = 1, which has no variance.
     """
     check_alpha(alpha)
-    average, count = _checked(mean, n, least=1)
+    average, count = _check_mean(mean, n)
     spread = np.asarray(variance, dtype=np.float64)
     if not (spread >= 0.0).all():
         raise InputError("a sample variance must be a number of at least 0")
     log_term = math.log(2.0 / alpha)
     several = np.maximum(count, 2.0)
     margin = np.sqrt(2.0 * spread * log_term / several) + 7.0 * log_term / (3.0 * (several - 1.0))
-    return np.where(count > 1.0, _lowered(average, margin), 0.0)
+    return np.where(count > 1.0, _subtract_margin(average, margin), 0.0)
 
 
 def empirical_bernstein_upper(mean: ArrayLike, variance: ArrayLike, n: ArrayLike, *, alpha: float) -> FloatArray:
     """Upper (1-α) confidence bound. Arguments as `empirical_bernstein_lower`; rounded up."""
     turned = 1.0 - np.asarray(mean, dtype=np.float64)
-    return _mirrored(empirical_bernstein_lower(turned, variance, n, alpha=alpha))
+    return _mirror(empirical_bernstein_lower(turned, variance, n, alpha=alpha))
 
 
 def betting_lower(values: ArrayLike, *, alpha: float) -> float:
-    """Lower (1-α) confidence bound for the mean of independent values in [0, 1] by betting against smaller means
-    (hedged capital; Waudby-Smith and Ramdas 2024).
+    """Lower (1-α) confidence bound for the mean of independent values in [0, 1] by betting (Waudby-Smith, Ramdas 2024).
 
-    values: (n,) in [0, 1], n fixed in advance, in an order that does not depend on them.
+    The bets are against smaller means (hedged capital). values: (n,) in [0, 1], n fixed in advance, in an order that
+    does not depend on them.
 
     **The game.** For a mean m start with capital 1 and stake λₜ ≥ 0 on every value: the capital after t of them is
     Π (1 + λᵢ(xᵢ-m)), with λᵢ chosen before xᵢ is seen and λᵢ ≤ ¾/m, so that it stays positive. If m is the true
@@ -85,9 +69,9 @@ def betting_lower(values: ArrayLike, *, alpha: float) -> float:
     **The stakes.** Any rule that looks at the past alone is valid. Here λₜ = min(¾/m, sqrt(2 ln(1/α)/(n σ̂²ₜ₋₁))), σ̂²ₜ =
     (¼ + Σ(xᵢ-μ̂ᵢ)²)/(t+1), μ̂ₜ = (½ + Σxᵢ)/(t+1), which is about the best constant stake for n values of that variance.
 
-    Returns a number in [0, 1] at which the capital was computed and exceeds 1/α by more than the rounding errors of
-    the computation; 0 where there is none. Up to a part in 10^7 of its distance from the mean may be given away.
-    It is not monotone in every single value: a value that is larger may make later stakes smaller.
+    Returns a number in [0, 1] at which the computed capital exceeds 1/α by more than its rounding errors; 0 where there
+    is none. Up to a part in 10^7 of its distance from the mean may be lost. The bound is not monotone in every single
+    value: a larger value may make later stakes smaller.
     """
     check_alpha(alpha)
     game = _Game.against_small_means(np.asarray(values, dtype=np.float64), alpha=alpha)
@@ -108,12 +92,12 @@ def betting_lower(values: ArrayLike, *, alpha: float) -> float:
 
 def betting_upper(values: ArrayLike, *, alpha: float) -> float:
     """Upper (1-α) confidence bound by betting against larger means. Arguments as `betting_lower`; rounded up."""
-    return float(_mirrored(betting_lower(1.0 - np.asarray(values, dtype=np.float64), alpha=alpha)))
+    return float(_mirror(betting_lower(1.0 - np.asarray(values, dtype=np.float64), alpha=alpha)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Game:
-    """Values in the order they are bet on, and the stakes before they are cut at ¾/m; (n,) each."""
+    """Values in betting order, and the stakes before they are cut at ¾/m; (n,) each."""
 
     values: FloatArray
     stakes: FloatArray
@@ -127,7 +111,7 @@ class _Game:
                 "bound takes any number"
             )
         if not ((values >= 0.0) & (values <= 1.0)).all():
-            raise InputError("values outside [0, 1], or none at all, have no bounded mean")
+            raise InputError("expected numbers in [0, 1]; some values are outside or NaN")
         n = values.size
         seen = np.arange(2.0, n + 2.0)
         means = (0.5 + np.cumsum(values)) / seen
@@ -151,9 +135,9 @@ class _Game:
         return float(np.cumsum(logs, out=logs).max())
 
     def log_capital_and_error(self, m: float) -> tuple[float, float]:
-        """`log_capital`, and by how much it may be off for all that was rounded.
+        """`log_capital`, and an upper bound of its rounding error.
 
-        A factor is at least ¼, so that the 3 roundings in it change its logarithm by at most 4 (3 |λ(x-m)| + 1) ε, and
+        A factor is at least ¼, so the 3 roundings in it change its logarithm by at most 4 (3 |λ(x-m)| + 1) ε, and
         each logarithm and each partial sum of n of them is off by at most ε of the sum of their absolute values.
         """
         gains = self.gains(m)
@@ -163,12 +147,12 @@ class _Game:
 
 
 def _typical_gap(values: FloatArray, goal: float) -> float:
-    """About how far below the sample mean the bound will be."""
+    """The approximate distance of the bound from the sample mean."""
     return math.sqrt(2.0 * float(values.var()) * goal / values.size) + 1.4 * goal / values.size
 
 
 def _largest_reaching(function: Callable[[float], float], goal: float, *, mean: float, first: float) -> float:
-    """About the largest m ≤ mean at which a decreasing function reaches the goal, from below; 0 if there is none.
+    """Approximately the largest m ≤ mean at which a decreasing function reaches the goal, from below; 0 if none does.
 
     first: the expected distance from the mean. A secant search inside a shrinking bracket (Illinois rule).
     """
@@ -191,7 +175,7 @@ def _largest_reaching(function: Callable[[float], float], goal: float, *, mean: 
         if width <= _CLOSE_ENOUGH * (mean - low):
             break
         share = below / (below - above) if math.isfinite(below) else 0.5
-        # Never closer to an end than what is given away anyhow: else a good guess leaves the other end far off.
+        # Never closer to an end than the accuracy of the search: otherwise a good guess leaves the other end far off.
         least = 0.5 * _CLOSE_ENOUGH * (mean - low) / width
         m = low + width * min(max(share, least), 1.0 - least)
         if not low < m < high:
@@ -206,20 +190,20 @@ def _largest_reaching(function: Callable[[float], float], goal: float, *, mean: 
     return low
 
 
-def _checked(mean: ArrayLike, n: ArrayLike, *, least: int) -> tuple[FloatArray, FloatArray]:
+def _check_mean(mean: ArrayLike, n: ArrayLike) -> tuple[FloatArray, FloatArray]:
     average, count = np.asarray(mean, dtype=np.float64), np.asarray(n, dtype=np.float64)
     if not ((average >= 0.0) & (average <= 1.0)).all():
         raise InputError("the mean of values in [0, 1] lies in [0, 1]")
-    if not (count >= least).all():
-        raise InputError(f"a mean needs at least {least} value")
+    if not (count >= 1).all():
+        raise InputError("a mean needs at least 1 value")
     return average, count
 
 
-def _lowered(mean: FloatArray, margin: FloatArray) -> FloatArray:
-    """mean - margin and a little less, in [0, 1]."""
+def _subtract_margin(mean: FloatArray, margin: FloatArray) -> FloatArray:
+    """mean - margin, rounded down, in [0, 1]."""
     return np.maximum(mean * (1.0 - _ROUNDING) - margin * (1.0 + _ROUNDING), 0.0)
 
 
-def _mirrored(lower: ArrayLike) -> FloatArray:
-    """1 - lower, rounded up by more than what 1-x and the mean of 1-x may have lost."""
+def _mirror(lower: ArrayLike) -> FloatArray:
+    """1 - lower, rounded up by more than the rounding error of 1-x and of the mean of 1-x."""
     return np.minimum(1.0 - np.asarray(lower, dtype=np.float64) + _ROUNDING, 1.0)

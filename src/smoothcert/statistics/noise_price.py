@@ -1,4 +1,4 @@
-"""What noise on a grid costs: the probability that one of the draws is not a draw of the exact law."""
+"""The price of noise on a grid: the probability that one of the draws differs from a draw of the exact law."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ _MOST_OF_ALPHA = Fraction(1, 2)
 
 
 def price_of(tally: AnyTally, smoothing: Smoothing) -> float:
-    """`noise_price` of what was counted. A draw that was used twice, at x+ε and x-ε, is one draw."""
+    """`noise_price` of the draws of a tally. A draw that is used twice, at x+ε and x-ε, counts once."""
     return noise_price(smoothing, draws=sum(stop - start for start, stop in tally.ranges), sigma=tally.sigma)
 
 
 def noise_price(smoothing: Smoothing, *, draws: int, sigma: float) -> float:
-    """An upper bound on the probability that any of so many noisy copies of an input differs from the exact law's.
+    """An upper bound on the probability that any of `draws` noisy copies of an input differs from the exact law.
 
-    Each copy can be had together with one of the exact law such that the two differ with probability at most δ, their
-    distance in total variation (`numerics.grid.law_error`). Whatever is proved about draws of the exact law at level
-    α - draws·δ then holds for ours at level α. Rounded up to a power of two, so that inputs with nearly the same σ pay
-    the same, and α minus the price is exact. 0 for noise in float32, of which no such thing is known.
+    Each copy can be coupled with a copy of the exact law such that they differ with probability at most δ, their
+    distance in total variation (`numerics.grid.law_error`). Every statement about draws of the exact law at level
+    α - draws·δ then holds for the actual draws at level α. Rounded up to a power of two, so that inputs with nearly the
+    same σ have the same price, and α minus the price is exact. 0 for noise in float32, for which no bound is known.
     """
     if smoothing.grid is None:
         return 0.0
     if smoothing.dimension is None:
-        raise InputError("noise on a grid has a price that depends on the dimension, and the dimension is not known")
-    return _price(smoothing.grid, smoothing.dimension, draws, sigma)
+        raise InputError("the price of noise on a grid depends on the dimension of an input, which is not known")
+    return _price(smoothing.grid, smoothing.dimension, draws, sigma, smoothing.noise.facts.table_reach)
 
 
-@functools.lru_cache(maxsize=1024)  # with one sigma it is the same for all inputs of a run
-def _price(levels: int, dimension: int, draws: int, sigma: float) -> float:
-    error = draws * law_error(levels=levels, sigma=sigma, dimension=dimension)
+@functools.lru_cache(maxsize=1024)  # with a constant sigma it is the same for all inputs of a run
+def _price(levels: int, dimension: int, draws: int, sigma: float, reach: Fraction) -> float:
+    error = draws * law_error(levels=levels, sigma=sigma, dimension=dimension, reach=reach)
     return float(2.0 ** math.ceil(math.log2(error * (1.0 + 1e-9))))
 
 
 def alpha_after_noise(alpha: float, price: float) -> float:
-    """What is left of α for the proofs, rounded down; an InputError where that would be less than half of it."""
+    """The part of α left for the proofs, rounded down; an InputError if it is less than half of α."""
     if Fraction(price) > _MOST_OF_ALPHA * Fraction(alpha):
         raise InputError(
             f"alpha={alpha:g} is too small for noise on a grid: with so many samples its finite tables alone may be "

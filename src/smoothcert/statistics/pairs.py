@@ -1,4 +1,4 @@
-"""What votes at x+ε and x-ε prove about C_S = P(both votes are A) and C_N = P(the first vote is A, the second is not).
+"""Bounds from votes at x+ε and x-ε on C_S = P(both votes are A) and C_N = P(the first vote is A, the second is not).
 
 ε and -ε have the same law, so P(exactly one vote is A) = 2 C_N, whichever vote it is. Of m independent pairs let S have
 both votes on A and D exactly one; (S, D, m-S-D) is trinomial with probabilities (C_S, 2 C_N, 1 - C_S - 2 C_N).
@@ -23,11 +23,11 @@ CORNERS = 8
 """Boxes whose union is the joint region."""
 
 _STRETCH = 1.3
-"""How much further the region reaches in the share of one-sided pairs than in C_S, which matters more to the radius."""
+"""The region is wider by this factor in the share of one-sided pairs than in C_S, which matters more to the radius."""
 
 _SAFETY = 1.0 - 1e-12
 _SMALLEST_LEVEL = 2e-100
-"""What can be computed with; levels are not made smaller, and the error is accounted for as they are."""
+"""The smallest level that is supported; the error is computed with the levels that are used."""
 
 
 def both_lower(tallies: Sequence[PairTally], labels: Sequence[int], alpha: float) -> FloatArray:
@@ -62,14 +62,14 @@ def pair_region(tallies: Sequence[PairTally], labels: Sequence[int], alpha: floa
     exp(-r²/2) cosh(c r) in C_S and exp(-r²/2) exp(n r) in C_N. At fixed w, dC_N = -(w/2) dC_S, and C_N ≤ ½ makes n ≤
     0, so the total derivative in C_S is at least exp(-r²/2)(1 - w/2) > 0.
 
-    Two separate bounds at α/2 allow for bad luck in both counts at once, although more of S leaves less for D, and use
-    half of the one-sided pairs. What they give away in the radius at α = .001 is 1.05 times what this region does
-    where C_N hardly matters (p_A near 1, or votes against the class on both sides), and 2 to 4 times at p_A = .6
+    Two separate bounds at α/2 allow for deviations of both counts at once, although a larger S leaves less for D, and
+    use half of the one-sided pairs. Their loss of radius at α = .001 is 1.05 times that of this region where C_N hardly
+    matters (p_A near 1, or votes against the class on both sides), and 2 to 4 times at p_A = .6
     (tests/coverage/test_pair_coverage.py).
     """
     first_level, second_level = _corner_levels(alpha)
     both, one_sided, pairs = _counts(tallies, labels)
-    return _chained(both, one_sided, pairs, first_level[:, None], second_level[:, None])
+    return _chain_bounds(both, one_sided, pairs, first_level[:, None], second_level[:, None])
 
 
 def pairs_of_every_class(
@@ -84,12 +84,12 @@ def pairs_of_every_class(
     """
     classes = tallies[0].num_classes + 1
     share = equal_share(alpha, 2 * classes)
-    mine = _chained(*_counts(tallies, labels), share, share)
+    mine = _chain_bounds(*_counts(tallies, labels), share, share)
     others = [[c for c in range(classes) if c != label] for label in labels]
     neither = np.array([[t.neither(c) for c in rest] for t, rest in zip(tallies, others, strict=True)]).T
     one_sided = np.array([[t.one_sided(c) for c in rest] for t, rest in zip(tallies, others, strict=True)]).T
     pairs = np.array([tally.pairs for tally in tallies])
-    return *mine, *_chained(neither, one_sided, pairs, share, share)
+    return *mine, *_chain_bounds(neither, one_sided, pairs, share, share)
 
 
 def _counts(tallies: Sequence[PairTally], labels: Sequence[int]) -> tuple[IntArray, IntArray, IntArray]:
@@ -99,7 +99,7 @@ def _counts(tallies: Sequence[PairTally], labels: Sequence[int]) -> tuple[IntArr
     return both, one_sided, np.array([tally.pairs for tally in tallies])
 
 
-def _chained(
+def _chain_bounds(
     both: IntArray, one_sided: IntArray, pairs: IntArray, first_level: ArrayLike, second_level: ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
     """Lower bounds (C_S, C_N): C_S at the first level, the share w of one-sided pairs among the rest at the second.

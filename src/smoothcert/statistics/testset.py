@@ -1,4 +1,4 @@
-"""How many of m test inputs are truly robust, when each certificate may be wrong with probability α.
+"""Bounds on the number of truly robust test inputs, when each certificate may be wrong with probability α.
 
 Setting (Cohen et al. 2019, appendix D). z_i = 1 if the smoothed classifier is correct at input i and stays so
 within the radius asked about; Y_i = 1 if CERTIFY said so. Where z_i = 0, P(Y_i = 1) ≤ α; where z_i = 1,
@@ -37,7 +37,7 @@ def bernstein_lower_bound(successes: ArrayLike, *, trials: int, alpha: float, rh
     more often than ρ. successes: whole numbers in [0, trials], any shape. Returns float64 of that shape in
     [0, 1], rounded down, 0 where the formula is negative. Needs 0 < α ≤ ½ and 0 < ρ < 1.
     """
-    counts = _checked(successes, trials=trials, alpha=alpha, rho=rho)
+    counts = _check_arguments(successes, trials=trials, alpha=alpha, rho=rho)
     log_term = math.log(1 / rho)
     deviation = math.sqrt(2 * alpha * (1 - alpha) * log_term / trials) + log_term / (3 * trials)
     bound = (counts / trials - alpha - deviation) / (1 - alpha) - _SUM_MARGIN
@@ -61,14 +61,14 @@ def exact_lower_bound(successes: ArrayLike, *, trials: int, alpha: float, rho: f
     successes: whole numbers in [0, trials], any shape. Returns int64 of that shape in [0, successes]. Rounded
     down: a hypothesis whose tail is within 1e-9 (relative) of ρ is kept. Needs 0 < α ≤ ½ and 0 < ρ < 1.
     """
-    counts = _checked(successes, trials=trials, alpha=alpha, rho=rho)
+    counts = _check_arguments(successes, trials=trials, alpha=alpha, rho=rho)
     rejected_up_to = np.full(counts.shape, -1, dtype=np.int64)
     kept_from = counts.copy()
-    while (open_ := kept_from - rejected_up_to > 1).any():
-        middle = np.where(open_, (kept_from + rejected_up_to) // 2, kept_from)
-        rejected = open_ & (_tail(counts, good=middle, trials=trials, alpha=alpha) * (1 + _TAIL_MARGIN) <= rho)
+    while (undecided := kept_from - rejected_up_to > 1).any():
+        middle = np.where(undecided, (kept_from + rejected_up_to) // 2, kept_from)
+        rejected = undecided & (_tail(counts, good=middle, trials=trials, alpha=alpha) * (1 + _TAIL_MARGIN) <= rho)
         rejected_up_to = np.where(rejected, middle, rejected_up_to)
-        kept_from = np.where(open_ & ~rejected, middle, kept_from)
+        kept_from = np.where(undecided & ~rejected, middle, kept_from)
     return np.asarray(kept_from, dtype=np.int64)
 
 
@@ -80,9 +80,9 @@ def _tail(counts: IntArray, *, good: IntArray, trials: int, alpha: float) -> Flo
     return np.asarray(np.where(excess > 0, tail, 1.0), dtype=np.float64)
 
 
-def _checked(successes: ArrayLike, *, trials: int, alpha: float, rho: float) -> IntArray:
+def _check_arguments(successes: ArrayLike, *, trials: int, alpha: float, rho: float) -> IntArray:
     if trials < 1:
-        raise InputError(f"a test set of {trials} inputs has no accuracy: at least one is needed")
+        raise InputError(f"a test set of {trials} inputs has no accuracy: at least one is required")
     if not 0 < alpha <= 0.5:
         raise InputError(f"alpha is {alpha}; expected the error probability of one certificate, in (0, 1/2]")
     if not 0 < rho < 1:

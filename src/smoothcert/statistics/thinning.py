@@ -11,17 +11,17 @@ from smoothcert.errors import InputError
 from smoothcert.records import AnyTally, Stage, Tally, merge
 
 _LARGEST_THINNED = 10**9
-"""numpy draws hypergeometric counts from fewer than this many."""
+"""numpy draws hypergeometric counts only below this number."""
 
 
 def first_samples(segments: Sequence[AnyTally], n: int) -> AnyTally:
     """The votes of the first n samples of a stream that was stored in segments.
 
-    Where n is the end of a segment this is exactly what a run with n samples would have counted. Otherwise the last
-    segment used is thinned: given its counts, the votes of a fixed-size part of it follow a multivariate
-    hypergeometric law, from which one value is drawn, by a generator fixed by the stream and n. That has the law of n
-    independent votes, which is all a bound needs, but is not the vote-for-vote prefix. Pairs, gradients and scores are
-    not thinned: with them only the ends of segments are possible.
+    If n is the end of a segment, the result is exactly the tally of a run with n samples. Otherwise the last segment is
+    thinned: given its counts, the votes of a fixed-size part of it follow a multivariate hypergeometric law, from which
+    one value is drawn by a generator that depends on the stream and n. The result has the law of n independent votes,
+    which is all a bound needs, but is not the vote-for-vote prefix. Pairs, gradients and scores cannot be thinned: with
+    them only the ends of segments are possible.
     """
     ordered = sorted(segments, key=lambda tally: tally.ranges[0])
     available = sum(tally.n for tally in ordered)

@@ -1,45 +1,38 @@
-"""Training base classifiers under noise. Needs torch; knows nothing of certificates."""
+"""Training of base classifiers under noise, and of σ networks. Does not depend on certificates.
 
-from smoothcert.training.augment import Augment
-from smoothcert.training.carried_sigma import CarriedSigma
-from smoothcert.training.config import Precision, TrainingConfig
-from smoothcert.training.curves import curves_path
-from smoothcert.training.evaluation import noisy_accuracy
-from smoothcert.training.loop import TrainedModel, TrainingProgress, train
-from smoothcert.training.objective import Batch, Objective
-from smoothcert.training.objectives import (
-    OBJECTIVES,
-    Adversarial,
-    Consistency,
-    Macer,
-    NoiseAugmentation,
-    SmoothAdv,
-    SmoothMix,
-    Stability,
-    parse_objective,
-)
-from smoothcert.training.optimisers import Optimiser
-from smoothcert.training.schedule import OneCycle, Schedule, Steps, parse_schedule
-from smoothcert.training.state import EpochResult, TrainingState, load_state, partial_path
+Names are imported when first used: `choices` and this package need no torch, everything else does.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from smoothcert.training.carried_sigma import CarriedSigma
+    from smoothcert.training.choices import Augment, Optimiser, Precision, SigmaObjective
+    from smoothcert.training.config import TrainingConfig
+    from smoothcert.training.curves import curves_path
+    from smoothcert.training.evaluation import noisy_accuracy
+    from smoothcert.training.objective import Batch, Objective
+    from smoothcert.training.objectives import OBJECTIVES, parse_objective
+    from smoothcert.training.schedule import OneCycle, Schedule, Steps, parse_schedule
+    from smoothcert.training.state import EpochResult, TrainingState, load_state, partial_path
+    from smoothcert.training.training_loop import TrainedModel, TrainingProgress
+    from smoothcert.training.training_run import train
 
 __all__ = [
     "OBJECTIVES",
-    "Adversarial",
     "Augment",
     "Batch",
     "CarriedSigma",
-    "Consistency",
     "EpochResult",
-    "Macer",
-    "NoiseAugmentation",
     "Objective",
     "OneCycle",
     "Optimiser",
     "Precision",
     "Schedule",
-    "SmoothAdv",
-    "SmoothMix",
-    "Stability",
+    "SigmaObjective",
     "Steps",
     "TrainedModel",
     "TrainingConfig",
@@ -53,3 +46,28 @@ __all__ = [
     "partial_path",
     "train",
 ]
+
+_NAMES_BY_MODULE = {
+    "carried_sigma": ("CarriedSigma",),
+    "choices": ("Augment", "Optimiser", "Precision", "SigmaObjective"),
+    "config": ("TrainingConfig",),
+    "curves": ("curves_path",),
+    "evaluation": ("noisy_accuracy",),
+    "objective": ("Batch", "Objective"),
+    "objectives": ("OBJECTIVES", "parse_objective"),
+    "schedule": ("OneCycle", "Schedule", "Steps", "parse_schedule"),
+    "state": ("EpochResult", "TrainingState", "load_state", "partial_path"),
+    "training_loop": ("TrainedModel", "TrainingProgress"),
+    "training_run": ("train",),
+}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,45 +1,42 @@
-"""Changes of an image that keep its class, made on tensors where the network computes."""
+"""Augmentation of images on the device of the network: changes that keep the class."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
+from typing import assert_never
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from smoothcert.errors import InputError
+from smoothcert.training.choices import Augment
 
-# The furthest an image is moved, in pixels: the usual 4 for CIFAR-10; 2 for digits, which reach near the border.
+# Largest shift in pixels: the usual 4 for CIFAR-10; 2 for digits, which extend close to the border.
 _CROP, _SHIFT = 4, 2
-
-
-class Augment(enum.StrEnum):
-    """What is done to every training image before noise is added."""
-
-    NONE = "none"
-    SHIFT = "shift"
-    FLIP_CROP = "flip-crop"
 
 
 def check_can_augment(how: Augment, input_shape: Sequence[int]) -> None:
     if how is not Augment.NONE and len(input_shape) != 3:
-        raise InputError(f"--augment {how} is for images (C, H, W); the inputs have the shape {tuple(input_shape)}")
+        raise InputError(f"--augment {how} needs images (C, H, W), but inputs have shape {tuple(input_shape)}")
 
 
-def augmented(inputs: Tensor, how: Augment, generator: torch.Generator) -> Tensor:
-    """inputs: (B, C, H, W). Each is moved by up to 2 pixels; flip-crop: up to 4, and mirrored with probability 1/2."""
-    if how is Augment.NONE:
-        return inputs
-    if how is Augment.SHIFT:
-        return _moved(inputs, _SHIFT, None, generator)
-    flipped = torch.rand(len(inputs), generator=generator, device=inputs.device) < 0.5
-    return _moved(inputs, _CROP, flipped, generator)
+def augment_images(inputs: Tensor, how: Augment, generator: torch.Generator) -> Tensor:
+    """Shift every image (B, C, H, W) by up to 2 pixels; flip-crop: by up to 4, and mirror with probability 1/2."""
+    match how:
+        case Augment.NONE:
+            return inputs
+        case Augment.SHIFT:
+            return _shift(inputs, _SHIFT, None, generator)
+        case Augment.FLIP_CROP:
+            flipped = torch.rand(len(inputs), generator=generator, device=inputs.device) < 0.5
+            return _shift(inputs, _CROP, flipped, generator)
+        case _:
+            assert_never(how)
 
 
-def _moved(inputs: Tensor, furthest: int, flipped: Tensor | None, generator: torch.Generator) -> Tensor:
-    """Each image moved on its own, zeros moving in, and mirrored where `flipped` (B,) says so."""
+def _shift(inputs: Tensor, furthest: int, flipped: Tensor | None, generator: torch.Generator) -> Tensor:
+    """Shift each image independently, filling with zeros, and mirror it where `flipped` (B,) is true."""
     count, _, height, width = inputs.shape
     device = inputs.device
     down, right = torch.randint(0, 2 * furthest + 1, (2, count, 1), generator=generator, device=device)

@@ -1,4 +1,4 @@
-"""Training data in the order a seed gives, as tensors on the device that computes."""
+"""Batches of training data in a seeded order, as tensors on the device of the network."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import DataError
 from smoothcert.records import FloatArray, IntArray
 
 PRELOAD_BYTES = 2 * 2**30
-"""Data up to this size is held as one tensor on the device; larger data is read batch by batch."""
+"""Data up to this size is loaded as one tensor; larger data is read batch by batch."""
 
 _CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Inputs of a dataset on the device that computes: their indices (B,), inputs (B, *input_shape), labels (B,)."""
+    """A batch of a dataset: indices (B,), inputs (B, *input_shape), labels (B,)."""
 
     indices: Tensor
     inputs: Tensor
@@ -33,21 +33,22 @@ class Rows:
 class Batches:
     """Batches of one dataset. The order of an epoch is a pure function of (seed, epoch).
 
-    kept_back: (k,) indices that are never given out.
+    held_back: (k,) indices that are excluded.
     """
 
     def __init__(
-        self, dataset: Dataset, *, batch: int, seed: int, device: torch.device, kept_back: IntArray | None = None
+        self, dataset: Dataset, *, batch: int, seed: int, device: torch.device, held_back: IntArray | None = None
     ) -> None:
         if int(dataset.labels.min()) < 0 or int(dataset.labels.max()) >= dataset.num_classes:
             raise DataError(
-                f"{dataset.name} has inputs without a label in 0 … {dataset.num_classes - 1}; training needs one each"
+                f"{dataset.name} has inputs without a label in 0 … {dataset.num_classes - 1}; "
+                "training needs a label for every input"
             )
         every = np.arange(len(dataset))
-        self._used = torch.from_numpy(every if kept_back is None else np.setdiff1d(every, kept_back))
+        self._used = torch.from_numpy(every if held_back is None else np.setdiff1d(every, held_back))
         if len(self._used) < 2:
             raise DataError(
-                f"{dataset.name} has {len(self._used)} inputs in split {dataset.split} to learn from; "
+                f"{dataset.name} has {len(self._used)} inputs in split {dataset.split} to train on; "
                 "training needs at least 2"
             )
         self._dataset = dataset
@@ -59,35 +60,40 @@ class Batches:
         self._inputs = self._read(slice(None)) if size <= PRELOAD_BYTES else None
 
     def __len__(self) -> int:
-        """Batches in an epoch; the last may be smaller."""
+        """Number of batches per epoch; the last may be smaller."""
         return -(-len(self._used) // self._batch)
 
     @property
     def inputs(self) -> int:
-        """Inputs in an epoch."""
+        """Number of inputs per epoch."""
         return len(self._used)
 
     def epoch(self, epoch: int, *, first: int = 0) -> Iterator[Rows]:
-        """The batches `first`, first+1, … of that epoch."""
+        """Yield the batches of an epoch, starting with number `first`."""
         order = torch.randperm(len(self._used), generator=seeded_generator(self._seed, "order", epoch))
         for chosen in torch.split(self._used[order], self._batch)[first:]:
-            there = chosen.to(self._device)
-            inputs = self._read(chosen.numpy()) if self._inputs is None else self._inputs[there]
-            yield Rows(indices=there, inputs=inputs, labels=self._labels[there])
+            indices = chosen.to(self._device)
+            inputs = self._read(chosen.numpy()) if self._inputs is None else self._inputs[indices]
+            yield Rows(indices=indices, inputs=inputs, labels=self._labels[indices])
 
-    def _read(self, indices: slice | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
-        return torch.from_numpy(np.array(self._dataset.inputs(indices), dtype=np.float32)).to(self._device)
+    def _read(self, indices: slice | IntArray) -> Tensor:
+        return read_inputs(self._dataset, indices, self._device)
+
+
+def read_inputs(dataset: Dataset, indices: slice | IntArray, device: torch.device) -> Tensor:
+    """Read inputs as a float32 tensor on the device."""
+    return torch.from_numpy(np.array(dataset.inputs(indices), dtype=np.float32)).to(device)
 
 
 def as_levels(sigmas: FloatArray, device: torch.device) -> Tensor:
-    """The levels as noise is multiplied with them: float32 on the device."""
+    """Noise levels as a float32 tensor on the device."""
     return torch.from_numpy(sigmas.astype(np.float32)).to(device)
 
 
 def seeded_generator(
     seed: int, purpose: str, number: int = 0, *, device: torch.device | None = None
 ) -> torch.Generator:
-    """A generator of its own for each (seed, purpose, number)."""
+    """An independent generator for each (seed, purpose, number)."""
     text = hashlib.sha256(f"{seed} {purpose} {number}".encode()).digest()
     generator = torch.Generator(device=device if device is not None else "cpu")
     return generator.manual_seed(int.from_bytes(text[:8], "little") >> 1)

@@ -1,4 +1,4 @@
-"""A noise level for each training input, optimised as the network learns and carried from epoch to epoch.
+"""Noise levels of training inputs that are optimised during the training and kept from epoch to epoch.
 
 Alfarra et al., "Data dependent randomized smoothing", Algorithm 2.
 """
@@ -17,22 +17,22 @@ from torch import Tensor, nn
 from smoothcert.attacks.geometry import per_row
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, Noise
-from smoothcert.sigma.search_ascent import STEP_ASIDE
 from smoothcert.sigma.search_problem import check_clamp, check_count, estimated_radii
+from smoothcert.sigma.searches import STEP_ASIDE
 from smoothcert.training.batches import Rows, as_levels
-from smoothcert.training.module_modes import evaluating
-from smoothcert.training.noise_levels import spread_of
-from smoothcert.training.noisy_inputs import logits_of_copies, unit_noises
+from smoothcert.training.modules import evaluation_mode
+from smoothcert.training.noise_levels import NoiseLevels, summarise_levels
+from smoothcert.training.noisy_inputs import draw_unit_noises, logits_of_copies
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedSigma:
-    """How σ of a training input moves. All inputs begin at one level.
+    """Settings of the optimisation. All inputs start at the same level.
 
-    Once the share `after` of the training is done, σ of every input takes `steps` steps up the slope of its estimated
-    radius each time the input is met, each with `noises` fresh draws: σ ← σ + start · rate · dR̂/dσ, kept in
-    [start/within, start·within]. The slope is a central difference with shared noise; the class is the one of largest
-    mean score, as in the search for an input that is certified. clamp, two_class (0 or 1): see `estimated_radii`.
+    After the fraction `after` of the training, each time an input occurs in a batch, its σ takes `steps` gradient steps
+    on its estimated radius, each with `noises` fresh draws: σ ← σ + start · rate · dR̂/dσ, clipped to
+    [start/within, start·within]. The derivative is a central difference with shared noise, for the class of largest
+    mean score. clamp, two_class (0 or 1): see `estimated_radii`.
     """
 
     steps: int = 1
@@ -56,48 +56,40 @@ class CarriedSigma:
         if self.two_class not in (0, 1):
             raise InputError(f"two_class={self.two_class} of the optimised sigma must be 0 or 1")
         if not 0 <= self.after <= 1:
-            raise InputError(f"after={self.after} of the optimised sigma is a share of the training, between 0 and 1")
+            raise InputError(f"after={self.after} of the optimised sigma must be a fraction between 0 and 1")
 
 
-class CarriedLevels:
-    """σ of every training input, (N,) float64, moving. Accuracy is measured at the mean of those that are learned from.
+class CarriedLevels(NoiseLevels):
+    """σ of every training input, (N,) float64, which changes during the training.
 
-    kept_back: the indices of those that are not.
+    Accuracy is evaluated at the mean over the inputs that are trained on. held_back: indices of the other inputs.
     """
 
     def __init__(
-        self, plan: CarriedSigma, *, start: float, count: int, noise: Noise, kept_back: IntArray | None = None
+        self, plan: CarriedSigma, *, start: float, count: int, noise: Noise, held_back: IntArray | None = None
     ) -> None:
         self._plan = plan
         self._start = start
         self._noise = noise
         self._sigmas: FloatArray = np.full(count, start)
-        self._learned = np.ones(count, dtype=np.bool_)
-        if kept_back is not None:
-            self._learned[kept_back] = False
+        self._trained_on = np.ones(count, dtype=np.bool_)
+        if held_back is not None:
+            self._trained_on[held_back] = False
 
     @property
-    def judging(self) -> float:
-        return self.mean
+    def training(self) -> float:
+        return float(self._sigmas[self._trained_on].mean())
 
-    @property
-    def trained(self) -> float:
-        return self.mean
-
-    @property
-    def mean(self) -> float:
-        return float(self._sigmas[self._learned].mean())
-
-    def of(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> Tensor:
-        chosen = rows.indices.cpu().numpy()
+    def select(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> Tensor:
+        indices = rows.indices.cpu().numpy()
         if progress >= self._plan.after:
-            with evaluating(module), torch.no_grad():
+            with evaluation_mode(module), torch.no_grad():
                 for _ in range(self._plan.steps):
-                    self._sigmas[chosen] = self._moved(self._sigmas[chosen], rows.inputs, module, generator)
-        return as_levels(self._sigmas[chosen], rows.inputs.device)
+                    self._sigmas[indices] = self._step(self._sigmas[indices], rows.inputs, module, generator)
+        return as_levels(self._sigmas[indices], rows.inputs.device)
 
     def summary(self) -> Mapping[str, Any]:
-        return {"sigma_trained_with": spread_of(self._sigmas[self._learned])}
+        return {"sigma_trained_with": summarise_levels(self._sigmas[self._trained_on])}
 
     def state(self) -> Tensor:
         return torch.from_numpy(self._sigmas.copy())
@@ -106,9 +98,9 @@ class CarriedLevels:
         if state is not None:
             self._sigmas = state.numpy().copy()
 
-    def _moved(self, sigmas: FloatArray, inputs: Tensor, module: nn.Module, generator: torch.Generator) -> FloatArray:
-        """One step up the slope. sigmas: (B,), inputs: (B, *input_shape)."""
-        noises = unit_noises(self._noise, inputs, self._plan.noises, generator)
+    def _step(self, sigmas: FloatArray, inputs: Tensor, module: nn.Module, generator: torch.Generator) -> FloatArray:
+        """The levels after one gradient step. sigmas: (B,), inputs: (B, *input_shape)."""
+        noises = draw_unit_noises(self._noise, inputs, self._plan.noises, generator)
         beside = sigmas[:, np.newaxis] * [1.0 - STEP_ASIDE, 1.0 + STEP_ASIDE]
         scores = np.stack([_mean_scores(module, inputs, noises, level) for level in beside.T], axis=1)
         radii = estimated_radii(
@@ -117,8 +109,8 @@ class CarriedLevels:
         )  # fmt: skip
         slope = (radii[:, 1] - radii[:, 0]) / (2.0 * STEP_ASIDE * sigmas)
         bounds = (self._start / self._plan.within, self._start * self._plan.within)
-        moved: FloatArray = np.clip(sigmas + self._start * self._plan.rate * slope, *bounds)
-        return moved
+        stepped: FloatArray = np.clip(sigmas + self._start * self._plan.rate * slope, *bounds)
+        return stepped
 
 
 def _mean_scores(module: nn.Module, inputs: Tensor, noises: Tensor, sigmas: FloatArray) -> FloatArray:

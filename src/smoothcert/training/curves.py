@@ -1,4 +1,4 @@
-"""The curves of a training, to watch while it runs: a csv file beside the checkpoint, and TensorBoard."""
+"""Training curves, written after every epoch: a csv file beside the checkpoint, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -17,26 +17,24 @@ if TYPE_CHECKING:
 
 
 def curves_path(out: Path) -> Path:
-    """Where the training that writes `out` keeps its curves."""
+    """Path of the curves of the checkpoint `out`."""
     return out.with_suffix(".curves.csv")
 
 
-class Curves(Protocol):
-    """Hears of every epoch."""
-
-    def show(self, history: Sequence[EpochResult]) -> None:
-        """The last epoch is the new one; a resumed training begins with all that are done."""
+class CurveWriter(Protocol):
+    def write(self, history: Sequence[EpochResult]) -> None:
+        """Called after every epoch with all results so far; the last one is new."""
 
     def close(self) -> None: ...
 
 
 class CsvCurves:
-    """One line an epoch. The file is written anew each time, so a resumed training leaves no epoch twice."""
+    """One line per epoch. The file is rewritten each time, so a resumed training repeats no epoch."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def show(self, history: Sequence[EpochResult]) -> None:
+    def write(self, history: Sequence[EpochResult]) -> None:
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
         terms = list(history[0].terms)
@@ -50,7 +48,7 @@ class CsvCurves:
 
 
 class TensorBoardCurves:
-    """Scalars in a log directory of TensorBoard. done: epochs of an earlier part; what lies beyond is purged there."""
+    """Scalars in a TensorBoard log directory. done: epochs done before resuming; later ones are purged."""
 
     def __init__(self, directory: Path, *, done: int) -> None:
         try:
@@ -59,7 +57,7 @@ class TensorBoardCurves:
             raise MissingExtraError("tensorboard", "tensorboard", "curves for TensorBoard") from error
         self._writer: SummaryWriter = SummaryWriter(str(directory), purge_step=done + 1)
 
-    def show(self, history: Sequence[EpochResult]) -> None:
+    def write(self, history: Sequence[EpochResult]) -> None:
         result, epoch = history[-1], len(history)
         scalars = {
             "loss": result.loss,

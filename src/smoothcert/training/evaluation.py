@@ -1,4 +1,4 @@
-"""Accuracy of a network under noise: what its votes will be worth."""
+"""Accuracy of a network under noise."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.models.torch_classifier import tensor_votes
 from smoothcert.records import FloatArray, IntArray, Noise
-from smoothcert.training.batches import as_levels, seeded_generator
-from smoothcert.training.module_modes import evaluating
-from smoothcert.training.noisy_inputs import with_noise
+from smoothcert.training.batches import as_levels, read_inputs, seeded_generator
+from smoothcert.training.modules import evaluation_mode
+from smoothcert.training.noisy_inputs import add_noise
 
 _BATCH = 500
 
@@ -26,18 +26,18 @@ def noisy_accuracy(
     device: torch.device,
     among: IntArray | None = None,
 ) -> float:
-    """Fraction of inputs classified rightly, each under one noise of level sigma.
+    """Fraction of inputs classified correctly, each with one draw of noise.
 
-    sigma: of all inputs, or (len(dataset),) with one for each. among: the indices of the inputs; None takes all.
+    sigma: noise level, one number or (len(dataset),). among: indices of the inputs; None: all.
     """
     indices = np.arange(len(dataset)) if among is None else among
     generator = seeded_generator(seed, "evaluation", device=device)
     correct = 0
-    with evaluating(module), torch.inference_mode():
+    with evaluation_mode(module), torch.inference_mode():
         for start in range(0, len(indices), _BATCH):
             chosen = indices[start : start + _BATCH]
-            inputs = torch.from_numpy(np.array(dataset.inputs(chosen), dtype=np.float32)).to(device)
+            inputs = read_inputs(dataset, chosen, device)
             level = as_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma
-            votes = tensor_votes(module(with_noise(noise, inputs, sigma=level, generator=generator)))
+            votes = tensor_votes(module(add_noise(noise, inputs, sigma=level, generator=generator)))
             correct += int((votes.cpu().numpy() == dataset.labels[chosen]).sum())
     return correct / len(indices)

@@ -1,123 +1,107 @@
-"""The noise level of every input a training meets: one number, or a rule's."""
+"""Noise levels of the inputs of a training: one number, or a rule."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.records import FloatArray
 from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.over_data import Done, dataset_sigmas
 from smoothcert.training.batches import Rows, as_levels
 
 
-class NoiseLevels(Protocol):
-    """σ of the inputs trained on and of those accuracy is measured on."""
+class NoiseLevels(ABC):
+    """σ of the training inputs and of the evaluation inputs. Subclasses whose levels change have a state."""
 
     @property
-    def judging(self) -> float | FloatArray:
-        """σ of the inputs accuracy is measured on: one number, or one for every input."""
+    @abstractmethod
+    def training(self) -> float | FloatArray:
+        """σ of the training inputs: one number, or one per input."""
 
     @property
-    def trained(self) -> float | FloatArray:
-        """σ of the inputs trained on, likewise."""
+    def evaluation(self) -> float | FloatArray:
+        """σ of the evaluation inputs, likewise."""
+        return self.training
 
     @property
     def mean(self) -> float:
-        """σ of the inputs trained on, on average."""
+        """Mean σ of the training inputs."""
+        return float(np.mean(self.training))
 
-    def of(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> float | Tensor:
-        """σ of these training inputs: one number or (B,). What moves it is drawn from `generator`."""
+    @abstractmethod
+    def select(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> float | Tensor:
+        """σ of a batch: one number or (B,). Levels that change draw from `generator`."""
 
     def summary(self) -> Mapping[str, Any]:
-        """Plain JSON facts about levels that differ; nothing where they are one number."""
+        """JSON facts about levels that differ between inputs; empty for one number."""
+        return {}
 
     def state(self) -> Tensor | None:
-        """What a resumed training needs to know; None where levels do not move."""
+        """The state for resuming; None if the levels are constant."""
+        return None
 
     def restore(self, state: Tensor | None) -> None:
-        """Goes on where `state` was asked for."""
+        """Restore what `state` returned."""
+        assert state is None
 
 
-class ConstantLevels:
+class ConstantLevels(NoiseLevels):
     """One level for all inputs."""
 
     def __init__(self, sigma: float) -> None:
         self._sigma = sigma
 
     @property
-    def judging(self) -> float:
-        return self._sigma
-
-    @property
-    def trained(self) -> float:
+    def training(self) -> float:
         return self._sigma
 
     @property
     def mean(self) -> float:
         return self._sigma
 
-    def of(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> float:
+    def select(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> float:
         return self._sigma
 
-    def summary(self) -> Mapping[str, Any]:
-        return {}
 
-    def state(self) -> None:
-        return None
+class RuleLevels(NoiseLevels):
+    """Levels by a rule, computed once.
 
-    def restore(self, state: Tensor | None) -> None:
-        """Nothing moves."""
-
-
-class RuleLevels:
-    """A level for every input by a rule, computed once.
-
-    The rule is used as it stands, also where training inputs are among the points it was fitted on: a nearest-neighbour
-    rule then counts the input itself, at distance 0, among its k nearest. So the network is trained for the very
-    function it will be smoothed with. Leaving the input out would raise its mean distance by a k-th, and sigma by the
-    factor exp(rate·distance/k): a quarter of a percent at the paper's settings on MNIST. Training needs no proof, so
-    either is allowed.
+    The rule is applied as it is, even if training inputs are among the points it was fitted on: a nearest-neighbour
+    rule then counts the input itself, at distance 0, among its k nearest. So the network is trained for the function
+    that it will be smoothed with. Excluding the input would raise its mean distance by a k-th, and sigma by the factor
+    exp(rate·distance/k): a quarter of a percent at the paper's settings on MNIST. Training needs no proof, so either
+    is valid.
     """
 
     def __init__(
-        self, rule: SigmaRule, dataset: Dataset, judged_on: Dataset, *, device: torch.device, progress: Done | None
+        self, rule: SigmaRule, dataset: Dataset, evaluated_on: Dataset, *, device: torch.device, progress: Done | None
     ) -> None:
-        self._trained = dataset_sigmas(rule, dataset, progress=progress)
-        same = judged_on is dataset
-        self._judging = self._trained if same else dataset_sigmas(rule, judged_on, progress=progress)
-        self._on_device = as_levels(self._trained, device)
+        self._training = dataset_sigmas(rule, dataset, progress=progress)
+        same = evaluated_on is dataset
+        self._evaluation = self._training if same else dataset_sigmas(rule, evaluated_on, progress=progress)
+        self._on_device = as_levels(self._training, device)
 
     @property
-    def judging(self) -> FloatArray:
-        return self._judging
+    def training(self) -> FloatArray:
+        return self._training
 
     @property
-    def trained(self) -> FloatArray:
-        return self._trained
+    def evaluation(self) -> FloatArray:
+        return self._evaluation
 
-    @property
-    def mean(self) -> float:
-        return float(self._trained.mean())
-
-    def of(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> Tensor:
+    def select(self, rows: Rows, module: nn.Module, *, progress: float, generator: torch.Generator) -> Tensor:
         return self._on_device[rows.indices]
 
     def summary(self) -> Mapping[str, Any]:
-        return {"sigma_trained_with": spread_of(self._trained)}
-
-    def state(self) -> None:
-        return None
-
-    def restore(self, state: Tensor | None) -> None:
-        """Nothing moves."""
+        return {"sigma_trained_with": summarise_levels(self._training)}
 
 
-def spread_of(sigmas: FloatArray) -> dict[str, float]:
-    """Least, mean and largest, as plain JSON."""
+def summarise_levels(sigmas: FloatArray) -> dict[str, float]:
     return {"min": float(np.min(sigmas)), "mean": float(np.mean(sigmas)), "max": float(np.max(sigmas))}

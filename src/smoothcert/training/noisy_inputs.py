@@ -1,9 +1,15 @@
-"""Noise as a network is trained and judged with: torch's own, quick to make; certificates draw theirs from streams."""
+"""Noise for training and evaluation, and scores of noisy copies.
+
+The noise comes from torch generators, which are fast. Certification uses the counter-based streams instead.
+"""
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from smoothcert.attacks.geometry import per_row
 from smoothcert.attacks.noises import unit_noise
@@ -11,28 +17,28 @@ from smoothcert.records import Noise
 from smoothcert.training.objective import Batch
 
 
-def with_noise(noise: Noise, inputs: Tensor, *, sigma: float | Tensor, generator: torch.Generator) -> Tensor:
-    """x + sigma·z with independent z, standard normal or uniform on [-1, 1); the inputs themselves when sigma is 0.
+def add_noise(noise: Noise, inputs: Tensor, *, sigma: float | Tensor, generator: torch.Generator) -> Tensor:
+    """x + sigma·z with independent z of level 1; the inputs themselves if sigma is the number 0.
 
-    inputs: (B, *input_shape). sigma: one number, or (B,), one for every input.
+    inputs: (B, *input_shape). sigma: one number, or (B,).
     """
     if not isinstance(sigma, Tensor) and sigma == 0:
         return inputs
     return unit_noise(noise, inputs, generator=generator).mul_(per_row(sigma, inputs)).add_(inputs)
 
 
-def noisy(batch: Batch, generator: torch.Generator) -> Tensor:
-    """Every input of the batch with one noise of its level: (B, *input_shape)."""
-    return with_noise(batch.noise, batch.inputs, sigma=batch.sigma, generator=generator)
+def add_batch_noise(batch: Batch, generator: torch.Generator) -> Tensor:
+    """The inputs of a batch with noise of their level: (B, *input_shape)."""
+    return add_noise(batch.noise, batch.inputs, sigma=batch.sigma, generator=generator)
 
 
-def noises(batch: Batch, count: int, generator: torch.Generator) -> Tensor:
-    """`count` independent noises for every input, at its level: (count, B, *input_shape)."""
-    return unit_noises(batch.noise, batch.inputs, count, generator).mul_(per_row(batch.sigma, batch.inputs))
+def draw_noises(batch: Batch, count: int, generator: torch.Generator) -> Tensor:
+    """`count` independent noises per input, at its level: (count, B, *input_shape)."""
+    return draw_unit_noises(batch.noise, batch.inputs, count, generator).mul_(per_row(batch.sigma, batch.inputs))
 
 
-def unit_noises(noise: Noise, inputs: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """`count` independent noises of level 1 for every input: (count, B, *input_shape)."""
+def draw_unit_noises(noise: Noise, inputs: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` independent noises of level 1 per input: (count, B, *input_shape)."""
     return unit_noise(noise, inputs.unsqueeze(0).expand(count, *inputs.shape), generator=generator)
 
 
@@ -40,3 +46,13 @@ def logits_of_copies(module: nn.Module, copies: Tensor) -> Tensor:
     """Logits of m copies of B inputs, (m, B, *input_shape), in one forward pass: (m, B, classes)."""
     logits: Tensor = module(copies.flatten(0, 1))
     return logits.view(*copies.shape[:2], -1)
+
+
+def mean_log_softmax(logits: Tensor, *, beta: float = 1.0) -> Tensor:
+    """log of the mean over copies of softmax(beta · logits). logits: (m, B, classes). Returns (B, classes), ≤ 0."""
+    return (beta * logits).log_softmax(dim=2).logsumexp(dim=0) - math.log(len(logits))
+
+
+def cross_entropy_of_copies(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over copies and inputs of -log softmax at the label. logits: (m, B, classes), labels: (B,)."""
+    return functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))

@@ -1,4 +1,4 @@
-"""What the training loop asks of an objective."""
+"""The interface between the training loop and an objective."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from smoothcert.records import Noise
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step learns from, on the device that computes.
+    """The data of one step, on the device of the network.
 
-    inputs: (B, *input_shape) float32, clean. labels: (B,) int64. sigma: the noise level of all of them, or (B,) float32
-    with one for each. noise: its kind. progress: the share of the training that is done, in [0, 1).
+    inputs: (B, *input_shape) float32, clean. labels: (B,) int64. sigma: the noise level, one number or (B,) float32.
+    noise: kind of noise. progress: the fraction of the training that is done, in [0, 1).
     """
 
     inputs: Tensor
@@ -28,13 +28,13 @@ class Batch:
 
 
 class Objective(Protocol):
-    """Turns one batch into a loss. The loop knows nothing else about how a network is made robust.
+    """Computes the loss of a batch.
 
-    An objective is a frozen dataclass of plain numbers and words: they are its settings on the command line
-    (`name:setting=value,…`), and a training is resumed only if all are equal. It holds no state.
+    An objective is a frozen dataclass of numbers and words without state. Its fields are its settings on the command
+    line (`name:setting=value,…`), and a training is resumed only with equal settings.
 
-    name: the word on the command line.
-    noises_allowed: the kinds of noise its formula is made for.
+    name: on the command line. noises_allowed: the kinds of noise that its formula is valid for. An objective may also
+    have `aliases`, a tuple of further names.
     """
 
     name: ClassVar[str]
@@ -42,8 +42,8 @@ class Objective(Protocol):
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        """The scalar terms of the loss by name, each a mean over the batch; their sum is minimised.
+        """The scalar terms of the loss by name, each a mean over the batch. Their sum is minimised.
 
-        All randomness comes from `generator`, on the device of the inputs. The module is in training mode when this is
-        called, and is again when it returns.
+        All randomness comes from `generator`, on the device of the inputs. The module is in training mode before and
+        after the call.
         """

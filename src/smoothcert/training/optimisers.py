@@ -1,33 +1,33 @@
-"""The optimisers, and their state by the names of parameters, as a training is stored with it."""
+"""Optimisers, and their state by parameter name, for storage."""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
 
-
-class Optimiser(enum.StrEnum):
-    """What turns gradients into steps."""
-
-    SGD = "sgd"
-    ADAMW = "adamw"
+from smoothcert.training.choices import Optimiser
 
 
 def build_optimiser(
     which: Optimiser, module: nn.Module, *, rate: float, momentum: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """momentum: Nesterov's for SGD, the first beta for AdamW."""
+    """momentum: Nesterov momentum for SGD, the first beta for AdamW."""
     parameters = module.parameters()
-    if which is Optimiser.ADAMW:
-        return torch.optim.AdamW(parameters, lr=rate, betas=(momentum, 0.999), weight_decay=weight_decay)
-    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=weight_decay, nesterov=momentum > 0)
+    match which:
+        case Optimiser.SGD:
+            nesterov = momentum > 0
+            return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=weight_decay, nesterov=nesterov)
+        case Optimiser.ADAMW:
+            return torch.optim.AdamW(parameters, lr=rate, betas=(momentum, 0.999), weight_decay=weight_decay)
+        case _:
+            assert_never(which)
 
 
-def state_by_name(optimiser: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """Every tensor of its state, as "parameter/quantity"; empty before the first step."""
+def collect_state(optimiser: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
+    """Every tensor of the state, by "parameter/quantity"; empty before the first step."""
     return {
         f"{name}/{quantity}": value
         for name, parameter in module.named_parameters()
@@ -41,6 +41,6 @@ def restore_state(optimiser: torch.optim.Optimizer, module: nn.Module, state: Ma
     for key, value in state.items():
         name, _, quantity = key.rpartition("/")
         parameter = parameters[name]
-        # AdamW counts its steps on the processor, whatever the device. Moments lie in memory as their parameter does.
+        # AdamW keeps its step count on the CPU. Moments have the memory layout of their parameter.
         like = value if quantity == "step" else parameter
         optimiser.state[parameter][quantity] = torch.empty_like(like, requires_grad=False).copy_(value)

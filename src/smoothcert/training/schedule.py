@@ -1,4 +1,4 @@
-"""The learning rate, as a function of the step alone: a resumed training needs no scheduler state."""
+"""Learning rate schedules. The rate is a function of the step, so a resumed training needs no scheduler state."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from smoothcert.settings_text import Worded, parse_worded
+from smoothcert.settings_text import NamedSettings, parse_settings
 from smoothcert.training.settings import check_count, check_number
 
 
-class Schedule(Worded, Protocol):
-    """A dataclass of settings that makes a rate for every step."""
+class Schedule(NamedSettings, Protocol):
+    """A dataclass of settings that computes the rate of every step."""
 
     def rate(self, step: int, *, steps: int, peak: float) -> float:
-        """Learning rate of step 0 ≤ step < steps; `peak` is the largest."""
+        """Learning rate of a step, 0 ≤ step < steps; at most `peak`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneCycle:
-    """A cosine up from peak/25 to the peak over the share `rise` of the steps, then a cosine down to peak/250000.
+    """A cosine from peak/25 to the peak over the fraction `rise` of the steps, then a cosine down to peak/250000.
 
     Smith and Topin 2018.
     """
@@ -43,7 +43,7 @@ class OneCycle:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The peak, multiplied by `factor` at `drops` equally spaced moments: the papers' ÷10 every 30 of 90 epochs."""
+    """The peak, multiplied by `factor` at `drops` equally spaced steps, such as ÷10 every 30 of 90 epochs."""
 
     drops: int = 2
     factor: float = 0.1
@@ -62,8 +62,8 @@ SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (OneCycle, S
 
 
 def parse_schedule(text: str) -> Schedule:
-    """A schedule from its name and settings, as "one-cycle" or "step:drops=2,factor=0.1"."""
-    return parse_worded(text, SCHEDULES, what="schedule")
+    """Parse a schedule: its name and settings, such as "one-cycle" or "step:drops=2,factor=0.1"."""
+    return parse_settings(text, SCHEDULES, what="schedule")
 
 
 def _cosine(begin: float, end: float, fraction: float) -> float:

@@ -1,17 +1,16 @@
-"""Learning the noise level: a Lipschitz network σ(x) for a fixed base classifier, for a large mean certified radius.
+"""Training of a σ network: a Lipschitz function σ(x) for a fixed base classifier, for a large mean certified radius.
 
-σ enters through the noise, x + σ(x)ε, so its gradient is that of the smoothed scores. Two things can be maximised:
+The gradient of σ is that of the smoothed scores at x + σ(x)ε. There are two objectives:
 
-- `theorem`: the radius of Bergstrom et al., Theorem 3, (Φ⁻¹(ḡ_y) - Φ⁻¹(ḡ_y'))/(2L). L depends on the smallest σ and on
-  the Lipschitz constant, which are fixed, and not on σ(x). So a larger σ(x) is never paid for: it helps only where
-  noise makes the classifier surer of itself, which it hardly ever does, and σ sinks to its floor.
-- `radius`: σ(x)·(Φ⁻¹(ḡ_y) - Φ⁻¹(ḡ_y'))/2, what the tight certificate gives in the limit of a slowly varying σ. Here a
-  larger σ(x) pays as long as the scores stand it. The default.
+- `theorem`: the radius of Bergstrom et al., Theorem 3, (Φ⁻¹(ḡ_y) - Φ⁻¹(ḡ_y'))/(2L). L depends on the smallest σ and the
+  Lipschitz constant, which are fixed, but not on σ(x). So a larger σ(x) helps only where noise raises the margin, which
+  is rare, and σ decreases to its floor.
+- `radius` (default): σ(x)·(Φ⁻¹(ḡ_y) - Φ⁻¹(ḡ_y'))/2, the radius of the tight certificate in the limit of a slowly
+  varying σ. A larger σ(x) helps as long as the scores stay high.
 """
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 import threading
@@ -24,38 +23,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.data.base import Dataset
+from smoothcert.data import Dataset
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelError
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.sigma.network import SigmaNetwork, shrunk
 from smoothcert.sigma.over_data import evenly_spread
-from smoothcert.training.batches import seeded_generator
+from smoothcert.training.batches import read_inputs, seeded_generator
+from smoothcert.training.choices import SigmaObjective
 from smoothcert.training.schedule import OneCycle
 
 _SOFTNESS = 0.1
-"""Width, in Φ⁻¹ units, over which a margin below 0 stops counting: misclassified inputs still pull a little."""
+"""Width, in Φ⁻¹ units, of the transition at margin 0: misclassified inputs keep a small gradient."""
 _POWER_STEPS = 2
-"""A step; the vectors are kept from step to step, and the exact norms decide in the end."""
+"""Power iterations per step. Their vectors are kept between steps; the final norms are exact."""
 _CALIBRATED_ON = 512
-
-
-class SigmaObjective(enum.StrEnum):
-    """What is maximised; see above."""
-
-    THEOREM = "theorem"
-    RADIUS = "radius"
 
 
 @dataclass(frozen=True, slots=True)
 class SigmaTrainingConfig:
-    """Settings of one training: Adam under a one-cycle rate.
+    """Settings of one training with Adam and a one-cycle schedule.
 
-    floor, most: smallest and largest σ; lipschitz: largest allowed Lipschitz constant of σ. first_sigma: about where σ
-    starts, 1.1 · floor if None. samples: noises an input and step. most_inputs: train on this many, evenly spread.
-    penalty: times the sum of the layers' spectral norms, taken off the radius (λ). p_least: scores are kept this far
-    from 0 and 1 before Φ⁻¹; for `theorem` its p_min, 1e-7 if None; for `radius` about what the samples of a
-    certification can prove, 1e-3 if None. score_lipschitz: L of the theorem, needed for `theorem` only.
+    floor, most: smallest and largest σ. lipschitz: largest Lipschitz constant of σ. first_sigma: approximate initial σ,
+    1.1 · floor if None. samples: noises per input and step. most_inputs: train on at most this many, evenly spread.
+    penalty: weight λ of the sum of the layers' spectral norms, subtracted from the radius. p_least: scores are clamped
+    this far from 0 and 1 before Φ⁻¹; for `theorem` its p_min, 1e-7 if None; for `radius` about what the samples of a
+    certification can prove, 1e-3 if None. score_lipschitz: L of the theorem, required for `theorem`.
     """
 
     floor: float
@@ -85,38 +78,40 @@ class SigmaTrainingConfig:
         if any(width < 1 for width in self.hidden):
             raise InputError(f"hidden widths {self.hidden} must be positive; 200 is usual")
         if not self.floor <= self.start < math.inf:
-            raise InputError(f"sigma {self.start} cannot be started from: it must not lie below the floor {self.floor}")
+            raise InputError(f"sigma cannot start at {self.start}: expected at least the floor {self.floor}")
         if self.most is not None and not self.start < self.most < math.inf:
-            raise InputError(f"most {self.most} must be a finite number above {self.start}, where sigma starts")
+            raise InputError(f"most {self.most} must be a finite number above the initial sigma {self.start}")
         if not (math.isfinite(self.penalty) and self.penalty >= 0):
-            raise InputError(f"penalty {self.penalty} must be a finite number that is not negative; 0.01 is usual")
+            raise InputError(f"penalty {self.penalty} must be a finite number, at least 0; 0.01 is usual")
         if not 0 < self.least_score < 0.5:
-            raise InputError(f"scores cannot be kept {self.least_score} away from 0 and 1: give a number in (0, 0.5)")
+            raise InputError(
+                f"scores cannot be clamped {self.least_score} away from 0 and 1: expected a number in (0, 0.5)"
+            )
         if not 0 <= self.seed < 2**64:
-            raise InputError(f"seed {self.seed} is outside 0 … 2^64-1")
+            raise InputError(f"seed is {self.seed}: expected 0 … 2^64-1")
         if self.objective is SigmaObjective.THEOREM and not (self.score_lipschitz and self.score_lipschitz > 0):
             raise InputError("the objective 'theorem' needs score_lipschitz, the constant L of the theorem")
 
     @property
     def start(self) -> float:
-        """About where σ starts."""
+        """Approximate initial σ."""
         return 1.1 * self.floor if self.first_sigma is None else self.first_sigma
 
     @property
     def least_score(self) -> float:
-        """How far scores are kept from 0 and 1."""
+        """Distance that scores keep from 0 and 1."""
         if self.p_least is not None:
             return self.p_least
         return 1e-7 if self.objective is SigmaObjective.THEOREM else 1e-3
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; equal settings, model, data and thread count give equal networks."""
+        """JSON values. Equal settings, model, data and thread count give equal networks."""
         return {**asdict(self), "objective": self.objective.value, "hidden": list(self.hidden)}
 
 
 @dataclass(frozen=True, slots=True)
 class SigmaTrainingProgress:
-    """How far a training is. radius: mean of what is maximised, without the penalty, over the epoch so far."""
+    """Progress of a training. radius: mean of the objective without the penalty, over the epoch so far."""
 
     step: int
     steps: int
@@ -127,7 +122,7 @@ class SigmaTrainingProgress:
 
 @dataclass(frozen=True, slots=True)
 class TrainedSigma:
-    """A finished training. history: mean of what is maximised, without the penalty, in each epoch."""
+    """A finished training. history: mean of the objective without the penalty, per epoch."""
 
     rule: SigmaNetwork
     history: tuple[float, ...]
@@ -144,28 +139,28 @@ def train_sigma_network(
     progress: Callable[[SigmaTrainingProgress], None] | None = None,
     stop: threading.Event | None = None,
 ) -> TrainedSigma:
-    """Train σ for `module`, which is copied and never changed: (B, *input_shape) → (B, classes) logits.
+    """Train σ for `module`, (B, *input_shape) → (B, classes) logits, which is copied and not changed.
 
-    Once `stop` is set the current batch is finished and InterruptedRunError raised; nothing is kept.
+    When `stop` is set, the current batch is finished and InterruptedRunError is raised; nothing is saved.
     """
-    chosen = resolve_device(device)
+    target = resolve_device(device)
     with torch_threads(threads or usable_cores()), reproducible_kernels():
         began = time.perf_counter()
-        data = _Chosen(dataset, config, chosen)
-        sigma = _TrainedLayers(config, math.prod(dataset.input_shape), chosen)
+        data = _SigmaTrainingData(dataset, config, target)
+        sigma = _TrainedLayers(config, math.prod(dataset.input_shape), target)
         sigma.calibrate(data.first_inputs())
-        # With channels last, convolutions are about twice as fast on a processor.
-        network: nn.Module = private_copy(module, chosen).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # With channels last, convolutions are about twice as fast on a CPU.
+        network: nn.Module = private_copy(module, target).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         history = _fit(sigma, network, data, config, progress, stop)
         return TrainedSigma(rule=sigma.to_rule(), history=history, seconds=time.perf_counter() - began)
 
 
 def radius_objective(config: SigmaTrainingConfig, logits: Tensor, labels: Tensor, sigma: Tensor) -> Tensor:
-    """(B,) radii to be maximised, smooth in logits and sigma, hardly above 0 where the class is wrong.
+    """(B,) radii to maximise, smooth in logits and sigma, and close to 0 for misclassified inputs.
 
     logits: (B, samples, classes); labels, sigma: (B,).
     """
-    # Φ⁻¹ near 1 needs the digits of float64.
+    # Φ⁻¹ near 1 needs float64.
     scores = logits.to(torch.float64).softmax(dim=2).mean(dim=1)
     classes, least = scores.shape[1], config.least_score
     if config.objective is SigmaObjective.THEOREM:
@@ -175,17 +170,17 @@ def radius_objective(config: SigmaTrainingConfig, logits: Tensor, labels: Tensor
     own = nn.functional.one_hot(labels, classes).to(torch.bool)
     others = scores.masked_fill(own, least).amax(dim=1)
     margin = 0.5 * (torch.special.ndtri(scores[own]) - torch.special.ndtri(others))
-    counted = nn.functional.softplus(margin, beta=1.0 / _SOFTNESS)
+    positive = nn.functional.softplus(margin, beta=1.0 / _SOFTNESS)
     if config.objective is SigmaObjective.THEOREM:
         assert config.score_lipschitz is not None
-        return counted / config.score_lipschitz
-    return counted * sigma
+        return positive / config.score_lipschitz
+    return positive * sigma
 
 
 def _fit(
     sigma: _TrainedLayers,
     module: nn.Module,
-    data: _Chosen,
+    data: _SigmaTrainingData,
     config: SigmaTrainingConfig,
     progress: Callable[[SigmaTrainingProgress], None] | None,
     stop: threading.Event | None,
@@ -198,12 +193,12 @@ def _fit(
         total, seen = 0.0, 0
         for inputs, labels in data.epoch(epoch):
             optimizer.param_groups[0]["lr"] = OneCycle().rate(step, steps=steps, peak=config.peak_rate)
-            radii = _radii(sigma, module, inputs, labels, noise, config)
+            radii = _compute_radii(sigma, module, inputs, labels, noise, config)
             loss = config.penalty * sigma.sum_of_norms() - radii.mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            sigma.limit()
+            sigma.limit_norms()
             step, total, seen = step + 1, total + float(radii.detach().sum()), seen + len(labels)
             if not math.isfinite(total):
                 raise ModelError(
@@ -217,7 +212,7 @@ def _fit(
     return tuple(history)
 
 
-def _radii(
+def _compute_radii(
     sigma: _TrainedLayers,
     module: nn.Module,
     inputs: Tensor,
@@ -234,10 +229,10 @@ def _radii(
 
 
 class _TrainedLayers(nn.Module):
-    """σ while it is trained: every layer has spectral norm at most 1, and the output is multiplied by the constant.
+    """σ during the training: every layer has spectral norm at most 1, and the output is multiplied by the constant.
 
-    ReLU passes factors on, so this is every network whose norms have a product of at most the constant; and the step
-    of the optimizer means the same however small the constant is.
+    ReLU is homogeneous, so this covers every network whose product of norms is at most the constant, and the size of an
+    optimiser step does not depend on the constant.
     """
 
     def __init__(self, config: SigmaTrainingConfig, inputs: int, device: torch.device) -> None:
@@ -260,25 +255,25 @@ class _TrainedLayers(nn.Module):
         return sigma if self._config.most is None else sigma.clamp(max=self._config.most)
 
     def calibrate(self, inputs: Tensor) -> None:
-        """Sets the last bias so that σ starts about where it should on these inputs."""
+        """Set the last bias so that the mean of σ on these inputs is about its initial value."""
         with torch.no_grad():
             self.biases[-1] += self._config.start - self._config.floor - self._output(inputs).mean()
 
     def sum_of_norms(self) -> Tensor:
-        """Sum of the layers' spectral norms in the network that is kept, with a gradient."""
+        """Sum of the spectral norms of the layers of the final network, with a gradient."""
         return self._factor * torch.stack([self._norm(number) for number in range(len(self.weights))]).sum()
 
     @torch.no_grad()
-    def limit(self) -> None:
-        """Brings every layer back to a norm of at most 1."""
+    def limit_norms(self) -> None:
+        """Scale every layer to a norm of at most 1."""
         for number, weight in enumerate(self.weights):
             weight /= self._norm(number).clamp(min=1.0)
 
     def to_rule(self) -> SigmaNetwork:
-        """The network in double precision, its constant spread evenly over the layers and kept to exactly."""
+        """The network in double precision, with the constant divided evenly among the layers and enforced exactly."""
         weights = [self._factor * _as_array(weight) for weight in self.weights]
         biases = [self._factor ** (number + 1) * _as_array(bias) for number, bias in enumerate(self.biases)]
-        biases[-1] = _as_array(self.biases[-1])  # which is in units of σ already
+        biases[-1] = _as_array(self.biases[-1])  # already in units of σ
         kept = shrunk(weights, lipschitz=self._config.lipschitz)
         return SigmaNetwork(weights=kept, biases=tuple(biases), floor=self._config.floor, most=self._config.most)
 
@@ -294,7 +289,7 @@ class _TrainedLayers(nn.Module):
         return output
 
     def _norm(self, number: int) -> Tensor:
-        """The spectral norm of one layer by power iteration from where it was left, with a gradient."""
+        """Spectral norm of a layer by continued power iteration, with a gradient."""
         weight, right = self.weights[number], self._vectors[number]
         with torch.no_grad():
             for _ in range(_POWER_STEPS):
@@ -305,33 +300,31 @@ class _TrainedLayers(nn.Module):
         return norm
 
 
-class _Chosen:
-    """The inputs that are trained on, in an order that is a pure function of (seed, epoch)."""
+class _SigmaTrainingData:
+    """The training inputs, in an order that is a pure function of (seed, epoch)."""
 
     def __init__(self, dataset: Dataset, config: SigmaTrainingConfig, device: torch.device) -> None:
         indices = evenly_spread(len(dataset), most=config.most_inputs)
         self._indices = indices[dataset.labels[indices] >= 0]
         if len(self._indices) == 0:
-            raise DataError(f"{dataset.name} has no labelled inputs in split {dataset.split}; training needs some")
+            raise DataError(f"{dataset.name} has no labelled inputs in split {dataset.split}, which training needs")
         self._dataset = dataset
         self._config = config
         self.device = device
 
     def __len__(self) -> int:
-        """Batches in an epoch; the last may be smaller."""
+        """Number of batches per epoch; the last may be smaller."""
         return -(-len(self._indices) // self._config.batch)
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(self._indices), generator=seeded_generator(self._config.seed, "sigma order", epoch))
         for chosen in torch.split(order, self._config.batch):
             indices = self._indices[chosen.numpy()]
-            yield self._read(indices), torch.from_numpy(self._dataset.labels[indices]).to(self.device)
+            labels = torch.from_numpy(self._dataset.labels[indices]).to(self.device)
+            yield read_inputs(self._dataset, indices, self.device), labels
 
     def first_inputs(self) -> Tensor:
-        return self._read(self._indices[:_CALIBRATED_ON])
-
-    def _read(self, indices: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
-        return torch.from_numpy(np.array(self._dataset.inputs(indices), dtype=np.float32)).to(self.device)
+        return read_inputs(self._dataset, self._indices[:_CALIBRATED_ON], self.device)
 
 
 def _as_array(tensor: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:

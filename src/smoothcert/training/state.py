@@ -1,4 +1,4 @@
-"""A training in progress on disk: one safetensors file, replaced as a whole, with no code in it."""
+"""The state of an unfinished training on disk: one safetensors file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from smoothcert.models.checkpoints import FORMAT_VERSION, read_tensors, write_te
 
 @dataclass(frozen=True, slots=True)
 class EpochResult:
-    """One epoch: the mean loss and its terms, the accuracy under noise after it, the last learning rate, the mean noise
-    level of the training inputs, and the seconds the training had taken by its end.
+    """Result of an epoch.
+
+    loss, terms: means over the epoch. accuracy: under noise, after the epoch. rate: the last learning rate. sigma: mean
+    noise level of the training inputs. seconds: of the training so far.
     """
 
     loss: float
@@ -29,13 +31,12 @@ class EpochResult:
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """Where a training stands: `batch` batches of `epoch` are done.
+    """State of a training after `batch` batches of `epoch`.
 
     computing: device, threads and version of torch, on which the last bits depend.
-    parameters, averaged, best: tensors of the network, of its moving average and of the best epoch so far, by name,
-    buffers included; the last two may be empty. optimiser: its state, see `state_by_name`. noise: state of the noise
-    generator of this epoch. levels: σ of every training input where it moves. sums: of every term of the loss over the
-    inputs of this epoch so far.
+    parameters, averaged, best: tensors by name, with buffers, of the network, its moving average and the best epoch;
+    the last two may be empty. optimiser: see `collect_state`. noise: state of the noise generator of this epoch.
+    levels: σ of every training input, if it changes. sums: sum of every loss term over the inputs of this epoch so far.
     """
 
     settings: Mapping[str, Any]
@@ -57,7 +58,7 @@ _GROUPS = ("parameters", "averaged", "best", "optimiser")
 
 
 def partial_path(out: Path) -> Path:
-    """Where the training that will write `out` keeps its state."""
+    """Path of the state of the training that will write `out`."""
     return out.with_name(out.name + ".partial")
 
 
@@ -80,7 +81,7 @@ def save_state(path: Path, state: TrainingState) -> None:
 
 
 def load_state(path: Path) -> TrainingState:
-    """Reads what `save_state` wrote; a CorruptRunError if it is damaged."""
+    """Read what `save_state` wrote. A damaged file is a CorruptRunError."""
     try:
         tensors, document = read_tensors(path)
         if document is None:
@@ -95,16 +96,16 @@ def load_state(path: Path) -> TrainingState:
             history=tuple(EpochResult(**result) for result in document["history"]),
             noise=tensors["noise"],
             levels=tensors.get("levels"),
-            **{group: _below(f"{group}/", tensors) for group in _GROUPS},
+            **{group: _select_group(f"{group}/", tensors) for group in _GROUPS},
         )
     except (ModelError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptRunError(
-            f"the unfinished training {path} cannot be read ({error}); delete it to start again"
+            f"the unfinished training {path} is damaged ({error}); delete it to start again"
         ) from error
 
 
 def check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> None:
-    """ManifestMismatchError that lists every setting that differs."""
+    """Raise ManifestMismatchError with every setting that differs."""
     differences = [
         f"{name} was {stored.get(name)}, now {given.get(name)}"
         for name in sorted({*stored, *given})
@@ -113,9 +114,9 @@ def check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any], pat
     if differences:
         raise ManifestMismatchError(
             f"the unfinished training {path} has other settings: {'; '.join(differences)}. "
-            "Give the old settings to go on with it, or delete it to start again"
+            "Use the old settings to resume it, or delete it to start again"
         )
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _select_group(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,14 +1,14 @@
 """Networks by name.
 
-`build` is the one door: it checks that the network fits the input, and puts `Standardise` in front when
-asked. Importing this package does not import torch; building a network does.
+`build` checks that the network fits the input, and puts `Standardise` in front if requested. Importing this package
+does not import torch; building a network does.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from smoothcert.errors import InputError
@@ -20,33 +20,37 @@ Standardisation = tuple[Sequence[float], Sequence[float]]
 """(mean, std), one number each or one per channel."""
 
 ARCHITECTURES = ("mlp", "lenet", "small_net", "cifar_resnet20", "cifar_resnet110", "resnet50")
-"""The names people use. Also valid: `mlp-WIDTH-WIDTH…` for other hidden widths, `cifar_resnetDEPTH` for depth
-6k+2.
-"""
+"""The common names. Also valid: `mlp-WIDTH-WIDTH…` for other hidden widths, `cifar_resnetDEPTH` for depth 6k+2."""
 
 
 def build(
     arch: str, *, num_classes: int, input_shape: Sequence[int], standardise: Standardisation | None = None
 ) -> nn.Module:
-    """A network with fresh weights, taking (B, *input_shape) and giving (B, num_classes) logits.
+    """A network with fresh weights that maps (B, *input_shape) to (B, num_classes) logits.
 
-    With `standardise` it is Sequential(Standardise, network), so parameter names get the prefix `1.`;
-    without, it is the bare network.
+    With `standardise` it is Sequential(Standardise, network), so parameter names get the prefix `1.`; without, it is
+    the bare network.
     """
+    shape = tuple(input_shape)
     if num_classes < 2:
         raise InputError(f"a classifier needs at least 2 classes, not {num_classes}")
-    if not input_shape or min(input_shape) < 1:
-        raise InputError(f"input shape {tuple(input_shape)} is not usable: give positive sizes, as in (1, 28, 28)")
-    network = _network(arch, num_classes, tuple(input_shape))
+    if not shape or min(shape) < 1:
+        raise InputError(f"input shape {shape} is not usable: give positive sizes, as in (1, 28, 28)")
+    network = _build_network(canonical_name(arch), num_classes, shape)
     if standardise is None:
         return network
-    return _standardised(network, tuple(input_shape), standardise)
+    from torch import nn
+
+    from smoothcert.models.standardise import Standardise
+
+    mean, std = standardise
+    if len(mean) not in (1, shape[0]):
+        raise InputError(f"standardisation has {len(mean)} means; inputs of shape {shape} need 1 or {shape[0]}")
+    return nn.Sequential(Standardise(mean, std), network)
 
 
 def canonical_name(arch: str) -> str:
-    """`arch` as checkpoints and manifests spell it; InputError with the near names if there is no such
-    network.
-    """
+    """`arch` as spelled in checkpoints and manifests; InputError with similar names if there is no such network."""
     name = arch.strip().lower()
     name = name.replace("_", "-") if name.startswith("mlp") else name.replace("-", "_")
     if name in ARCHITECTURES or re.fullmatch(r"mlp(-[1-9]\d{0,8})+|cifar_resnet[1-9]\d{0,4}", name):
@@ -56,72 +60,34 @@ def canonical_name(arch: str) -> str:
     raise InputError(f"there is no architecture {arch!r}: {hint}")
 
 
-def _network(arch: str, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    name = canonical_name(arch)
+def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
     if name.startswith("mlp"):
-        return _mlp(name, num_classes, input_shape)
+        from smoothcert.models.architectures.mlp import MLP
+
+        hidden = tuple(int(width) for width in name.split("-")[1:])
+        return MLP(input_shape=input_shape, num_classes=num_classes, hidden=hidden or (200,))
     if name.startswith("cifar_resnet"):
-        return _cifar_resnet(name, num_classes, input_shape)
-    return _CONVOLUTIONAL[name](num_classes, input_shape)
+        from smoothcert.models.architectures.cifar_resnet import CifarResNet
 
+        depth = int(name.removeprefix("cifar_resnet"))
+        return CifarResNet(depth=depth, channels=_channels(name, input_shape, side=32), num_classes=num_classes)
+    if name == "lenet":
+        from smoothcert.models.architectures.lenet import LeNet
 
-def _mlp(name: str, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    from smoothcert.models.architectures.mlp import MLP
+        return LeNet(channels=_channels(name, input_shape, side=28), num_classes=num_classes)
+    if name == "small_net":
+        from smoothcert.models.architectures.small_net import SmallNet
 
-    hidden = tuple(int(width) for width in name.split("-")[1:])
-    return MLP(input_shape=input_shape, num_classes=num_classes, hidden=hidden or (200,))
-
-
-def _cifar_resnet(name: str, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    from smoothcert.models.architectures.cifar_resnet import CifarResNet
-
-    depth = int(name.removeprefix("cifar_resnet"))
-    channels = _channels(name, input_shape, side=32)
-    return CifarResNet(depth=depth, channels=channels, num_classes=num_classes)
-
-
-def _lenet(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    from smoothcert.models.architectures.lenet import LeNet
-
-    return LeNet(channels=_channels("lenet", input_shape, side=28), num_classes=num_classes)
-
-
-def _small_net(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
-    from smoothcert.models.architectures.small_net import SmallNet
-
-    return SmallNet(channels=_channels("small_net", input_shape, side=7), num_classes=num_classes)
-
-
-def _resnet50(num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+        return SmallNet(channels=_channels(name, input_shape, side=7), num_classes=num_classes)
+    assert name == "resnet50"
     from smoothcert.models.architectures.resnet50 import ResNet50
 
-    return ResNet50(channels=_channels("resnet50", input_shape, side=None), num_classes=num_classes)
-
-
-_CONVOLUTIONAL: dict[str, Callable[[int, tuple[int, ...]], nn.Module]] = {
-    "lenet": _lenet,
-    "small_net": _small_net,
-    "resnet50": _resnet50,
-}
+    return ResNet50(channels=_channels(name, input_shape, side=None), num_classes=num_classes)
 
 
 def _channels(name: str, input_shape: tuple[int, ...], *, side: int | None) -> int:
-    """Channels of an image of the size the network needs; InputError otherwise."""
-    fits = len(input_shape) == 3 and (side is None or input_shape[1:] == (side, side))
-    if fits:
+    """Channels of an image of the size the network needs; InputError for other shapes."""
+    if len(input_shape) == 3 and (side is None or input_shape[1:] == (side, side)):
         return input_shape[0]
     wanted = "(channels, height, width)" if side is None else f"(channels, {side}, {side})"
     raise InputError(f"{name} takes inputs of shape {wanted}, not {input_shape}; mlp takes any shape")
-
-
-def _standardised(network: nn.Module, input_shape: tuple[int, ...], standardise: Standardisation) -> nn.Module:
-    from torch import nn
-
-    from smoothcert.models.standardise import Standardise
-
-    mean, std = standardise
-    if len(mean) not in (1, input_shape[0]):
-        raise InputError(
-            f"standardisation has {len(mean)} means; inputs of shape {input_shape} need 1 or {input_shape[0]}"
-        )
-    return nn.Sequential(Standardise(mean, std), network)

@@ -1,6 +1,4 @@
-"""Residual networks for 32×32 images (He et al. 2016, section 4.2), with the parameter names of Cohen's
-checkpoints.
-"""
+"""Residual networks for 32×32 images (He et al. 2016, section 4.2), with the parameter names of Cohen's checkpoints."""
 
 from __future__ import annotations
 
@@ -66,7 +64,7 @@ def _stage(*, blocks: int, channels_in: int, channels: int, stride: int) -> nn.S
 
 
 def _initialise_convolutions(module: nn.Module) -> None:
-    """He initialisation by fan-out: without it the deep variants do not start to learn."""
+    """He initialisation by fan-out. Without it the deep variants do not start to learn."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             fan_out = math.prod(layer.kernel_size) * layer.out_channels

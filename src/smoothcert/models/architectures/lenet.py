@@ -1,4 +1,4 @@
-"""LeNet as the MNIST results of the smoothing literature use it."""
+"""LeNet as used for the MNIST results in the smoothing literature."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 class MLP(nn.Module):
     """Flatten, then linear layers with ReLU between them.
 
-    Input (B, *input_shape), output (B, num_classes). `hidden` are the widths between; empty makes it a linear
-    model.
+    Input (B, *input_shape), output (B, num_classes). hidden: widths of the hidden layers; none gives a linear model.
     """
 
     def __init__(self, *, input_shape: Sequence[int], num_classes: int, hidden: Sequence[int] = (200,)) -> None:

@@ -9,7 +9,7 @@ EXPANSION = 4
 
 
 class Bottleneck(nn.Module):
-    """1×1, 3×3, 1×1 convolutions and a shortcut; the stride sits in the 3×3, as torchvision has it ("v1.5")."""
+    """1×1, 3×3, 1×1 convolutions and a shortcut; the stride is in the 3×3, as in torchvision ("v1.5")."""
 
     def __init__(self, *, channels_in: int, width: int, stride: int) -> None:
         super().__init__()
@@ -35,9 +35,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """Stages of 3, 4, 6 and 3 bottlenecks. Input (B, channels, H, W), usually 224×224; output (B,
-    num_classes).
-    """
+    """Stages of 3, 4, 6 and 3 bottlenecks. Input (B, channels, H, W), usually 224×224; output (B, num_classes)."""
 
     def __init__(self, *, channels: int, num_classes: int) -> None:
         super().__init__()

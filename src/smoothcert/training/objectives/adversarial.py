@@ -12,18 +12,18 @@ from torch.nn import functional
 
 from smoothcert.attacks import PlainTarget, pgd
 from smoothcert.records import Noise
-from smoothcert.training.module_modes import evaluating
-from smoothcert.training.noisy_inputs import noises
+from smoothcert.training.modules import evaluation_mode
+from smoothcert.training.noisy_inputs import draw_noises
 from smoothcert.training.objective import Batch
-from smoothcert.training.settings import check_count, check_number, grown
+from smoothcert.training.settings import check_count, check_number, warm_up_factor
 
 
 @dataclass(frozen=True, slots=True)
 class Adversarial:
-    """Cross-entropy at x' + sigma·noise, where x', within `radius` of x, is the worst for the network without noise.
+    """Cross-entropy at x' + sigma·noise, where x' maximises the loss of the network without noise.
 
-    The radius, ℓ2, grows from 0 over the share `warm_up` of the training. The attack takes `steps` steps of
-    2·radius/steps. It knows nothing of the noise: see SmoothAdv for one that does.
+    The attack takes `steps` steps of 2·radius/steps within the ℓ2 distance `radius` of x, which grows from 0 over the
+    fraction `warm_up` of the training. It ignores the noise; SmoothAdv does not.
     """
 
     radius: float = 1.0
@@ -39,8 +39,8 @@ class Adversarial:
         check_number("warm_up of adversarial", self.warm_up, most=1.0)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        radius = self.radius * grown(batch.progress, warm_up=self.warm_up)
-        with evaluating(module):
+        radius = self.radius * warm_up_factor(batch.progress, warm_up=self.warm_up)
+        with evaluation_mode(module):
             points = pgd(PlainTarget(module, batch.labels), batch.inputs, radius=radius, steps=self.steps)
-        (noise,) = noises(batch, 1, generator)
+        (noise,) = draw_noises(batch, 1, generator)
         return {"cross_entropy": functional.cross_entropy(module(points + noise), batch.labels)}

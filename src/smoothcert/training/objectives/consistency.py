@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.records import Noise
-from smoothcert.training.noisy_inputs import logits_of_copies, noises
+from smoothcert.training.noisy_inputs import cross_entropy_of_copies, draw_noises, logits_of_copies, mean_log_softmax
 from smoothcert.training.objective import Batch
 from smoothcert.training.settings import check_count, check_number
-from smoothcert.training.soft_votes import cross_entropy_of_copies, mean_log_softmax
 
 
 @dataclass(frozen=True, slots=True)
 class Consistency:
-    """The softmax F shall not depend on the noise: with F̄ its mean over `noises` copies x + δᵢ,
+    """Penalises the dependence of the softmax F on the noise.
 
+    With F̄ the mean of F over `noises` copies x + δᵢ, the loss is
     mean_i( -log F_y(x+δᵢ) ) + weight · mean_i( KL(F̄ ‖ F(x+δᵢ)) ) + entropy · H(F̄).
     """
 
@@ -36,8 +36,8 @@ class Consistency:
         check_count("noises of consistency", self.noises, least=2)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        logits = logits_of_copies(module, batch.inputs + noises(batch, self.noises, generator))
-        spread, entropy = disagreement(logits)
+        logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
+        spread, entropy = measure_disagreement(logits)
         return {
             "cross_entropy": cross_entropy_of_copies(logits, batch.labels),
             "consistency": self.weight * spread,
@@ -45,7 +45,7 @@ class Consistency:
         }
 
 
-def disagreement(logits: Tensor) -> tuple[Tensor, Tensor]:
+def measure_disagreement(logits: Tensor) -> tuple[Tensor, Tensor]:
     """(mean over inputs and copies of KL(F̄ ‖ F_i), mean over inputs of H(F̄)); logits: (m, B, classes)."""
     log_mean = mean_log_softmax(logits)
     mean = log_mean.exp()

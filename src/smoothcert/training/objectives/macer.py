@@ -12,22 +12,21 @@ from torch.nn import functional
 
 from smoothcert.models.devices import off_mps
 from smoothcert.records import Noise
-from smoothcert.training.noisy_inputs import logits_of_copies, noises
+from smoothcert.training.noisy_inputs import draw_noises, logits_of_copies, mean_log_softmax
 from smoothcert.training.objective import Batch
 from smoothcert.training.settings import check_count, check_number
-from smoothcert.training.soft_votes import mean_log_softmax
 
 _LEAST_SHARE = 1e-7
-"""Mean scores are moved away from 0 by this much before Φ⁻¹: beyond ±5.2 single precision has nothing to tell."""
+"""Mean scores are clamped to at least this before Φ⁻¹: single precision resolves nothing beyond ±5.2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Macer:
-    """Raises the estimated radius of the inputs the soft vote already gets right, up to a margin.
+    """Increases the estimated radius of the inputs that the soft vote classifies correctly, up to a margin.
 
     With ẑ the mean over `noises` copies of softmax(beta · logits):
     -log ẑ_y + (weight · sigma/2) · max(margin - (Φ⁻¹(ẑ_y) - Φ⁻¹(max_{c≠y} ẑ_c)), 0), the second term only where ẑ_y is
-    the largest. Means are over the whole batch. Both terms pull with beta: a learning rate of 0.01 is enough.
+    the largest. Means are over the whole batch. Gradients scale with beta: use a learning rate of 0.01.
     """
 
     weight: float = 16.0
@@ -45,7 +44,7 @@ class Macer:
         check_count("noises of macer", self.noises, least=2)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        logits = logits_of_copies(module, batch.inputs + noises(batch, self.noises, generator))
+        logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
         log_shares = mean_log_softmax(logits, beta=self.beta)
         return {
             "cross_entropy": functional.nll_loss(log_shares, batch.labels),
@@ -53,12 +52,12 @@ class Macer:
         }
 
     def _missing_radius(self, shares: Tensor, batch: Batch) -> Tensor:
-        """(weight · sigma/2) · the part of the margin that is missing; shares: (B, classes)."""
+        """(weight · sigma/2) · the missing part of the margin, mean over the batch; shares: (B, classes)."""
         labels = batch.labels.unsqueeze(1)
         others = shares.scatter(1, labels, 0.0)
         best = others.max(dim=1).values
         right = shares.gather(1, labels).squeeze(1) > best
-        # Φ⁻¹(ẑ_y) from the small side, where a share near 1 still has digits.
+        # Compute Φ⁻¹(ẑ_y) from 1 - ẑ_y, which keeps its precision when ẑ_y is near 1.
         gap = -_quantile(others.sum(dim=1)) - _quantile(best)
         missing: Tensor = torch.where(right, (self.margin - gap).clamp(min=0.0), 0.0)
         return (0.5 * self.weight * batch.sigma * missing).mean()

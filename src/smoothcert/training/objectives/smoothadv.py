@@ -12,23 +12,22 @@ from torch import Tensor, nn
 from smoothcert.attacks import FixedNoise, SmoothedTarget, ddn, pgd
 from smoothcert.errors import InputError
 from smoothcert.records import Noise
-from smoothcert.training.module_modes import evaluating
-from smoothcert.training.noisy_inputs import logits_of_copies, noises
+from smoothcert.training.modules import evaluation_mode
+from smoothcert.training.noisy_inputs import cross_entropy_of_copies, draw_noises, logits_of_copies
 from smoothcert.training.objective import Batch
-from smoothcert.training.objectives.consistency import disagreement
-from smoothcert.training.settings import check_count, check_number, grown
-from smoothcert.training.soft_votes import cross_entropy_of_copies
+from smoothcert.training.objectives.consistency import measure_disagreement
+from smoothcert.training.settings import check_count, check_number, warm_up_factor
 
 _METHODS = ("pgd", "ddn")
 
 
 @dataclass(frozen=True, slots=True)
 class SmoothAdv:
-    """Cross-entropy at the points x' + δᵢ, x' maximising -log of the mean softmax over the same `noises` copies.
+    """Cross-entropy at the points x' + δᵢ, where x' maximises -log of the mean softmax of these copies.
 
-    x' is looked for within the ℓ2 distance `radius` of x, by `steps` steps of projected gradient ascent (pgd) or of
-    decoupled direction and norm (ddn), which stays closer where less is enough. The radius grows from 0 over the share
-    `warm_up` of the training. consistency, entropy: weights of Jeong and Shin's terms over the same copies, 0 for none.
+    x' is searched within the ℓ2 distance `radius` of x, by `steps` steps of projected gradient ascent (pgd) or of
+    decoupled direction and norm (ddn), which stays closer where that suffices. The radius grows from 0 over the
+    fraction `warm_up` of the training. consistency, entropy: weights of Jeong and Shin's terms over the same copies.
     """
 
     radius: float = 1.0
@@ -50,21 +49,21 @@ class SmoothAdv:
         check_number("consistency of smoothadv", self.consistency)
         check_number("entropy of smoothadv", self.entropy)
         if self.method not in _METHODS:
-            raise InputError(f"method of smoothadv is {self.method!r}; choose {' or '.join(_METHODS)}")
+            raise InputError(f"method of smoothadv is {self.method!r}: expected {' or '.join(_METHODS)}")
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        noise = noises(batch, self.noises, generator)
-        with evaluating(module):
-            points = self._worst(module, batch, noise)
+        noise = draw_noises(batch, self.noises, generator)
+        with evaluation_mode(module):
+            points = self._attack(module, batch, noise)
         logits = logits_of_copies(module, points + noise)
         terms = {"cross_entropy": cross_entropy_of_copies(logits, batch.labels)}
         if self.consistency > 0 or self.entropy > 0:
-            spread, entropy = disagreement(logits)
+            spread, entropy = measure_disagreement(logits)
             terms |= {"consistency": self.consistency * spread, "entropy": self.entropy * entropy}
         return terms
 
-    def _worst(self, module: nn.Module, batch: Batch, noise: Tensor) -> Tensor:
-        radius = self.radius * grown(batch.progress, warm_up=self.warm_up)
+    def _attack(self, module: nn.Module, batch: Batch, noise: Tensor) -> Tensor:
+        radius = self.radius * warm_up_factor(batch.progress, warm_up=self.warm_up)
         target = SmoothedTarget(module, batch.labels, 1.0, FixedNoise(noise))
         attack = pgd if self.method == "pgd" else ddn
         return attack(target, batch.inputs, radius=radius, steps=self.steps)

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert.records import Noise
-from smoothcert.training.noisy_inputs import noisy
+from smoothcert.training.noisy_inputs import add_batch_noise
 from smoothcert.training.objective import Batch
 from smoothcert.training.settings import check_number
 
 
 @dataclass(frozen=True, slots=True)
 class Stability:
-    """Learns the label from the clean input, and to say the same under noise.
+    """Trains the label at the clean input, and the same softmax under noise.
 
-    -log F_y(x) - weight · Σ_c F_c(x) log F_c(x + sigma·noise), F the softmax; the gradient flows through both.
+    -log F_y(x) - weight · Σ_c F_c(x) log F_c(x + sigma·noise), F the softmax. Gradients flow through both factors.
     """
 
     weight: float = 2.0
@@ -32,7 +32,7 @@ class Stability:
         check_number("weight of stability", self.weight)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        both = torch.cat([batch.inputs, noisy(batch, generator)])
+        both = torch.cat([batch.inputs, add_batch_noise(batch, generator)])
         clean, noised = module(both).chunk(2)
         return {
             "cross_entropy": functional.cross_entropy(clean, batch.labels),

@@ -1,0 +1,1 @@
+"""Reproductions of published tables. Run from a checkout: `python -m experiments NAME`."""
