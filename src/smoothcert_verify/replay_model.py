@@ -136,13 +136,14 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str) -> ReplayModel:
     from smoothcert.models import load_classifier
 
     spec = run.manifest["spec"]["model"]
+    standardise = spec["standardise"]
     classifier = load_classifier(
         place,
         num_classes=spec["num_classes"],
         input_shape=data.dataset.input_shape,
         device=spec["device"],
         arch=spec["arch"],
-        standardise=spec["standardise"],
+        standardise=None if standardise is None else tuple(map(tuple, standardise)),
         noise_at=run.noise["place"],
         backend=spec["backend"],
     )
