@@ -143,7 +143,7 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str) -> ReplayModel:
         input_shape=data.dataset.input_shape,
         device=spec["device"],
         arch=spec["arch"],
-        standardise=None if standardise is None else tuple(map(tuple, standardise)),
+        standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
         noise_at=run.noise["place"],
         backend=spec["backend"],
     )
