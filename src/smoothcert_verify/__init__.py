@@ -7,18 +7,18 @@ certificates, run directories and memories; `check_document` checks one certific
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from smoothcert_verify.findings import Finding, Findings
-
-if TYPE_CHECKING:
-    from smoothcert_verify.run_facts import RunFacts
 
 __all__ = ["Finding", "Findings", "check_document"]
 
 
-def check_document(document: Any, run: RunFacts | None = None) -> Findings:
-    """Everything that can be checked of one certificate document. See `document_checks.check_document`."""
+def check_document(document: Any, *, before_claims: bool = False) -> Findings:
+    """Everything that can be checked of one certificate document, as `export --format certificate` writes it.
+
+    before_claims: its region is still to be claimed from the memory of the run, so that it has no promise yet.
+    """
     from smoothcert_verify.document_checks import check_document as check
 
-    return check(document, run)
+    return check(document, before_claims=before_claims)

@@ -104,10 +104,11 @@ class CheckedInput:
         return self.promise is not None and self.promise["settlement"] in ("OVERRULED", "INHERITED")
 
 
-def check_document(document: Any, run: RunFacts | None = None) -> Findings:
+def check_document(document: Any, run: RunFacts | None = None, *, before_claims: bool = False) -> Findings:
     """Everything that can be checked of one document. Never raises: what cannot be read is a discrepancy.
 
     run: of a document that was read from a run directory, whose manifest was checked before. It has no digests.
+    before_claims: the input is certified, and its region is still to be claimed from the memory of the run, if any.
     """
     findings = Findings()
     try:
@@ -120,7 +121,7 @@ def check_document(document: Any, run: RunFacts | None = None) -> Findings:
         else:
             _FROM_RUN(document, "")
         findings.is_readable = True
-        _PointCheck(document, run, findings).check()
+        _PointCheck(document, run, findings, before_claims=before_claims).check()
     except MalformedError as error:
         findings.discrepancies.append(error.finding)
     except Exception as error:  # any effect of a hostile document is a discrepancy of it
@@ -146,8 +147,9 @@ def _check_digests(document: Mapping[str, Any]) -> Iterator[Finding]:
 class _PointCheck:
     """The check of the content of one document, which has the right shape."""
 
-    def __init__(self, document: Document, run: RunFacts, findings: Findings) -> None:
+    def __init__(self, document: Document, run: RunFacts, findings: Findings, *, before_claims: bool) -> None:
         self._document, self._run, self._findings = document, run, findings
+        self._before_claims = before_claims
         self._sigma: float | None = document["smoothing"]["sigma"]
         self._verdicts: list[Document] = document["verdicts"]
         self._promise: Document | None = document["promise"]
@@ -243,7 +245,7 @@ class _PointCheck:
         certified = any(verdict["outcome"] == "certified" for verdict in self._verdicts)
         if self._promise is not None and self._run.memory is None:
             self._findings.add("promise-without-memory")
-        if self._promise is None and self._run.memory is not None and certified:
+        if self._promise is None and self._run.memory is not None and certified and not self._before_claims:
             self._findings.add("certified-without-promise")
         if self._promise is not None:
             for name in ("label", "asked_label"):

@@ -227,6 +227,21 @@ def test_promised_regions(tmp_path: Path) -> None:
     assert check_document(changed(whole, lambda d: d["run"]["digests"].update(memory=None))) != []
 
 
+def test_before_regions_are_claimed(tmp_path: Path) -> None:
+    """`certify --rigorous` confirms a radius before a memory promises it; a stored certificate needs the promise."""
+    whole = next(
+        document
+        for document in remembered_documents(tmp_path / "memory.sqlite")
+        if document["promise"]["settlement"] == "WHOLE"
+    )
+    unclaimed = changed(whole, lambda d: d.update(promise=None))
+    assert codes(unclaimed) == {"certified-without-promise"}
+    assert check(unclaimed, before_claims=True).discrepancies == []
+    larger = whole["verdicts"][0]["radius"] * 1.01
+    more = changed(unclaimed, lambda d: d["verdicts"][0].update(radius=larger))
+    assert {finding.code for finding in check(more, before_claims=True).discrepancies} == {"radius-not-certified"}
+
+
 def test_an_input_without_an_answer() -> None:
     """Selection votes that settle on nothing certify nothing."""
     points, described = sampled_points("gaussian")

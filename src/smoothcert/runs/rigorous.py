@@ -23,7 +23,7 @@ def make_rigorous_check(manifest: RunManifest) -> Check:
 
     def check(points: Sequence[CertifiedPoint]) -> None:
         for point in points:
-            findings = check_document(document_of(point, manifest))
+            findings = check_document(document_of(point, manifest), before_claims=True)
             if findings.unchecked:
                 unchecked = "; ".join(map(str, findings.unchecked))
                 raise InputError(f"--rigorous is not possible: {unchecked}. Leave it out, or use what can be checked")
