@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             unfinished=given.unfinished,
         )
         inspection = inspect_places(given.places, options)
-    except (CheckerError, ModuleNotFoundError, ValueError) as error:
+    except Exception as error:  # never exit with code 1, which means that a check failed
+        if not isinstance(error, CheckerError | ModuleNotFoundError | ValueError):
+            traceback.print_exc()
         print(f"the check could not be made: {error}", file=sys.stderr)
         return _COULD_NOT_CHECK
     print(json.dumps(inspection.to_json()) if given.json else "\n".join(summarise(inspection)))

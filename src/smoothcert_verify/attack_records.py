@@ -104,7 +104,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Attack:
-    """What the results of a record are compared with. tests: the number of points checked by fresh samples."""
+    """What the results of a record are compared with. tests: the number of points entries by fresh samples."""
 
     run: RunFacts
     targets: Mapping[int, _Target]
@@ -122,11 +122,11 @@ class _Attack:
         return Fraction(self.settings["alpha"]) / max(self.tests, 1) * share
 
 
-def check_attack_record(file: Path, checked: Sequence[CheckedInput], *, inputs: Inputs | None = None) -> list[Finding]:
+def check_attack_record(file: Path, entries: Sequence[CheckedInput], *, inputs: Inputs | None = None) -> list[Finding]:
     """What is wrong with the record of an attack on the run of these inputs. inputs: where the data is at hand."""
     try:
         header, results = _read_record(file)
-        attack = _read_attack(header, checked)
+        attack = _read_attack(header, entries)
         problems = list(_check_header(header, attack))
         seen: set[str] = set()
         for result in results:
@@ -148,10 +148,10 @@ def _read_record(file: Path) -> tuple[Document, list[Document]]:
         document = parse_json(line)
         if not isinstance(document, dict):
             raise refuse("invalid-value", field=f"line {number}", value=document, expected="an object")
-        claimed = document.pop("seal", None)
+        stored_seal = document.pop("seal", None)
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         seal = hashlib.sha256(f"{seal}\n{text}".encode()).hexdigest()
-        if claimed != seal:
+        if stored_seal != seal:
             raise refuse("line-seal-broken", line=number)
         documents.append(document)
     if not documents:
@@ -159,14 +159,14 @@ def _read_record(file: Path) -> tuple[Document, list[Document]]:
     return documents[0], documents[1:]
 
 
-def _read_attack(header: Mapping[str, Any], checked: Sequence[CheckedInput]) -> _Attack:
+def _read_attack(header: Mapping[str, Any], entries: Sequence[CheckedInput]) -> _Attack:
     _HEADER(header, "header")
-    settings, run = header["settings"], checked[0].run
+    settings, run = header["settings"], entries[0].run
     for name, shape in _SETTINGS.items():
         shape(settings.get(name), f"settings.{name}")
     if any(_read_limit(radius, 0.0) < 0 for radius in settings["radii"]):
         raise refuse("invalid-value", field="settings.radii", value=settings["radii"], expected="radii")
-    taken = sorted(checked, key=lambda one: one.index)[:: settings["skip"]][: settings["max_inputs"]]
+    taken = sorted(entries, key=lambda one: one.index)[:: settings["skip"]][: settings["max_inputs"]]
     targets, certificate = _find_targets(taken, header["run"].get("answers"))
     form = CERTIFICATE_FORMS.get(certificate)
     return _Attack(
@@ -178,11 +178,11 @@ def _read_attack(header: Mapping[str, Any], checked: Sequence[CheckedInput]) -> 
     )
 
 
-def _find_targets(checked: Sequence[CheckedInput], answers: Any) -> tuple[list[_Target], str]:
+def _find_targets(entries: Sequence[CheckedInput], answers: Any) -> tuple[list[_Target], str]:
     """The inputs with the verdicts of the certificate that was attacked, which the digest of its answers tells."""
-    names = [verdict["certificate"] for verdict in checked[0].document["verdicts"]] if checked else []
+    names = [verdict["certificate"] for verdict in entries[0].document["verdicts"]] if entries else []
     for name in names:
-        targets = [_make_target(one, name) for one in checked]
+        targets = [_make_target(one, name) for one in entries]
         hasher = hashlib.sha256()
         for target in targets:
             hasher.update(f"{target.index} {target.label} {target.prediction} {target.radius!r}\n".encode())

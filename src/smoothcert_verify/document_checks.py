@@ -290,25 +290,27 @@ class _PointCheck:
         if "SELECTION" not in stages:
             raise refuse("no-samples", stage="SELECTION")
         selection, parts = merge_samples(stages["SELECTION"]), stages.get("ESTIMATION", [])
-        chosen, total = selection.plurality(), merge_samples(parts) if parts else None
+        selected_class, total = selection.plurality(), merge_samples(parts) if parts else None
         for place, verdict in enumerate(self._verdicts):
             promise = self._promise if place == 0 else None
-            if chosen is None:
+            if selected_class is None:
                 if verdict["outcome"] != "failed" or verdict["bounds"] is not None:
                     findings.add("no-class-selected", outcome=verdict["outcome"])
                 self._check_reason(verdict, [explain_failure(selection)])
                 continue
-            self._check_reason(verdict, self._known_reasons(verdict, promise, total, chosen))
+            self._check_reason(verdict, self._known_reasons(verdict, promise, total, selected_class))
             if verdict["bounds"] is None:
                 findings.discrepancies.append(note("no-bounds").at(_name(verdict)))
                 continue
             if verdict["outcome"] not in ("certified", "abstained") and promise is None:
-                findings.add("impossible-outcome", outcome=verdict["outcome"], best=chosen)
+                findings.add("impossible-outcome", outcome=verdict["outcome"], best=selected_class)
             assert self._sigma is not None  # there are samples, so there is a level
-            sampled = Sampled(run, self._sigma, self._envelope, chosen, self._make_evidence(parts, total, chosen))
-            claimed = verdict["radius"] if promise is None else promise["asked_radius"]
-            checked = check_verdict(verdict, sampled, claimed=claimed, promised=promise is not None)
-            findings.discrepancies += [finding.at(_name(verdict)) for finding in checked]
+            sampled = Sampled(
+                run, self._sigma, self._envelope, selected_class, self._make_evidence(parts, total, selected_class)
+            )
+            claimed_radius = verdict["radius"] if promise is None else promise["asked_radius"]
+            problems = check_verdict(verdict, sampled, claimed_radius=claimed_radius, has_promise=promise is not None)
+            findings.discrepancies += [finding.at(_name(verdict)) for finding in problems]
             if not self._envelope.known:
                 findings.unchecked.append(note("envelope-is-a-function").at(_name(verdict)))
 
@@ -323,7 +325,7 @@ class _PointCheck:
         return Evidence(total, label, tuple(looks), order, on_grid=self._run.grid is not None)
 
     def _known_reasons(
-        self, verdict: Mapping[str, Any], promise: Document | None, total: Samples | None, chosen: int
+        self, verdict: Mapping[str, Any], promise: Document | None, total: Samples | None, selected_class: int
     ) -> Sequence[Reason]:
         if promise is not None:
             return [explain_promise(promise["settlement"], radius=promise["radius"])]
@@ -331,7 +333,7 @@ class _PointCheck:
             return [None]
         form = CERTIFICATE_FORMS.get(verdict["certificate"])
         soft = form is not None and any(PROOFS[proof].sampled == "scores" for proof in form.proofs)
-        return explain_abstention(total, chosen, self._run, soft=soft)
+        return explain_abstention(total, selected_class, self._run, soft=soft)
 
 
 def _check_promise(verdict: Mapping[str, Any], promise: Mapping[str, Any], *, task: str) -> Iterator[Finding]:

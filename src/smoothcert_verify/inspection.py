@@ -123,7 +123,7 @@ def inspect_places(
                 report = verify_certificates(place, progress=progress)
         inspection.reports.append(report)
     reports = inspection.reports
-    chosen, replay = ([], None) if options.model is None else _prepare_replay(options, places, reports)
+    selection, replay = ([], None) if options.model is None else _prepare_replay(options, places, reports)
     inputs: Inputs | None = None
     if replay is not None and not replay.discrepancies:
         inputs = replay.data.read_input
@@ -136,33 +136,33 @@ def inspect_places(
     if options.memory is not None:
         with show_progress("verifying the memory", "regions") as progress:
             inspection.memories = verify_memory(
-                options.memory, _list_checked(reports), inputs=inputs, progress=progress
+                options.memory, _list_entries(reports), inputs=inputs, progress=progress
             )
         if not inspection.memories and not inspection.list_discrepancies():
             raise OptionError("--memory was given, but none of these inputs was promised by a memory: leave it out")
     if options.model is not None:
-        inspection.replayed = _run_replay(chosen, replay, reports, show_progress)
+        inspection.replayed = _run_replay(selection, replay, reports, show_progress)
     for report in reports if options.memory is None else ():
-        promised = sum(one.promise is not None for one in report.checked)
+        promised = sum(one.promise is not None for one in report.entries)
         if promised:
             report.remark(note("promises-unchecked"), inputs=promised)
     return inspection
 
 
-def _list_checked(reports: Sequence[Report]) -> list[CheckedInput]:
-    return [one for report in reports for one in report.checked]
+def _list_entries(reports: Sequence[Report]) -> list[CheckedInput]:
+    return [one for report in reports for one in report.entries]
 
 
 def _open_inputs(options: CheckOptions, reports: Sequence[Report]) -> Inputs | None:
     """The inputs of the given data; None, with a discrepancy, if it is not that of all runs."""
-    checked = _list_checked(reports)
-    if not checked:
+    entries = _list_entries(reports)
+    if not entries:
         return None
-    data = open_data(checked[0].run, place=options.data, root=options.data_root)
+    data = open_data(entries[0].run, place=options.data, root=options.data_root)
     consistent = True
     for report in reports:
         found: list[Finding] = []
-        for run in {id(one.run): one.run for one in report.checked}.values():
+        for run in {id(one.run): one.run for one in report.entries}.values():
             found += [finding for finding in data.compare(run) if finding not in found]
         report.discrepancies += found
         consistent = consistent and not found
@@ -171,20 +171,20 @@ def _open_inputs(options: CheckOptions, reports: Sequence[Report]) -> Inputs | N
 
 def _check_levels(reports: Sequence[Report], inputs: Inputs | None, show_progress: ShowProgress) -> list[Finding]:
     """Whether the envelopes allow the levels of all inputs; returns what is wrong only across places."""
-    everything = _list_checked(reports)
+    everything = _list_entries(reports)
     several = len(reports) > 1
     across = check_levels(everything) if several and not any(report.discrepancies for report in reports) else []
     classifiers = count_classifiers(everything)
     if classifiers > 1:
         reports[0].remark(note("several-classifiers", count=classifiers))
     for report in reports:
-        if not needs_distances(report.checked):
+        if not needs_distances(report.entries):
             continue
         if inputs is None:
-            report.remark(note("levels-unmeasured"), inputs=len(report.checked))
+            report.remark(note("levels-unmeasured"), inputs=len(report.entries))
             continue
         with show_progress("comparing sigmas", "groups") as progress:
-            problems, report.pairs = measure_levels(report.checked, inputs, progress=progress)
+            problems, report.pairs = measure_levels(report.entries, inputs, progress=progress)
         report.discrepancies += problems
     if several and inputs is not None and not across and not any(report.discrepancies for report in reports):
         across = measure_levels(everything, inputs)[0]
@@ -202,12 +202,12 @@ def _prepare_replay(
         report.remark(note("replay-skipped"))
         return [], None
     indices = None if options.indices is None else _parse_indices(options.indices)
-    chosen = choose_inputs(report.checked, count=options.count, indices=indices)
-    if not chosen:
+    selection = choose_inputs(report.entries, count=options.count, indices=indices)
+    if not selection:
         report.discrepancies.append(note("nothing-drawn"))
         return [], None
-    run = chosen[0].run
-    if any(one.run.manifest != run.manifest for one in chosen):
+    run = selection[0].run
+    if any(one.run.manifest != run.manifest for one in selection):
         raise OptionError("these certificates come from several runs: give those of one run to --replay")
     assert options.model is not None
     rule = place / SIGMA_RULE
@@ -220,17 +220,17 @@ def _prepare_replay(
         rule=rule if is_run(place) and rule.exists() else None,
     )
     report.discrepancies += replay.discrepancies
-    return chosen, replay
+    return selection, replay
 
 
 def _run_replay(
-    chosen: Sequence[CheckedInput], replay: Replay | None, reports: Sequence[Report], show_progress: ShowProgress
+    selection: Sequence[CheckedInput], replay: Replay | None, reports: Sequence[Report], show_progress: ShowProgress
 ) -> int:
     if replay is None or replay.discrepancies:
         return 0
     with show_progress("replaying", "samples") as progress:
-        replay.run(chosen, reports[0], progress=progress)
-    return len(chosen)
+        replay.run(selection, reports[0], progress=progress)
+    return len(selection)
 
 
 def _parse_indices(text: str) -> list[int]:

@@ -138,7 +138,7 @@ class ListOf:
     most: int = 10**7
 
     def __call__(self, value: Any, field: str) -> None:
-        if not isinstance(value, list) or not self.least <= len(value) <= self.most:
+        if not isinstance(value, list | tuple) or not self.least <= len(value) <= self.most:
             raise _refuse_value(field, value, f"a list of at least {self.least} items")
         for place, item in enumerate(value):
             self.shape(item, f"{field}.{place}")
@@ -151,7 +151,7 @@ class TableOf:
     shape: Shape
 
     def __call__(self, value: Any, field: str) -> None:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise _refuse_value(field, value, "an object")
         for name, item in value.items():
             self.shape(item, f"{field}.{name:.60}")
@@ -164,7 +164,7 @@ class Record:
         self.fields = fields
 
     def __call__(self, value: Any, field: str) -> None:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise _refuse_value(field, value, "an object")
         prefix = f"{field}." if field else ""
         for name, shape in self.fields.items():
@@ -183,7 +183,7 @@ class Tagged:
     records: Mapping[str, Record]
 
     def __call__(self, value: Any, field: str) -> None:
-        kind = value.get("kind") if isinstance(value, Mapping) else None
+        kind = value.get("kind") if isinstance(value, dict) else None
         if not isinstance(kind, str) or kind not in self.records:
             raise _refuse_value(f"{field}.kind", kind, "one of " + ", ".join(self.records))
         self.records[kind]({name: item for name, item in value.items() if name != "kind"}, field)

@@ -51,24 +51,24 @@ class MemoryReport:
 
 
 def verify_memory(
-    place: str, checked: Sequence[CheckedInput], *, inputs: Inputs | None = None, progress: Progress | None = None
+    place: str, entries: Sequence[CheckedInput], *, inputs: Inputs | None = None, progress: Progress | None = None
 ) -> list[MemoryReport]:
     """The memories that these inputs have promises in: each log by itself, and the promises against it.
 
     inputs: where the data is at hand, it is also measured where each input lies in the region it is promised by.
     """
     wanted: dict[str, list[CheckedInput]] = {}
-    for one in checked:
+    for one in entries:
         if one.run.memory is not None:
             wanted.setdefault(one.run.memory, []).append(one)
     reports = []
     with open_place(place) as found:
         stored = {str(memory.digest): memory for memory in found.memories()}
-        for digest, promised in wanted.items():
+        for digest, own_entries in wanted.items():
             report = MemoryReport(digest)
             reports.append(report)
             if digest in stored:
-                _verify_one(found, stored[digest], promised, report, inputs, progress)
+                _verify_one(found, stored[digest], own_entries, report, inputs, progress)
             else:
                 report.discrepancies.append(note("no-such-memory", digest=digest[:12]))
     return reports
@@ -77,7 +77,7 @@ def verify_memory(
 def _verify_one(
     place: MemoryPlace,
     memory: StoredMemory,
-    checked: Sequence[CheckedInput],
+    entries: Sequence[CheckedInput],
     report: MemoryReport,
     inputs: Inputs | None,
     progress: Progress | None,
@@ -87,7 +87,7 @@ def _verify_one(
     except MalformedError as error:
         report.discrepancies.append(error.finding)
         return
-    for run in {id(one.run.manifest): one.run for one in checked}.values():
+    for run in {id(one.run.manifest): one.run for one in entries}.values():
         for finding in _check_key(key, run):
             report.discrepancies += [finding] if finding not in report.discrepancies else []
     claims, regions = _load_claims(place, memory, key, report)
@@ -95,8 +95,8 @@ def _verify_one(
     report.discrepancies += check_overruled(regions, report.counter)
     report.discrepancies += check_apart(regions, report.counter, progress)
     if inputs is None:
-        report.discrepancies += _check_shared_claims(checked)
-    for one in checked:
+        report.discrepancies += _check_shared_claims(entries)
+    for one in entries:
         if one.promise is not None:
             report.promises += 1
             found = [*_check_promise(one.promise, claims, str(memory.identity))]
@@ -236,14 +236,14 @@ def _check_promise(promise: Mapping[str, Any], claims: Mapping[int, StoredClaim]
             yield note("differs", field=f"promise.{name}", value=promise[name], expected=getattr(claim, name))
 
 
-def _check_shared_claims(checked: Sequence[CheckedInput]) -> Iterator[Finding]:
+def _check_shared_claims(entries: Sequence[CheckedInput]) -> Iterator[Finding]:
     """Claims that several inputs state as their own.
 
     A claim that repeats an earlier one is not stored again, so the same input of the same data may have one claim in
     several runs. Different inputs may too if they are equal, number by number, which only the data shows.
     """
     owners: dict[int, tuple[str, int]] = {}
-    for one in checked:
+    for one in entries:
         if one.promise is None or one.promise["settlement"] == _INHERITED:
             continue
         owner = (one.run.manifest["digests"]["data"], one.index)
@@ -257,7 +257,7 @@ def _check_place(
 ) -> Iterator[Finding]:
     """The input is the centre of its own claim; if it claimed nothing, d + radius ≤ the radius of the claim.
 
-    For an overruled claim it was checked that its region lies inside an earlier one.
+    For an overruled claim it was entries that its region lies inside an earlier one.
     """
     if inputs is None:
         report.unmeasured += promise["settlement"] in (_INHERITED, "OVERRULED")

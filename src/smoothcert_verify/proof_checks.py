@@ -204,13 +204,13 @@ def _check_pair_region(values: Values, evidence: Evidence, alpha: Fraction) -> P
     """
     counts, pairs = _count_pairs(evidence), evidence.samples.draws
     levels = _corner_levels(alpha)
-    checked = ProofCheck()
+    check = ProofCheck()
     if not any(_is_chain(values["both"], values["one-sided"], counts, pairs, a, b) for a, b in levels):
-        checked.discrepancies.append(_refute(("both", "one-sided"), values, alpha))
+        check.discrepancies.append(_refute(("both", "one-sided"), values, alpha))
     for first, second in levels:
         both, one_sided = _chain(counts, pairs, first, second)
-        checked.alternatives.append({"both": both, "one-sided": one_sided})
-    return checked
+        check.alternatives.append({"both": both, "one-sided": one_sided})
+    return check
 
 
 def _refute(quantities: tuple[str, str], values: Values, alpha: Fraction) -> Finding:
@@ -280,10 +280,10 @@ def _missed(levels: Sequence[tuple[Fraction, Fraction]]) -> Fraction:
 def _check_pairs_of_every_class(values: Values, evidence: Evidence, alpha: Fraction) -> ProofCheck:
     pairs, label, draws = evidence.pairs, evidence.label, evidence.samples.draws
     share = alpha / (2 * len(pairs.both))
-    checked = ProofCheck()
+    check = ProofCheck()
     mine = {"both": values["both"], "one-sided": values["one-sided"]}
     if not _is_chain(values["both"], values["one-sided"], _count_pairs(evidence), draws, share, share):
-        checked.discrepancies.append(_refute(("both", "one-sided"), values, share))
+        check.discrepancies.append(_refute(("both", "one-sided"), values, share))
     others = set()
     for c in range(len(pairs.both)):
         one_sided = pairs.first[c] + pairs.second[c]
@@ -291,11 +291,11 @@ def _check_pairs_of_every_class(values: Values, evidence: Evidence, alpha: Fract
             others.add((draws - pairs.both[c] - one_sided, one_sided))
     stored = values["other-neither"], values["other-one-sided"]
     if not any(_is_chain(*stored, counts, draws, share, share) for counts in others):
-        checked.discrepancies.append(_refute(("other-neither", "other-one-sided"), values, share))
+        check.discrepancies.append(_refute(("other-neither", "other-one-sided"), values, share))
     for counts in sorted(others):
         neither, one_sided_lower = _chain(counts, draws, share, share)
-        checked.alternatives.append({**mine, "other-neither": neither, "other-one-sided": one_sided_lower})
-    return checked
+        check.alternatives.append({**mine, "other-neither": neither, "other-one-sided": one_sided_lower})
+    return check
 
 
 def _bound_by_halves(evidence: Evidence, label: int, *, rare: bool, alpha: Fraction) -> arb:
@@ -340,9 +340,9 @@ def _check_gradients_of_every_class(values: Values, evidence: Evidence, alpha: F
     votes = (*samples.votes, samples.invalid)
     share = alpha / (2 * len(votes))
     mine = {"p-a": values["p-a"], "gradient-norm": values["gradient-norm"]}
-    checked = ProofCheck(_check_lower("p-a", mine["p-a"], votes[label], samples.draws, mine["p-a"], share))
+    check = ProofCheck(_check_lower("p-a", mine["p-a"], votes[label], samples.draws, mine["p-a"], share))
     needed = _bound_by_halves(evidence, label, rare=False, alpha=share)
-    checked.discrepancies += _check_norm(mine["gradient-norm"], needed, samples.sigma, share)
+    check.discrepancies += _check_norm(mine["gradient-norm"], needed, samples.sigma, share)
     stored = values["other-p"], values["other-gradient-norm"]
     proved_of_one = False
     for c in range(len(votes)):
@@ -350,11 +350,11 @@ def _check_gradients_of_every_class(values: Values, evidence: Evidence, alpha: F
             continue
         most = upper_limit(votes[c], samples.draws, share)
         norm = exactly(_bound_by_halves(evidence, c, rare=True, alpha=share).upper()) / Fraction(samples.sigma)
-        checked.alternatives.append({**mine, "other-p": most, "other-gradient-norm": norm})
+        check.alternatives.append({**mine, "other-p": most, "other-gradient-norm": norm})
         proved_of_one |= _is_just_above(stored[0], most) and _is_just_above(stored[1], norm)
     if not proved_of_one:
-        checked.discrepancies.append(_refute(("other-p", "other-gradient-norm"), values, share))
-    return checked
+        check.discrepancies.append(_refute(("other-p", "other-gradient-norm"), values, share))
+    return check
 
 
 def _is_just_above(value: Fraction, limit: Fraction) -> bool:

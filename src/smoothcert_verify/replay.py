@@ -46,9 +46,9 @@ Segment = tuple[int, int, tuple[int, ...]]
 """First sample, one past the last, and votes by class, the last place for answers that are not finite."""
 
 
-def choose_inputs(checked: Sequence[CheckedInput], *, count: int, indices: Sequence[int] | None) -> list[CheckedInput]:
+def choose_inputs(entries: Sequence[CheckedInput], *, count: int, indices: Sequence[int] | None) -> list[CheckedInput]:
     """Those with these indices, or `count` of them, drawn by the operating system's randomness."""
-    sampled = [one for one in checked if one.sigma is not None]
+    sampled = [one for one in entries if one.sigma is not None]
     if indices is None:
         if count < 1:
             raise OptionError(f"--replay MODEL {count}: the number of inputs to draw again must be at least 1")
@@ -88,7 +88,7 @@ class Replay:
         rule: Path | None = None,
         batch: int | None = None,
     ) -> Replay:
-        """data, data_root: where the data is now; by default where the run had it. rule: a file that was checked."""
+        """data, data_root: where the data is now; by default where the run had it. rule: a file that was entries."""
         dataset = open_data(facts, place=data, root=data_root)
         base = open_model(facts, dataset, place=model)
         replay = cls(facts, base, dataset, None if rule is None else read_rule(rule), batch)
@@ -127,7 +127,7 @@ class Replay:
                 except MalformedError as error:
                     report.discrepancies.append(error.finding.at(name))
                 except ValueError as error:
-                    report.discrepancies.append(note("cannot-be-checked", error=str(error)).at(name))
+                    report.discrepancies.append(note("cannot-be-entries", error=str(error)).at(name))
         finally:
             self.model.classifier.release_threads()
         stated = [verdict["outcome"] for document in documents for verdict in document["verdicts"]]

@@ -52,7 +52,7 @@ class Report:
     model_checks: tuple[int, int, int] | None = None
     discrepancies: list[Finding] = field(default_factory=list)
     remarks: list[tuple[Finding, int]] = field(default_factory=list)
-    checked: list[CheckedInput] = field(default_factory=list)
+    entries: list[CheckedInput] = field(default_factory=list)
 
     def remark(self, finding: Finding, *, inputs: int = 0) -> None:
         """Add a remark, or more inputs that it is about."""
@@ -74,7 +74,7 @@ class Report:
         self._count(one)
         if run.grid is None and document["tallies"]:
             self.remark(note("float-noise"), inputs=1)
-        self.checked.append(one)
+        self.entries.append(one)
 
     def _count(self, one: CheckedInput) -> None:
         verdicts = one.document["verdicts"]
@@ -116,7 +116,7 @@ def verify_run(path: Path, *, unfinished: bool = False, progress: Progress | Non
             if progress is not None:
                 progress(done, len(indices))
         _check_model_checks(report, model_checks, run, reader)
-    report.discrepancies += check_levels(report.checked)
+    report.discrepancies += check_levels(report.entries)
     check_attack_records(path, report)
     return report
 
@@ -146,7 +146,7 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
             report.discrepancies.append(error.finding.at(file.name))
         if progress is not None:
             progress(done, len(files))
-    report.discrepancies += check_levels(report.checked)
+    report.discrepancies += check_levels(report.entries)
     return report
 
 
@@ -161,7 +161,7 @@ def check_attack_records(path: Path, report: Report, *, inputs: Inputs | None = 
     """The records of attacks in a run directory. inputs: where the data is at hand, distances are measured."""
     for file in sorted(path.glob(PATTERN)):
         report.remark(note("attack-not-repeated", name=file.name))
-        for finding in check_attack_record(file, report.checked, inputs=inputs) if report.checked else ():
+        for finding in check_attack_record(file, report.entries, inputs=inputs) if report.entries else ():
             if finding.at(file.name) not in report.discrepancies:
                 report.discrepancies.append(finding.at(file.name))
 

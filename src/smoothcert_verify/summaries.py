@@ -37,8 +37,8 @@ def _summarise_report(report: Report, *, has_memories: bool) -> Iterator[str]:
         f"{report.name}: {_count(report.inputs, 'inputs')}, {_count(report.bounds, 'bounds')} and "
         f"{_count(report.radii, 'radii')} checked: {verdict}"
     )
-    if consistent and len(report.checked) == 1:
-        yield f"  {describe_guarantee(report.checked[0].document)}"
+    if consistent and len(report.entries) == 1:
+        yield f"  {describe_guarantee(report.entries[0].document)}"
     if report.alpha and consistent:
         yield f"  of these statements, at most {report.alpha:.3g} are wrong on average over the sampling"
     if report.model_checks is not None and report.model_checks[1]:

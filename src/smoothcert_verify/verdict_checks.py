@@ -44,13 +44,13 @@ VERDICTS = ListOf(_VERDICT, 1, 1000)
 class Sampled:
     """What the verdicts about one input rest on.
 
-    envelope: what is assumed of σ. chosen: the class that the selection votes are for. evidence: of the estimation.
+    envelope: what is assumed of σ. selected_class: by the selection votes. evidence: of the estimation samples.
     """
 
     run: RunFacts
     sigma: float
     envelope: SigmaEnvelope
-    chosen: int
+    selected_class: int
     evidence: Evidence | None
 
     @property
@@ -92,13 +92,15 @@ def read_verdict(verdict: Mapping[str, Any], run: RunFacts) -> None:
             raise refuse("invalid-value", field=quantity, value=bound["value"], expected="a probability")
 
 
-def check_verdict(verdict: Mapping[str, Any], sampled: Sampled, *, claimed: float, promised: bool) -> Iterator[Finding]:
-    """The class, the price in α, the bounds and the radius. claimed: the radius that the bounds must certify."""
-    run, bounds, chosen = sampled.run, verdict["bounds"], sampled.chosen
-    if bounds["label"] != chosen:
-        yield note("not-the-selected-class", what="bounds", label=bounds["label"], chosen=chosen)
-    if verdict["outcome"] == "certified" and not promised and verdict["prediction"] != chosen:
-        yield note("not-the-selected-class", what="certifies", label=verdict["prediction"], chosen=chosen)
+def check_verdict(
+    verdict: Mapping[str, Any], sampled: Sampled, *, claimed_radius: float, has_promise: bool
+) -> Iterator[Finding]:
+    """The class, the price in α, the bounds and the radius. claimed_radius: the radius that the bounds must certify."""
+    run, bounds, selected_class = sampled.run, verdict["bounds"], sampled.selected_class
+    if bounds["label"] != selected_class:
+        yield note("not-the-selected-class", what="bounds", label=bounds["label"], chosen=selected_class)
+    if verdict["outcome"] == "certified" and not has_promise and verdict["prediction"] != selected_class:
+        yield note("not-the-selected-class", what="certifies", label=verdict["prediction"], chosen=selected_class)
     form = CERTIFICATE_FORMS.get(verdict["certificate"])
     if form is None:
         yield note("unknown-certificate")
@@ -110,11 +112,11 @@ def check_verdict(verdict: Mapping[str, Any], sampled: Sampled, *, claimed: floa
     proofs = form.proofs if sampled.sequential_proof is None else (sampled.sequential_proof,)
     yield from _check_spent(bounds["spent"], _list_paid(proofs, run), sampled)
     values = {quantity: Fraction(bound["value"]) for quantity, bound in bounds["quantities"].items()}
-    checked = yield from _check_bounds(bounds, values, proofs, sampled)
-    if checked is not None:
-        yield from _check_radius(Fraction(claimed), form, values, checked, sampled)
-    if run.radii is not None and verdict["radius"] > 0 and Fraction(claimed) not in run.radii:
-        yield note("radius-not-asked", radius=claimed)
+    proof_check = yield from _check_bounds(bounds, values, proofs, sampled)
+    if proof_check is not None:
+        yield from _check_radius(Fraction(claimed_radius), form, values, proof_check, sampled)
+    if run.radii is not None and verdict["radius"] > 0 and Fraction(claimed_radius) not in run.radii:
+        yield note("radius-not-asked", radius=claimed_radius)
 
 
 def _list_paid(proofs: tuple[str, ...], run: RunFacts) -> set[str]:
@@ -167,16 +169,16 @@ def _check_bounds(
             yield note("invalid-value", field=f"spent.{proof}", value=share, expected="a probability below 1/2")
             return None
         values = {quantity: stored[quantity] for quantity in PROOFS[proof].bounds}
-        checked = check_proof(proof, values, sampled.evidence, alpha=share)
-        yield from checked.discrepancies
-        found.alternatives += checked.alternatives
+        proof_check = check_proof(proof, values, sampled.evidence, alpha=share)
+        yield from proof_check.discrepancies
+        found.alternatives += proof_check.alternatives
     return found
 
 
 def _check_radius(
-    radius: Fraction, form: CertificateForm, stored: Mapping[str, Fraction], checked: ProofCheck, sampled: Sampled
+    radius: Fraction, form: CertificateForm, stored: Mapping[str, Fraction], proof_check: ProofCheck, sampled: Sampled
 ) -> Iterator[Finding]:
-    """The theorem at the claimed radius, for every alternative; and that the stored bounds do not give more."""
+    """The theorem at the claimed_radius radius, for every alternative; and that the stored bounds do not give more."""
     run = sampled.run
     setting = Setting(Fraction(sampled.sigma), run.dimension, run.num_classes, sampled.envelope)
     # Of an envelope that is a Python function, the radius is only compared with that of a constant σ.
@@ -185,7 +187,7 @@ def _check_radius(
         yield note("radius-without-bounds", radius=radius)
     if not stored:
         return
-    alternatives: list[Mapping[str, Fraction]] = [{**stored, **values} for values in checked.alternatives]
+    alternatives: list[Mapping[str, Fraction]] = [{**stored, **values} for values in proof_check.alternatives]
     if radius > 0 and not all(certifies(theorem, values, radius, setting) for values in alternatives or [stored]):
         yield note("radius-not-certified", radius=radius)
         return

@@ -131,7 +131,7 @@ def test_one_field_of_a_result(run: Path, edit: str, place: int) -> None:
 def test_two_fields_of_a_result(made: Path, tmp_path: Path) -> None:
     """All pairs of edits, of which none makes up for the other: two reasons, of which one at least is given."""
     run = copy_of(made, tmp_path)
-    original, checked = lines_of(run), verify_run(made).checked
+    original, entries = lines_of(run), verify_run(made).entries
     # Reversed counts with everything that follows from them are votes that were made up, which nobody can tell.
     together = {"counts", "fate", "answer", "leads", "p_value"}
     for first, second in itertools.combinations(EDITS, 2):
@@ -144,7 +144,7 @@ def test_two_fields_of_a_result(made: Path, tmp_path: Path) -> None:
         except (IndexError, TypeError, KeyError):
             continue
         write(run, lines)
-        assert check_attack_record(run / "attack.jsonl", checked), (first, second)
+        assert check_attack_record(run / "attack.jsonl", entries), (first, second)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def memory(folder: Path, tmp_path: Path) -> Path:
 def inputs_of(run: Path) -> list[CheckedInput]:
     report = verify_run(run)
     assert report.discrepancies == []
-    return report.checked
+    return report.entries
 
 
 def with_document(one: CheckedInput, **parts: Any) -> CheckedInput:

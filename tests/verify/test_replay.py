@@ -114,7 +114,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120), batch: int | None = None) -> Report:
     report = verify_run(run)
-    chosen = choose_inputs(report.checked, count=0, indices=indices)
+    chosen = choose_inputs(report.entries, count=0, indices=indices)
     rule = run / "sigma.safetensors"
     replay = Replay.open(
         chosen[0].run,
@@ -305,7 +305,7 @@ class TestMadeUp:
 
     def test_only_selection_votes_are_left(self, run: Path) -> None:
         """What they choose is drawn again, but what they would prove is nothing."""
-        (one,) = choose_inputs(verify_run(run).checked, count=0, indices=[0])
+        (one,) = choose_inputs(verify_run(run).entries, count=0, indices=[0])
         whole = one.read_again()
         selection = [tally for tally in whole["tallies"] if tally["stage"] == "SELECTION"]
         report = Report("run")
@@ -355,7 +355,7 @@ class TestMadeUp:
             replayed(run, model="sample_models:nothing_of_this_name")
 
     def test_choosing(self, run: Path) -> None:
-        examined = verify_run(run).checked
+        examined = verify_run(run).entries
         assert len(choose_inputs(examined, count=3, indices=None)) == 3
         assert len(choose_inputs(examined, count=300, indices=None)) == 4
         drawn = {one.index for _ in range(60) for one in choose_inputs(examined, count=1, indices=None)}

@@ -80,7 +80,7 @@ class TestWithoutData:
         rubbish: list[dict[str, Any]] = [{}, {"run": None}, {"run": {"spec": []}}]
         for document in rubbish:
             report.add_document(document, None, "here", dict)
-        assert (report.inputs, report.checked) == (3, [])
+        assert (report.inputs, report.entries) == (3, [])
         assert len(report.discrepancies) >= 3
 
 
