@@ -154,12 +154,14 @@ def _uniform_values(words: list[_U8]) -> list[Floats]:
 class NoiseForm:
     """What the checker knows of a kind of noise.
 
-    norm: of the certified balls. quarters: no noise is larger than so many quarters of σ. unit_values: float noise of
-    level 1 from four random words. share_below: P(z < x) at level 1, for x ≥ 0.
+    norm: of the certified balls. quarters: no noise is larger than so many quarters of σ. table_reach: a table of its
+    thresholds on a grid goes at most so many σ to either side. unit_values: float noise of level 1 from four random
+    words. share_below: P(z < x) at level 1, for x ≥ 0.
     """
 
     norm: str
     quarters: int
+    table_reach: Fraction
     unit_values: Callable[[list[_U8]], list[Floats]]
     share_below: Callable[[fmpq], arb]
 
@@ -169,8 +171,10 @@ class NoiseForm:
 
 
 NOISES = {
-    "gaussian": NoiseForm("l2", 37, _normal_values, lambda x: 1 - (arb(x) / arb(2).sqrt()).erfc() / 2),
-    "uniform": NoiseForm("l1", 4, _uniform_values, lambda x: arb((x + 1) / 2) if x < 1 else arb(1)),
+    "gaussian": NoiseForm(
+        "l2", 37, Fraction(92, 10), _normal_values, lambda x: 1 - (arb(x) / arb(2).sqrt()).erfc() / 2
+    ),
+    "uniform": NoiseForm("l1", 4, Fraction(92, 10), _uniform_values, lambda x: arb((x + 1) / 2) if x < 1 else arb(1)),
 }
 
 

@@ -416,11 +416,11 @@ def sign_test_holds(first: int, second: int, alpha: Fraction) -> bool:
     return is_proved(lambda: (2 * binomial_tail(first, first + second, Fraction(1, 2)), ball(alpha)))
 
 
-def noise_price(*, levels: int, sigma: Fraction, dimension: int, draws: int) -> Fraction:
+def noise_price(*, reach: Fraction, levels: int, sigma: Fraction, dimension: int, draws: int) -> Fraction:
     """With at most this probability one of the draws differs from a draw of the exact law on the grid.
 
     A coordinate of the noise is a whole number found by comparing 64 random bits with thresholds, of which there are at
-    most 2⌈9.2 s⌉ + 3, s = σ(levels - 1); each is rounded by at most 2^-64.
+    most 2⌈reach·s⌉ + 3, s = σ(levels - 1); each is rounded by at most 2^-64. reach: of a table of this noise, in σ.
     """
-    thresholds = 2 * math.ceil(Fraction(92, 10) * sigma * (levels - 1)) + 3
+    thresholds = 2 * math.ceil(reach * sigma * (levels - 1)) + 3
     return Fraction(draws * dimension * thresholds, 2**64)

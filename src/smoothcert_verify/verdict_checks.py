@@ -65,7 +65,8 @@ def price_noise(run: RunFacts, sigma: float, draws: int) -> Fraction:
     """What finite tables of the noise cost; nothing in floating point."""
     if run.grid is None:
         return Fraction(0)
-    return noise_price(levels=run.grid, sigma=Fraction(sigma), dimension=run.dimension, draws=draws)
+    reach = NOISES[run.kind].table_reach
+    return noise_price(reach=reach, levels=run.grid, sigma=Fraction(sigma), dimension=run.dimension, draws=draws)
 
 
 def read_verdict(verdict: Mapping[str, Any], run: RunFacts) -> None:

@@ -131,7 +131,7 @@ def test_the_sign_test_is_exact() -> None:
 
 def test_the_price_of_noise_tables() -> None:
     """σ = .25 on 256 levels: s = 63.75, 2·587 + 3 thresholds."""
-    price = noise_price(levels=256, sigma=Fraction(1, 4), dimension=784, draws=100_000)
+    price = noise_price(reach=Fraction(92, 10), levels=256, sigma=Fraction(1, 4), dimension=784, draws=100_000)
     assert price == Fraction(100_000 * 784 * 1177, 2**64)
 
 
