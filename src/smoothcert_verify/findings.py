@@ -35,9 +35,12 @@ def note(code: str, /, **values: Any) -> Finding:
 
 
 def _to_plain(value: Any) -> Any:
-    if isinstance(value, Fraction):
-        return float(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)[:200]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    try:
+        return float(value) if isinstance(value, Fraction) else repr(value)[:200]
+    except (ValueError, OverflowError, RecursionError):
+        return "too long to be shown"
 
 
 @dataclass(slots=True)

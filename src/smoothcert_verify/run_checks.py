@@ -63,7 +63,7 @@ class Report:
         self.remarks.append((finding, inputs))
 
     def add_document(self, document: Document, run: RunFacts | None, where: str, again: Callable[[], Document]) -> None:
-        """Check one document; what can be read is counted and kept."""
+        """Check one document; count what can be read, and keep it if it is one of the requested inputs."""
         self.inputs += 1
         found = check_document(document, run)
         self.discrepancies += [finding.at(where) for finding in (*found.discrepancies, *found.unchecked)]
@@ -74,7 +74,8 @@ class Report:
         self._count(one)
         if run.grid is None and document["tallies"]:
             self.remark(note("float-noise"), inputs=1)
-        self.entries.append(one)
+        if one.index in run.indices:
+            self.entries.append(one)
 
     def _count(self, one: CheckedInput) -> None:
         verdicts = one.document["verdicts"]
@@ -101,6 +102,9 @@ def verify_run(path: Path, *, unfinished: bool = False, progress: Progress | Non
             model_checks = reader.model_checks()
         except MalformedError as error:
             report.discrepancies.append(error.finding)
+            return report
+        except RecursionError:
+            report.discrepancies.append(note("cannot-be-checked", error="the manifest is nested too deeply"))
             return report
         _check_indices(report, indices, run, unfinished=unfinished)
         _check_sigma_rule(report, path, run)

@@ -38,6 +38,7 @@ NEARLY_ALL = 1 - Fraction(1, 10**9)
 
 _GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
 _LARGEST_GRID = 2**23 + 1
+_MOST_RECERTIFIED = 50
 _COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
 _ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
 _MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
@@ -199,8 +200,13 @@ class RunFacts:
         }
 
 
-def read_run(manifest: Any) -> RunFacts:
-    """What this manifest states; MalformedError if it is not a manifest of this format."""
+def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
+    """What this manifest states; MalformedError if it is not a manifest of this format.
+
+    recertified: how often the run was recertified after this one.
+    """
+    if recertified > _MOST_RECERTIFIED:
+        raise refuse("recertified-too-often", most=_MOST_RECERTIFIED)
     if isinstance(manifest, Mapping) and type(manifest.get("schema")) is int and manifest["schema"] != SCHEMA:
         raise refuse("unknown-schema", value=manifest["schema"], expected=SCHEMA)
     _MANIFEST(manifest, "run")
@@ -230,7 +236,7 @@ def read_run(manifest: Any) -> RunFacts:
         shape=tuple(data["input_shape"]),
         num_classes=manifest["model"]["num_classes"],
         indices=every if spec["data"]["max_inputs"] is None else every[: spec["data"]["max_inputs"]],
-        source=None if source is None else read_run(source),
+        source=None if source is None else read_run(source, recertified=recertified + 1),
     )
 
 

@@ -27,6 +27,7 @@ TEMPLATES: Mapping[str, str] = {
     "changed-by-recertify": "{field} is {value!r}; the run it was recertified from has {expected!r}",
     "data-off-the-grid": "the noise is on a grid of {grid} levels, on which data of {levels} levels does not lie",
     "no-certificates": "a run that certifies needs certificates and n0; it has {certificates!r} and {n0}",
+    "recertified-too-often": "the run was recertified more than {most} times",
     "recertified-predictions": "a run was recertified from predictions",
     "rule-for-another-shape": "the rule for sigma is for inputs of shape {made_for!r}; these have {shape!r}",
     "sigma-stated-twice": "sigma is {kind}, and the manifest does not describe it accordingly",

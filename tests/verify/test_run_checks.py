@@ -324,6 +324,14 @@ class TestOtherVersions:
         (run / "manifest.json").write_text('{"schema": 2, "task": "certify"}')
         assert codes(checked(run)) == ["unknown-schema"]
 
+    def test_a_manifest_without_end(self, votes: Path, tmp_path: Path) -> None:
+        run = copy_of(votes, tmp_path)
+        text = (run / "manifest.json").read_text()
+        (run / "manifest.json").write_text(
+            text.replace('"probe": {', '"probe": {"deep": ' + "[" * 900 + "]" * 900 + ",", 1)
+        )
+        assert checked(run).discrepancies
+
     def test_a_view_is_no_table(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
         altered(run / "results.sqlite", "ALTER TABLE points RENAME TO p", "CREATE VIEW points AS SELECT * FROM p")

@@ -218,6 +218,14 @@ class TestRecertified:
         (found,) = check_manifest(manifest)
         assert (found.code, found.values["field"]) == ("changed-by-recertify", "spec.question")
 
+    def test_a_chain_without_end(self, folder: Path) -> None:
+        manifest = manifest_of("recertified", folder)
+        source = manifest["recertified_from"]
+        for _ in range(60):
+            manifest = copy.deepcopy(manifest) | {"recertified_from": manifest}
+        assert [finding.code for finding in check_manifest(manifest)] == ["recertified-too-often"]
+        assert check_manifest(manifest_of("recertified", folder) | {"recertified_from": source}) == []
+
 
 class TestRules:
     def network(self, folder: Path) -> Manifest:
