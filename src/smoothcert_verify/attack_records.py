@@ -104,7 +104,7 @@ class _Target:
 
 @dataclass(frozen=True, slots=True)
 class _Attack:
-    """What the results of a record are compared with. tests: the number of points entries by fresh samples."""
+    """What the results of a record are compared with. tests: the number of points checked by fresh samples."""
 
     run: RunFacts
     targets: Mapping[int, _Target]

@@ -257,7 +257,7 @@ def _check_place(
 ) -> Iterator[Finding]:
     """The input is the centre of its own claim; if it claimed nothing, d + radius ≤ the radius of the claim.
 
-    For an overruled claim it was entries that its region lies inside an earlier one.
+    For an overruled claim it was checked that its region lies inside an earlier one.
     """
     if inputs is None:
         report.unmeasured += promise["settlement"] in (_INHERITED, "OVERRULED")

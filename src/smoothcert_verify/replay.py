@@ -88,7 +88,7 @@ class Replay:
         rule: Path | None = None,
         batch: int | None = None,
     ) -> Replay:
-        """data, data_root: where the data is now; by default where the run had it. rule: a file that was entries."""
+        """data, data_root: where the data is now; by default where the run had it. rule: a file that was checked."""
         dataset = open_data(facts, place=data, root=data_root)
         base = open_model(facts, dataset, place=model)
         replay = cls(facts, base, dataset, None if rule is None else read_rule(rule), batch)
@@ -127,7 +127,7 @@ class Replay:
                 except MalformedError as error:
                     report.discrepancies.append(error.finding.at(name))
                 except ValueError as error:
-                    report.discrepancies.append(note("cannot-be-entries", error=str(error)).at(name))
+                    report.discrepancies.append(note("cannot-be-checked", error=str(error)).at(name))
         finally:
             self.model.classifier.release_threads()
         stated = [verdict["outcome"] for document in documents for verdict in document["verdicts"]]

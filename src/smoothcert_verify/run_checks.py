@@ -39,7 +39,8 @@ class Report:
     radii: those that follow from tallies; by_memory: those that follow from an earlier claim, which a memory holds.
     alpha: the sum of the error probabilities of all statements, so at most so many are wrong on average. pairs: of
     inputs, whose distance was measured. model_checks: noisy copies that were drawn, about which the model was asked
-    again, and that tied. remarks: with the number of inputs that each is about, 0 for the whole.
+    again, and that tied. remarks: with the number of inputs that each is about, 0 for the whole. entries: the requested
+    inputs whose documents could be read.
     """
 
     name: str

@@ -179,7 +179,7 @@ def _check_bounds(
 def _check_radius(
     radius: Fraction, form: CertificateForm, stored: Mapping[str, Fraction], proof_check: ProofCheck, sampled: Sampled
 ) -> Iterator[Finding]:
-    """The theorem at the claimed_radius radius, for every alternative; and that the stored bounds do not give more."""
+    """The theorem at the claimed radius, for every alternative; and that the stored bounds do not give more."""
     run = sampled.run
     setting = Setting(Fraction(sampled.sigma), run.dimension, run.num_classes, sampled.envelope)
     # Of an envelope that is a Python function, the radius is only compared with that of a constant σ.
