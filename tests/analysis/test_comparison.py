@@ -1,4 +1,4 @@
-"""Two runs input by input: small cases by hand, properties, and published logs counted again."""
+"""Comparison of two runs: small cases by hand, properties, and published logs recounted independently."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from smoothcert.analysis.comparison import (
     compare,
     comparison_tables,
     flat_table,
-    inputs_json,
     inputs_table,
     summarise_comparison,
 )
-from smoothcert.analysis.comparison_plot import bin_edges, draw_comparison, histogram, text_histogram
+from smoothcert.analysis.comparison_plot import choose_edges, draw_comparison, format_histogram, make_histogram
+from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.tables import render
 from smoothcert.errors import InputError, MissingExtraError, RunError
@@ -98,7 +98,7 @@ def test_counts_and_means_by_hand() -> None:
     assert (found.both, found.only_a, found.only_b, found.conflicting) == (3, 1, 1, 1)
     assert (found.a_larger, found.b_larger, found.equal) == (1, 1, 1)
     assert found.share_larger == pytest.approx(1 / 3)
-    # B's certificate of input 5 is for a wrong class and earns it nothing.
+    # B certifies a wrong class for input 5, which counts as radius 0.
     assert found.mean_radius_a == pytest.approx((0.6 + 0.2 + 0.5 + 0.3 + 0 + 0.1) / 6)
     assert found.mean_radius_b == pytest.approx((0.4 + 0.4 + 0.5 + 0 + 0.8 + 0) / 6)
     assert found.mean_radius_both_a == pytest.approx(1.3 / 3)
@@ -119,7 +119,7 @@ def test_wrong_classes_count_when_asked_for() -> None:
 
 
 def test_listing_has_every_counted_input_in_order() -> None:
-    rows = inputs_json(compare(A, B))
+    rows = inputs_table(compare(A, B)).to_json()
     assert [row["index"] for row in rows] == [0, 1, 2, 3, 4, 5]
     assert rows[0] == {
         "index": 0, "label": 0, "class_a": 0, "class_b": 0, "radius_a": 0.6, "radius_b": 0.4, "ratio": 0.6 / 0.4
@@ -133,40 +133,42 @@ def test_unlabelled_inputs_count_where_certified_and_borrow_labels() -> None:
     unlabelled = [(0, NONE, 1, 0.5), (1, NONE, 1, 0.5), (2, NONE, NONE, 0.0)]
     found = compare(make("a", unlabelled), make("b", unlabelled))
     assert found.index.tolist() == [0, 1]
-    assert inputs_json(found)[0]["label"] is None
+    assert inputs_table(found).to_json()[0]["label"] is None
     # B knows that input 1 is of class 0, so A's certificate of class 1 is wrong there.
     labelled = make("b", [(0, 1, 1, 0.5), (1, 0, 1, 0.5), (2, 0, NONE, 0.0)])
     assert compare(make("a", unlabelled), labelled).index.tolist() == [0]
 
 
 def test_notes_say_what_differs() -> None:
-    notes = compare(A, B).notes
-    assert notes[0].startswith("CONTRADICTION: 2 inputs are certified as different classes by A and B (index 5, 8)")
-    assert "at most 0.002 for an input" in notes[0]
-    assert notes[1:] == ("Left out: 1 input that only A holds.", "Left out: 2 inputs that only B holds.")
+    contradiction, *others = compare(A, B).notes
+    assert contradiction == Note(NoteCode.CONTRADICTION, {"indices": (5, 8), "probability": 0.002})
+    text = str(contradiction)
+    assert text.startswith("CONTRADICTION: 2 inputs are certified as different classes by the two runs (index 5, 8)")
+    assert "at most 0.002 for an input" in text
+    assert list(map(str, others)) == ["Left out: 1 input only in A.", "Left out: 2 inputs only in B."]
 
 
 def test_notes_on_settings() -> None:
     one = make("a", [(0, 0, 0, 0.5), (1, 0, 0, 0.5)], expected=7)
     other = replace(one, name="b", sigma=np.array([0.25, 0.5]), alpha=0.01, expected=None)
-    assert compare(one, one).notes == ("a is unfinished: 2 of 7 inputs.",) * 2
-    assert compare(one, other).notes[1:] == (
+    assert list(map(str, compare(one, one).notes)) == ["a: unfinished: 2 of 7 inputs."] * 2
+    assert list(map(str, compare(one, other).notes[1:])) == [
         "The runs differ in sigma: A has 0.25, B has 0.25 to 0.5.",
         "The runs differ in alpha: A has 0.001, B has 0.01.",
-    )
+    ]
     silent = replace(other, sigma=np.full(2, math.nan), alpha=None)
     (unknown,) = compare(silent, silent).notes
-    assert "sigma and alpha" in unknown
+    assert "sigma and alpha" in str(unknown)
 
 
 def test_different_classes_at_different_sigma_are_no_contradiction() -> None:
     one = make("a", [(k, 0, 0, 0.5) for k in range(7)])
     other = replace(one, prediction=np.ones(7), sigma=np.full(7, 0.5))
     note = compare(one, other).notes[0]
-    assert note.startswith("7 inputs are certified as different classes by A and B (index 0, 1, 2, 3, 4, …)")
-    assert "CONTRADICTION" not in note
+    assert str(note).startswith("7 inputs are certified as different classes by the two runs (index 0, 1, 2, 3, 4, …)")
+    assert "CONTRADICTION" not in str(note)
     silent = replace(other, sigma=np.full(7, math.nan), alpha=None)
-    assert "the sum of their two alphas" in compare(one, silent).notes[0]
+    assert "the sum of their two alphas" in str(compare(one, silent).notes[0])
 
 
 def test_runs_that_cannot_be_compared() -> None:
@@ -174,13 +176,13 @@ def test_runs_that_cannot_be_compared() -> None:
         RunError, match="disagree on the labels of 1 of 9 common inputs, the first of index 4 \\(1 and 2"
     ):
         compare(A, replace(B, label=np.where(B.index == 4, 2, B.label)))
-    with pytest.raises(RunError, match="a states radii in l2 and b in l1"):
+    with pytest.raises(RunError, match="a has radii in l2 and b in l1"):
         compare(A, replace(B, norm=Norm.L1))
     with pytest.raises(RunError, match="no input is in all of a, b"):
         compare(A, replace(B, index=B.index + 100))
     predictions = make("p", [(0, 0, 0, 0.0)], has_radius=False)
     for pair in ((A, predictions), (predictions, A)):
-        with pytest.raises(RunError, match="p holds predictions without radii"):
+        with pytest.raises(RunError, match="p has predictions without radii"):
             compare(*pair)
 
 
@@ -193,10 +195,10 @@ def test_nothing_certified_is_a_result_without_ratios() -> None:
     assert found.ratio_mean is None
     assert found.share_larger is None
     assert inputs_table(comparison).rows == ()
-    assert "unchanged  0" in text_histogram(comparison)
+    assert "unchanged  0" in format_histogram(comparison)
 
 
-# Positive normal numbers, so that a ratio is exact to the last place or so.
+# Positive normal numbers, so that a ratio is exact up to rounding.
 _POSITIVE = st.one_of(st.floats(1e-6, 1e3), st.sampled_from([0.25, 0.5, 1.0]))
 
 
@@ -240,7 +242,7 @@ def test_parts_make_the_whole(pair: tuple[Results, Results], wrong_too: bool) ->
     assert found.counted == found.both + found.only_a + found.only_b + found.conflicting
     assert found.both == found.a_larger + found.b_larger + found.equal
     for bins in (None, "-5,5,6", "1,2", "-2,-1"):
-        bars = histogram(comparison, bin_edges(comparison, bins=bins))
+        bars = make_histogram(comparison, choose_edges(comparison, bins=bins))
         smaller = int(bars.counts[bars.edges[:-1] < 0].sum()) + bars.below
         larger = int(bars.counts[bars.edges[:-1] >= 0].sum()) + bars.above
         assert (larger, smaller, bars.unchanged) == (found.a_larger, found.b_larger, found.equal)
@@ -260,20 +262,20 @@ def test_order_of_rows_is_irrelevant(pair: tuple[Results, Results], seed: int) -
     shuffled = a.subset(np.random.default_rng(seed).permutation(len(a)))
     one, other = compare(a, b), compare(shuffled, b)
     assert summarise_comparison(one) == summarise_comparison(other)
-    assert inputs_json(one) == inputs_json(other)
+    assert inputs_table(one) == inputs_table(other)
     assert one.notes == other.notes
 
 
 @given(a=runs(), b=runs())
 def test_every_output_exists_for_every_pair(a: Results, b: Results) -> None:
-    """Radii down to the smallest float: quotients that overflow or vanish must not reach the printed page."""
+    """Radii down to the smallest float: quotients that overflow or underflow must not be printed."""
     comparison = compare(a, replace(b, label=np.full(len(b), NO_CLASS)), wrong_too=True)
     found = summarise_comparison(comparison)
     assert all(math.isfinite(value) for value in found.to_json().values() if isinstance(value, float))
     for form in TableFormat:
         for table in (*comparison_tables(found), flat_table(found), inputs_table(comparison)):
             assert render(table, form=form) != "None"
-    assert all(len(line) <= 80 for line in text_histogram(comparison).split("\n"))
+    assert all(len(line) <= 80 for line in format_histogram(comparison).split("\n"))
 
 
 def ratios(*values: float) -> Comparison:
@@ -283,39 +285,39 @@ def ratios(*values: float) -> Comparison:
 
 
 def test_bins_hold_their_left_edge_and_ties_are_apart() -> None:
-    # 100·(1.05 − 1) is 5.000000000000004 and 100·(1.1 − 1) is 10.000000000000009: both belong on their edges.
+    # 100·(1.05 − 1) is 5.000000000000004 and 100·(1.1 − 1) is 10.000000000000009: both must be on their edges.
     values = (0.5, 0.95, 0.97, 1.0, 1.0, math.nextafter(1, 2), 1.02, 1.05, 1.0999, 1.1, 3.0)
-    bars = histogram(ratios(*values), bin_edges(ratios(*values), bins="-5,5,10"))
+    bars = make_histogram(ratios(*values), choose_edges(ratios(*values), bins="-5,5,10"))
     assert bars.edges.tolist() == [-5, 0, 5, 10]
     assert (bars.below, bars.counts.tolist(), bars.above, bars.unchanged) == (1, [2, 2, 2], 2, 2)
-    almost = histogram(ratios(math.nextafter(1, 0)), np.array([-5.0, 0.0, 5.0]))
+    almost = make_histogram(ratios(math.nextafter(1, 0)), np.array([-5.0, 0.0, 5.0]))
     assert (almost.counts.tolist(), almost.unchanged) == ([1, 0], 0)
 
 
 def test_chosen_edges_span_the_data_but_for_outliers() -> None:
-    assert bin_edges(ratios(0.97, 1.0, 1.12), most=16).tolist() == list(range(-3, 14))
-    assert bin_edges(ratios(0.97, 1.0, 1.12), bins="5").tolist() == [-5, 0, 5, 10, 15]
-    assert bin_edges(ratios(1.0, 1.0)).tolist() == [-1, 0, 1]
+    assert choose_edges(ratios(0.97, 1.0, 1.12), most=16).tolist() == list(range(-3, 14))
+    assert choose_edges(ratios(0.97, 1.0, 1.12), bins="5").tolist() == [-5, 0, 5, 10, 15]
+    assert choose_edges(ratios(1.0, 1.0)).tolist() == [-1, 0, 1]
     crowd = ratios(*np.linspace(0.95, 1.05, 1000), 50.0)
-    assert bin_edges(crowd)[-1] < 10
-    assert histogram(crowd, bin_edges(crowd)).above < 12
+    assert choose_edges(crowd)[-1] < 10
+    assert make_histogram(crowd, choose_edges(crowd)).above < 12
 
 
 @pytest.mark.parametrize("bins", ["", "x", "0", "-1", "nan", "5,5", "3,1", "0,inf"])
 def test_bins_that_make_no_sense(bins: str) -> None:
     with pytest.raises(InputError, match="expected a width in percent"):
-        bin_edges(ratios(1.5), bins=bins)
+        choose_edges(ratios(1.5), bins=bins)
 
 
 def test_too_many_bins() -> None:
     with pytest.raises(InputError, match="at most 200"):
-        bin_edges(ratios(0.5, 1.5), bins="0.01")
+        choose_edges(ratios(0.5, 1.5), bins="0.01")
     with pytest.raises(InputError, match="at most 200"):
-        bin_edges(ratios(0.5, 1.5), bins=",".join(map(str, range(300))))
+        choose_edges(ratios(0.5, 1.5), bins=",".join(map(str, range(300))))
 
 
 def test_text_histogram_by_hand() -> None:
-    text = text_histogram(compare(A, B), bins="-60,-20,60")
+    text = format_histogram(compare(A, B), bins="-60,-20,60")
     assert text.split("\n")[1:] == [
         "-60 to -20  1  " + "█" * 48,
         "-20 to   0  0",
@@ -324,11 +326,11 @@ def test_text_histogram_by_hand() -> None:
         "    only A  1  " + "█" * 48,
         "    only B  1  " + "█" * 48,
     ]
-    beyond = text_histogram(ratios(0.1, 0.1, 1.0, 2.0), bins="-1,1").split("\n")[1:]
+    beyond = format_histogram(ratios(0.1, 0.1, 1.0, 2.0), bins="-1,1").split("\n")[1:]
     assert [line[:9].strip() for line in beyond] == ["< -1", "-1 to  0", "unchanged", "0 to +1", "≥ +1"]
     assert beyond[0].endswith("2  " + "█" * 48)
     assert beyond[-1].endswith("1  " + "█" * 24)
-    assert text_histogram(ratios(0.5), bins="-60,0").split("\n")[-1].split() == ["unchanged", "0"]
+    assert format_histogram(ratios(0.5), bins="-60,0").split("\n")[-1].split() == ["unchanged", "0"]
 
 
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
@@ -348,7 +350,7 @@ def test_figure_in_every_format_twice_the_same(tmp_path: Path, suffix: str) -> N
 def test_figure_says_what_it_shows(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "figure.svg"
-    # Ratios 1.5, 0.5 and 1: one beyond each edge. svg holds every text as a comment.
+    # Ratios 1.5, 0.5 and 1: one beyond each edge. svg contains every text as a comment.
     draw_comparison(compare(A, B), file, bins="-40,0,10,20")
     text = file.read_text()
     ElementTree.fromstring(text)
@@ -382,7 +384,7 @@ def test_what_cannot_be_drawn_is_a_sentence(tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_published_logs_counted_again(shared_reference: Path, folder: str) -> None:
-    """The same numbers from the same files by plain Python, sharing no code with the library."""
+    """The same numbers from the same files in plain Python, without code of the library."""
     paths = [shared_reference / "levine2021" / "certify" / folder / name for name in ("dipole_N_100000", "N_100000")]
     by_run: list[dict[str, tuple[bool, float]]] = []
     for path in paths:

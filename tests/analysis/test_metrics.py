@@ -198,7 +198,7 @@ def test_bound_needs_independent_noise_and_an_honest_alpha() -> None:
     choice = BoundChoice()
     with pytest.raises(RunError, match="shared their noise"):
         certified_accuracy_lower_bound(replace(MANY, independent_noise=False), [0], choice=choice)
-    with pytest.raises(InputError, match="does not say its error probability"):
+    with pytest.raises(InputError, match="does not state its error probability"):
         certified_accuracy_lower_bound(replace(MANY, alpha=None), [0], choice=choice)
     with pytest.raises(InputError, match="a smaller one would claim more"):
         certified_accuracy_lower_bound(MANY, [0], choice=BoundChoice(alpha=0.0001))

@@ -1,4 +1,4 @@
-"""Figures: that they are written, whole, the same every time, and true to the numbers."""
+"""Figures are written completely and deterministically, and show the numbers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_drawn_is_a_sentence(tmp_path: Path) -> None:
         draw([many] * 4, file, kind=PlotKind.CLASSES)
     with pytest.raises(RunError, match="different norms"):
         draw(mixed, file)
-    with pytest.raises(RunError, match="does not say p_A"):
+    with pytest.raises(RunError, match="has no p_A"):
         draw([simple_run(right=3)], file, kind=PlotKind.P_A)
     with pytest.raises(RunError, match="cannot be written"):
         draw([run], tmp_path / "absent" / "figure.png")

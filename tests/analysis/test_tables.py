@@ -79,7 +79,7 @@ def test_digits_are_checked(form: TableFormat, digits: int) -> None:
 
 
 def test_a_lower_bound_prints_as_the_fraction_it_is() -> None:
-    # The exact bound for 293 of 500 is 290 of 500, whose float lies just below 0.58.
+    # The exact bound for 293 of 500 is 290 of 500, whose float is just below 0.58.
     summary = summarise(simple_run(right=293, wrong=207), radii={"0": 0.0}, bound=BoundChoice())
     assert summary.lower_bound == {"0": 290 / 500}
     assert render(summary_table([summary]), form=TableFormat.TEXT).split("\n")[2].split()[-1] == "0.580"

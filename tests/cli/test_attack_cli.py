@@ -295,7 +295,7 @@ def test_one_of_several_certificates_is_attacked_by_name(tmp_path: Path) -> None
     first, second = (_lines(run / name) for name in ("attack.jsonl", "attack-lecuyer.jsonl"))
     for one, two in zip(first, second, strict=True):
         assert two["distance"] < two["certified_radius"] < one["certified_radius"]
-    with pytest.raises(RunError, match="does not carry the certificate dipole"):
+    with pytest.raises(RunError, match="does not have the certificate dipole"):
         invoke(app, "attack", f"{run}@dipole", *QUICK)
     with pytest.raises(RunError, match="does not exist"):
         invoke(app, "attack", f"{tmp_path / 'nothing'}@gaussian", *QUICK)

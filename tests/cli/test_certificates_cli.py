@@ -411,12 +411,12 @@ BAD = [
     (("recertify", "RUNS/gradients", "--n", 500), 2, "use one of 1000"),
     (("recertify", "RUNS/pairs", "--n", 2000), 2, "1 … 1000"),
     (("recertify", "RUNS/pairs@dipole",), 5, "pairs@dipole"),
-    (("table", "RUNS/pairs@second-order"), 5, "it carries dipole, gaussian"),
-    (("table", "RUNS/plain@dipole"), 5, "it carries gaussian"),
+    (("table", "RUNS/pairs@second-order"), 5, "it has dipole, gaussian"),
+    (("table", "RUNS/plain@dipole"), 5, "it has gaussian"),
     (("table", "RUNS/nowhere@dipole"), 5, "does not exist"),
-    (("compare", "RUNS/pairs", "RUNS/pairs@second-order"), 5, "it carries dipole, gaussian"),
-    (("export", "RUNS/pairs@lecuyer", "-o", "x.tsv"), 5, "it carries dipole, gaussian"),
-    (("plot", "RUNS/best@lecuyer", "-o", "x.png"), 5, "it carries"),
+    (("compare", "RUNS/pairs", "RUNS/pairs@second-order"), 5, "it has dipole, gaussian"),
+    (("export", "RUNS/pairs@lecuyer", "-o", "x.tsv"), 5, "it has dipole, gaussian"),
+    (("plot", "RUNS/best@lecuyer", "-o", "x.png"), 5, "it has"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""`compare` as a user calls it."""
+"""The command `compare`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_text_fits_eighty_columns_and_rounds_radii_down(logs: tuple[Path, Path])
     ratios = ["1.000", "0.909", "0.500", "0.550", "0.750", "1.000", "1.250", "1.450", "1.500", "0.333"]
     assert ratios in [line.split() for line in lines]
     assert "increase of the radius" in printed
-    assert "Left out: 1 input that only B holds." in printed
+    assert "Left out: 1 input only in B." in printed
     assert "Not both runs state sigma and alpha" in printed
 
 
@@ -87,8 +87,8 @@ def test_csv_is_one_row_or_one_row_an_input(logs: tuple[Path, Path]) -> None:
         "5",
         "1.4999999999999998",
     )
-    # Sentences would break the file, and must be said all the same.
-    assert "only B holds" in result.stderr
+    # Sentences would break the file, so they are printed to standard error.
+    assert "only in B" in result.stderr
     rows = list(csv.DictReader(io.StringIO(call(*logs, "--format", "csv", "--inputs", "--digits", "3").stdout)))
     assert [row["radius_a"] for row in rows] == ["0.600", "0.200", "0.500", "0.239", "0.000"]
     assert rows[3]["ratio"] == ""
@@ -115,7 +115,7 @@ def test_text_listing_comes_with_the_rest(logs: tuple[Path, Path]) -> None:
 def test_contradictions_are_loud(tmp_path: Path, logs: tuple[Path, Path]) -> None:
     other = write(tmp_path / "other", "0\t0\t1\t0.4\t0\t1.0\n1\t0\t0\t0.4\t1\t1.0\n")
     printed = call(logs[0], other).stdout
-    assert "CONTRADICTION: 1 input is certified as different classes by A and B (index" in printed
+    assert "CONTRADICTION: 1 input is certified as different classes by the two runs (index" in printed
     assert "CONTRADICTION" in call(logs[0], other, "--format", "csv").stderr
     assert json.loads(call(logs[0], other, "--json").stdout)["conflicting"] == 1
 
@@ -161,10 +161,10 @@ def test_mistakes_are_sentences(logs: tuple[Path, Path], tmp_path: Path) -> None
 
 
 def test_norms_must_agree(logs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """No log says its norm, so one run is given another after it was read."""
+    """A log does not state its norm, so the norm of one run is changed after reading."""
     a, b = load.load_all(logs)
     monkeypatch.setattr(load, "load_pair", lambda *paths: (a, replace(b, norm=Norm.L1)))
-    with pytest.raises(RunError, match="first states radii in l2 and second in l1") as refused:
+    with pytest.raises(RunError, match="first has radii in l2 and second in l1") as refused:
         call(*logs)
     assert refused.value.exit_code == 5
 
@@ -179,7 +179,7 @@ def test_exit_codes_of_the_program(logs: tuple[Path, Path], tmp_path: Path) -> N
 
 
 def test_runs_of_our_own(tmp_path: Path) -> None:
-    """Run directories say sigma and alpha, so nothing is left unchecked; one is recertified at another alpha."""
+    """Run directories state sigma and alpha, so both are compared; one run is recertified at another alpha."""
     run, again = tmp_path / "run", tmp_path / "again"
     model = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits")
     sampling = ("--sigma", 0.25, "--n0", 20, "--n", 300, "--max", 6, "--seed", 1, "--batch", 64)

@@ -57,7 +57,6 @@ def wait_for_progress(process: subprocess.Popen[str], out: Path, beyond: int) ->
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_kill_nine_ten_times(model: Path, tmp_path: Path) -> None:
     clean, killed = tmp_path / "a" / "run", tmp_path / "b" / "run"
     done = smoothcert(*arguments(model, clean))
@@ -95,7 +94,6 @@ def _votes(out: Path) -> list[tuple[object, ...]]:
         connection.close()
 
 
-@pytest.mark.slow
 def test_interrupt_finishes_the_shard_and_says_how_to_go_on(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start(*arguments(model, out))
@@ -118,7 +116,6 @@ def test_interrupt_finishes_the_shard_and_says_how_to_go_on(model: Path, tmp_pat
     assert "unfinished" not in smoothcert("table", out).stdout
 
 
-@pytest.mark.slow
 def test_a_second_interrupt_stops_at_once_and_cleanly(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = start(*arguments(model, out)[:-1], "cpu", "--workers", 2)
@@ -130,7 +127,6 @@ def test_a_second_interrupt_stops_at_once_and_cleanly(model: Path, tmp_path: Pat
     assert "--resume" in errors
 
 
-@pytest.mark.slow
 def test_a_second_process_on_the_same_run_is_refused(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     first = start(*arguments(model, out))

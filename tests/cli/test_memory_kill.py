@@ -105,7 +105,6 @@ def clean(shard: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_kill_nine(clean: Path, shard: str, tmp_path: Path) -> None:
     """The moments of the kills differ from run to run; the assertions hold for all of them."""
     words = arguments(clean / "points.npz", tmp_path / "memory.sqlite", tmp_path / "run", shard=shard)
@@ -135,7 +134,6 @@ def test_kill_nine(clean: Path, shard: str, tmp_path: Path) -> None:
         assert ours.stdout == theirs.stdout
 
 
-@pytest.mark.slow
 def test_interrupted_and_resumed(clean: Path, shard: str, tmp_path: Path) -> None:
     memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
     with started(*arguments(clean / "points.npz", memory, out, shard=shard)) as process:
@@ -150,7 +148,6 @@ def test_interrupted_and_resumed(clean: Path, shard: str, tmp_path: Path) -> Non
     assert results(out) == results(clean / "run")
 
 
-@pytest.mark.slow
 def test_two_at_once_one_of_them_killed(tmp_path: Path) -> None:
     """Different data, one memory: one run continues, the other is resumed, and all promises are in the log."""
     memory = tmp_path / "memory.sqlite"

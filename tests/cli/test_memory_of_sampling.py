@@ -28,7 +28,6 @@ def most_kilobytes(out: Path, *, n: int) -> int:
     return int(told.stdout.rpartition("most memory")[2])
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs between systems")
 def test_ten_million_samples_take_no_more_memory_than_ten_thousand(tmp_path: Path) -> None:
     few = most_kilobytes(tmp_path / "few", n=10**4)

@@ -12,8 +12,6 @@ import pytest
 
 from cli_runner import command, environment, smoothcert
 
-pytestmark = pytest.mark.slow
-
 
 def words(out: Path, *more: object) -> tuple[object, ...]:
     return (

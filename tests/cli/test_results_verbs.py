@@ -1,4 +1,4 @@
-"""`table`, `plot` and `export` as a user calls them."""
+"""The commands `table`, `plot` and `export`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_json_carries_what_was_asked_for(log: Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "markdown", "latex", "csv"])
 def test_every_format_shows_acr_rounded_down(log: Path, form: str) -> None:
-    # ACR is 0.434175: two digits to nearest and down agree, three do; four digits tell them apart.
+    # ACR is 0.434175: rounding down and to nearest agree for two and three digits and differ for four.
     assert "0.4341" in call("table", log, "--format", form, "--digits", "4").stdout
 
 
@@ -74,7 +74,7 @@ def test_different_inputs_are_pointed_out_and_common_aligns_them(log: Path, tmp_
 
 
 def test_mistakes_are_sentences(log: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="ask for one of them"):
+    with pytest.raises(InputError, match="use one of them"):
         call("table", log, "--classes", "--gold", log)
     with pytest.raises(InputError, match="one radius"):
         call("table", log, "--classes", "--radii", "0,1")

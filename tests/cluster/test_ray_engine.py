@@ -26,7 +26,6 @@ from smoothcert.models import as_classifier
 from smoothcert.records import CertifiedPoint, Noise
 from smoothcert.smoothed import SmoothedClassifier
 
-pytestmark = pytest.mark.slow
 SETTINGS: dict[str, Any] = {"sigma": 0.25, "seed": 3, "batch": 64}
 
 

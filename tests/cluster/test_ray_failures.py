@@ -18,7 +18,6 @@ from smoothcert.records import CertifiedPoint
 from smoothcert.runs.execution import run_study
 from smoothcert.runs.store import RunStore
 
-pytestmark = pytest.mark.slow
 INPUTS = 24
 JOB = Job(
     task="certify",

@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import claiming_worker
 from smoothcert.memory import Claim, open_existing
@@ -60,7 +59,6 @@ def agrees(entry: dict[str, object], claim: Claim) -> bool:
     )
 
 
-@pytest.mark.slow
 def test_eight_processes_killed_at_random_lose_nothing(fresh_location: str, tmp_path: Path) -> None:
     count = CLAIMS // PROCESSES
     run_workers(fresh_location, tmp_path, count=count, kills=KILLS)

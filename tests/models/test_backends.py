@@ -80,7 +80,6 @@ def test_logits_of_a_row_do_not_depend_on_its_place_its_batch_or_other_threads(a
         pytest.xfail("the matrix kernels of this processor sum a row differently from batch to batch")
 
 
-@pytest.mark.slow
 def test_the_large_residual_network():
     module = network("resnet50", (3, 64, 64), standardise=((0.5, 0.4, 0.3), (0.2, 0.25, 0.3)))
     classifier = ExportedClassifier(module, input_shape=(3, 64, 64))

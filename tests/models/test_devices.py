@@ -44,6 +44,7 @@ def test_absent_mps_is_named(monkeypatch):
         devices.resolve_device("mps")
 
 
+@pytest.mark.usefixtures("two_torch_threads")
 def test_thread_count_is_restored():
     before = torch.get_num_threads()
     with devices.torch_threads(1):

@@ -1,4 +1,4 @@
-"""The page in a real browser: it loads alone and in silence, and everything on it does what it says."""
+"""The page in a real browser: it loads without requests or console messages, and its controls work."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from chromium_browser import Visit, visiting
 from report_runs import HOSTILE, hostile_run, made_run
 from report_server import served
 from smoothcert.data import load_dataset
-from smoothcert.report.content import Request, content
+from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.page import write_report
 from smoothcert.report.watching import server_for
 from smoothcert.runs.load import load_all
-from smoothcert.runs.store import RunStore, read_manifest
-
-pytestmark = pytest.mark.slow
+from smoothcert.runs.store import RunStore
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def page_of_two(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(Request(runs=runs, radii="0,0.1,0.25,0.5"), path)
+    write_report(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5"), path)
     return path.as_uri()
 
 
@@ -106,7 +104,7 @@ def test_the_switch_shows_what_holds_with_high_probability(visit: Visit) -> None
 
 
 def test_hovering_reads_the_curves(visit: Visit, runs: tuple[Path, Path]) -> None:
-    probes = {row["text"]: row for row in content(Request(runs=runs, gallery=0)).probes}
+    probes = {row["text"]: row for row in build_content(ReportRequest(runs=runs, gallery=0)).probes}
     visit.page.locator("[data-chart=accuracy]").scroll_into_view_if_needed()
     box = visit.page.locator("[data-chart=accuracy] svg").bounding_box()
     assert box is not None
@@ -143,7 +141,7 @@ def test_marks_say_what_they_are(visit: Visit, chart: str, pattern: str) -> None
 
 
 def test_the_slider_reads_the_curves_by_keyboard(visit: Visit, runs: tuple[Path, Path]) -> None:
-    probes = content(Request(runs=runs, gallery=0)).probes
+    probes = build_content(ReportRequest(runs=runs, gallery=0)).probes
     slider = visit.page.locator("#probe")
     slider.focus()
     slider.press("Home")
@@ -219,7 +217,7 @@ def test_no_word_of_a_table_or_its_title_is_cut_off(browser: Browser, page_of_tw
             assert box is not None
             assert box["x"] >= 0
             assert box["x"] + box["width"] <= width
-        # A table that is wider than the screen is scrolled, and the names of its rows stay in sight.
+        # A table that is wider than the screen scrolls, and the names of its rows stay visible.
         table = visit.page.locator(".scroll").first
         table.evaluate("place => { place.scrollLeft = 1e6; }")
         name, around = table.locator("tbody th").first.bounding_box(), table.bounding_box()
@@ -244,7 +242,7 @@ def test_tables_are_copied(visit: Visit, runs: tuple[Path, Path], form: str) -> 
     visit.page.get_by_role("button", name=f"Copy table as {form}").first.click()
     visit.eventually("document.getElementById('said').textContent !== ''")
     copied = visit.page.evaluate("navigator.clipboard.readText()")
-    expected = content(Request(runs=runs, radii="0,0.1,0.25,0.5", gallery=0)).approximate.copies[form]
+    expected = build_content(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5", gallery=0)).approximate.copies[form]
     assert copied.replace("\r\n", "\n") == expected
     assert visit.page.locator("#said").inner_text() == f"Table copied as {form}."
 
@@ -291,7 +289,7 @@ def test_a_certificate_is_downloaded(visit: Visit, runs: tuple[Path, Path], tmp_
     caught.value.save_as(tmp_path / name)
     document = json.loads((tmp_path / name).read_text())
     assert name == f"certificate-{document['input']['index']:06d}.json"
-    assert document["run"] == read_manifest(runs[0]).to_json()
+    assert document["run"] == json.loads((runs[0] / "manifest.json").read_text())
 
 
 def test_the_class_table_follows_the_radius(visit: Visit) -> None:
@@ -341,7 +339,7 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
     same = str(tmp_path / "data.npz")
     other = made_run(tmp_path / "</script><script>alert(9)<", load_dataset(same), source=same, inputs=40, grid=256)
     path = tmp_path / "report.html"
-    write_report(Request(runs=(run, other), title="</title><script>alert(8)</script>"), path)
+    write_report(ReportRequest(runs=(run, other), title="</title><script>alert(8)</script>"), path)
     with visiting(browser, path.as_uri()) as visit:
         visit.page.locator("[data-chart=classes]").scroll_into_view_if_needed()
         box = visit.page.locator("[data-chart=classes] svg").bounding_box()
@@ -363,7 +361,7 @@ def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_the_policy_lets_nothing_in_and_nothing_out(browser: Browser, page_of_two: str) -> None:
-    """Whatever might slip through the templates one day."""
+    """What a bug in the templates might let through."""
     markup = (
         "<img src='http://127.0.0.1:9/a' onerror='window.ran = 1'><svg onload='window.ran = 2'></svg>"
         "<iframe src='http://127.0.0.1:9/b' srcdoc='<script>parent.ran = 3</script>'></iframe>"
@@ -386,7 +384,7 @@ def test_the_policy_lets_nothing_in_and_nothing_out(browser: Browser, page_of_tw
         visit.page.wait_for_timeout(500)
         assert visit.page.evaluate("window.ran") is None
         assert visit.page.url == page_of_two
-        # Playwright hears of what was asked for; what the policy refused is on the console too.
+        # Playwright reports requests; what the policy refused is also on the console.
         refused = "\n".join(visit.complaints)
         sent = [url for url in asked_of_the_network(visit) if url not in refused]
         assert sent == []
@@ -402,9 +400,9 @@ def test_ten_thousand_inputs_stay_fluid(browser: Browser, tmp_path: Path) -> Non
         for k, name in enumerate("ab")
     ]
     path = tmp_path / "report.html"
-    assert write_report(Request(runs=tuple(both)), path) < 5_000_000
+    assert write_report(ReportRequest(runs=tuple(both)), path) < 5_000_000
     with visiting(browser, path.as_uri()) as visit:
-        # What has to be laid out and drawn does not grow with the inputs (timed by benchmarks/report_page.py).
+        # The number of drawn elements does not grow with the inputs (benchmarks/report_page.py measures the time).
         assert visit.page.evaluate("document.querySelectorAll('svg *').length") < 6_000
         assert visit.page.evaluate("document.querySelectorAll('*').length") < 9_000
         button = visit.page.locator(".legend button").first
@@ -421,7 +419,7 @@ def test_a_run_in_progress_is_followed(browser: Browser, tmp_path: Path) -> None
     growing = tmp_path / "growing"
     with (
         RunStore.create(growing, manifest) as store,
-        served(server_for(Request(runs=(growing,)), port=0)) as server,
+        served(server_for(ReportRequest(runs=(growing,)), port=0)) as server,
         visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit,
     ):
         assert "Nothing to show yet" in visit.page.locator("main").inner_text()
@@ -445,7 +443,7 @@ def test_the_reader_stays_where_he_was_when_the_page_is_made_anew(
 ) -> None:
     both = [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
     with (
-        served(server_for(Request(runs=tuple(both)), port=0)) as server,
+        served(server_for(ReportRequest(runs=tuple(both)), port=0)) as server,
         visiting(browser, f"http://127.0.0.1:{server.server_port}/") as visit,
     ):
         page = visit.page
@@ -478,7 +476,7 @@ def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, s
         member = packed.extractfile("package/axe.min.js")
         assert member is not None
         axe = member.read().decode()
-    # The page's own policy lets no script in; this one must come in to look around.
+    # The policy of the page forbids other scripts, so it is bypassed for axe-core.
     with visiting(browser, address, bypass_csp=True, color_scheme=scheme) as visit:
         visit.page.add_script_tag(content=axe)
         visit.page.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
@@ -489,6 +487,6 @@ def test_axe_finds_nothing(browser: Browser, page_of_two: str, tmp_path: Path, s
 
 
 def _page_of_the_plane(folder: Path) -> str:
-    run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None, noise="gaussian float32")
-    write_report(Request(runs=(run,)), folder / "report.html")
+    run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None)
+    write_report(ReportRequest(runs=(run,)), folder / "report.html")
     return (folder / "report.html").as_uri()

@@ -1,4 +1,4 @@
-"""What the page says: the figures of `table`, warnings, classes, galleries and planes; without a browser."""
+"""The content of the page, without a browser: the figures of `table`, notices, classes, galleries and planes."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ from smoothcert.analysis.options import BoundChoice
 from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
-from smoothcert.errors import InputError, RunError
+from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.records import Noise
-from smoothcert.report import charts, words
-from smoothcert.report.content import Request, content
-from smoothcert.report.gallery import as_pixels, choose, noisy_copy, picture_shape
+from smoothcert.report import charts
+from smoothcert.report.chart_parts import COLOURS
+from smoothcert.report.content import ReportRequest, build_content
+from smoothcert.report.gallery import add_noise, as_pixels, choose, encode_png, picture_shape
+from smoothcert.report.notices import Weight, count_unanimous
 from smoothcert.report.page import render_page, write_report
-from smoothcert.report.plain_text import script_json, showable
-from smoothcert.report.plane import planes
-from smoothcert.report.png import encode_png
+from smoothcert.report.plain_text import encode_for_script, escape_invisible
+from smoothcert.report.plane import draw_planes
 from smoothcert.report.sources import load_sources
 from smoothcert.runs.load import load_all
 from smoothcert.runs.store import RunStore
@@ -51,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class Reader(html.parser.HTMLParser):
-    """The cells of every table by its id, and all tags there are."""
+    """The cells of every table by its id, and all tags."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ def test_classes_equal_those_of_table(runs: tuple[Path, Path], tmp_path: Path) -
 
 
 def test_copies_are_what_table_prints(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    shown = content(Request(runs=runs, radii="0,0.25", gallery=0))
+    shown = build_content(ReportRequest(runs=runs, radii="0,0.25", gallery=0))
     for title, form in (("LaTeX", "latex"), ("Markdown", "markdown"), ("CSV", "csv")):
         printed = invoke(app, "table", *runs, "--radii", "0,0.25", "--format", form).stdout
         assert shown.approximate.copies[title] == printed.removesuffix("\n")
@@ -140,7 +141,7 @@ def test_copies_are_what_table_prints(runs: tuple[Path, Path], tmp_path: Path) -
 def test_every_kind_of_run_has_a_page(kind: str, tmp_path: Path) -> None:
     run = make_run(kind, tmp_path)
     page = written(tmp_path, run)
-    shown = content(Request(runs=(run,)))
+    shown = build_content(ReportRequest(runs=(run,)))
     assert shown.headline.sentence in html.unescape(page)
     titles = {remark.title for remark in shown.remarks}
     assert ("float noise" in titles) == (kind == "float-noise")
@@ -152,7 +153,7 @@ def test_every_kind_of_run_has_a_page(kind: str, tmp_path: Path) -> None:
 
 def test_a_certificate_from_the_gallery_is_verified(tmp_path: Path) -> None:
     run = make_run("votes", tmp_path)
-    (gallery,) = content(Request(runs=(run,))).galleries
+    (gallery,) = build_content(ReportRequest(runs=(run,))).galleries
     for card in gallery.cards:
         assert card.certificate is not None
         file = tmp_path / card.certificate_name
@@ -165,11 +166,11 @@ def test_the_curve_is_exact_where_it_is_drawn_and_never_above(tmp_path: Path) ->
     run = made_run(tmp_path / "run", digits, source="digits", inputs=len(digits), n=100_000)
     (source,) = load_sources([run])
     whole = accuracy_curve(source.results)
-    thinned = charts._thinned(np.linspace(0.0, 1.0, 3000) ** 2)
+    thinned = charts.thin(np.linspace(0.0, 1.0, 3000) ** 2)
     assert thinned[0] == 0
     assert thinned[-1] == 1
     assert thinned.size <= 500
-    steps = charts.curves([source], BoundChoice()).steps
+    steps = charts.compute_curves([source], BoundChoice()).steps
     drawn = [(row["r"], row["y"]) for row in steps[:-1]]
     assert [y for _, y in drawn] == pytest.approx(certified_accuracy(source.results, whole.x).tolist(), abs=1e-6)
     assert all(row["low"] <= row["y"] for row in steps)
@@ -178,7 +179,7 @@ def test_the_curve_is_exact_where_it_is_drawn_and_never_above(tmp_path: Path) ->
 
 def test_probes_print_the_figures_rounded_as_everywhere(runs: tuple[Path, Path]) -> None:
     sources = load_sources(runs)
-    for row in charts.curves(sources, BoundChoice()).probes:
+    for row in charts.compute_curves(sources, BoundChoice()).probes:
         for k, source in enumerate(sources):
             true = float(certified_accuracy(source.results, row["r"]))
             assert float(row[f"a{k}"]) == pytest.approx(true, abs=0.00051)
@@ -193,18 +194,18 @@ def test_inputs_that_won_every_vote_are_counted(tmp_path: Path) -> None:
     assert counts.count(200) > 0
     assert counts.count(199) > 0
     (source,) = load_sources([run])
-    assert words.at_ceiling(source) == counts.count(200)
+    assert count_unanimous(source) == counts.count(200)
 
 
 def test_unfinished_runs_and_logs_are_called_so(runs: tuple[Path, Path], tmp_path: Path) -> None:
     digits = load_dataset("digits")
     short = made_run(tmp_path / "short", digits, source="digits", inputs=20)
     manifest = json.loads((short / "manifest.json").read_text())
-    manifest["parameters"]["inputs"] = 100
+    manifest["data"]["inputs"] = 100
     (short / "manifest.json").write_text(json.dumps(manifest))
     log = tmp_path / "log.tsv"
     invoke(app, "export", runs[0], "-o", log)
-    shown = content(Request(runs=(short, log)))
+    shown = build_content(ReportRequest(runs=(short, log)))
     titles = [remark.title for remark in shown.remarks]
     assert "unfinished" in titles
     assert "log" in titles
@@ -215,42 +216,62 @@ def test_unfinished_runs_and_logs_are_called_so(runs: tuple[Path, Path], tmp_pat
 
 def test_varying_sigma_without_envelope_is_a_warning(tmp_path: Path) -> None:
     digits = load_dataset("digits")
-    rule = {"sigma_rule": {"kind": "made up"}}
+    rule = {"rule": {"kind": "made up"}}
     bare = made_run(tmp_path / "bare", digits, source="digits", inputs=20, **rule)
     kept = made_run(tmp_path / "kept", digits, source="digits", inputs=20, **rule, memory="0" * 64)
-    found = {r.runs: r.weight for r in content(Request(runs=(bare, kept))).remarks if r.title == "heuristic σ"}
-    assert found == {("bare",): words.Weight.SERIOUS, ("kept",): words.Weight.CAUTION}
+    found = {
+        r.runs: r.weight for r in build_content(ReportRequest(runs=(bare, kept))).remarks if r.title == "heuristic σ"
+    }
+    assert found == {("bare",): Weight.SERIOUS, ("kept",): Weight.CAUTION}
 
 
 def test_a_remark_about_several_runs_is_made_once(tmp_path: Path) -> None:
     digits = load_dataset("digits")
-    both = [
-        made_run(tmp_path / name, digits, source="digits", inputs=20, grid=None, noise="gaussian float32")
-        for name in ("a", "b")
-    ]
-    (remark,) = [r for r in content(Request(runs=tuple(both))).remarks if r.title == "float noise"]
+    both = [made_run(tmp_path / name, digits, source="digits", inputs=20, grid=None) for name in ("a", "b")]
+    (remark,) = [r for r in build_content(ReportRequest(runs=tuple(both))).remarks if r.title == "float noise"]
     assert remark.runs == ("a", "b")
 
 
 def test_a_manifest_with_odd_values_has_a_page(runs: tuple[Path, Path], tmp_path: Path) -> None:
     odd = shutil.copytree(runs[0], tmp_path / "odd@run")
     manifest = json.loads((odd / "manifest.json").read_text())
-    manifest["parameters"] |= {"noise": 5, "split": ["x"], "grid": "many", "sigma": 1, "memory": []}
-    del manifest["parameters"]["n"]
-    manifest["data"] = {"input_shape": "x", "digest": 3}
-    manifest["extra"] = {"data": {"a": 1}, "model": ["<b>"], "job": {"data": 7, "split": {}, "num_classes": "ten"}}
+    manifest["spec"]["data"] |= {"place": "digits", "split": "../..", "root": "\u0000"}
+    manifest["model"]["description"] = "<b>"
     (odd / "manifest.json").write_text(json.dumps(manifest))
-    assert b"many times" in render_page(content(Request(runs=(odd,))))
-    manifest["extra"]["job"] = {"data": "digits", "split": "../..", "input_range": "a,b", "data_root": "\u0000"}
+    shown = build_content(ReportRequest(runs=(odd,)))
+    assert b"&lt;b&gt;" in render_page(shown)
+    assert "could not be loaded" in str(shown.galleries[0].why_no_pictures)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("data", "split", ["x"]),
+        ("data", "place", 7),
+        ("data", "input_range", "a,b"),
+        ("noise", "kind", 5),
+        ("noise", "grid", "many"),
+        ("sigma", "level", "1"),
+        ("question", "n", None),
+        ("model", "num_classes", "ten"),
+    ],
+)
+def test_a_manifest_with_values_of_the_wrong_type_is_refused_by_name(
+    runs: tuple[Path, Path], tmp_path: Path, part: str, name: str, value: Any
+) -> None:
+    odd = shutil.copytree(runs[0], tmp_path / "odd")
+    manifest = json.loads((odd / "manifest.json").read_text())
+    manifest["spec"][part][name] = value
     (odd / "manifest.json").write_text(json.dumps(manifest))
-    assert "could not be loaded" in str(content(Request(runs=(odd,))).galleries[0].why_no_pictures)
+    with pytest.raises(CorruptRunError, match=rf"not a valid manifest.*{part}"):
+        build_content(ReportRequest(runs=(odd,)))
 
 
 def test_many_runs_fit_on_a_page(tmp_path: Path) -> None:
     digits = load_dataset("digits")
     many = [made_run(tmp_path / f"r{k}", digits, source="digits", inputs=15, seed=k) for k in range(9)]
-    shown = content(Request(runs=tuple(many)))
-    assert len({(run.number % charts.COLOURS, run.dash) for run in shown.runs}) == 9
+    shown = build_content(ReportRequest(runs=tuple(many)))
+    assert len({(run.number % COLOURS, run.dash) for run in shown.runs}) == 9
     assert "classes" not in shown.charts
     assert len(shown.galleries) == 4
     assert len(shown.pairs) == 6
@@ -263,7 +284,7 @@ def test_of_very_many_classes_the_weakest_are_shown(tmp_path: Path) -> None:
     lines += [f"{k}\t{k}\t{k if k % 10 else k + 1}\t0.5\t{int(k % 10 > 0)}\t1.0" for k in range(200)]
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    shown = content(Request(runs=(log,), radii="0"))
+    shown = build_content(ReportRequest(runs=(log,), radii="0"))
     *rows, spread = shown.classes[0].table.rows
     assert len(rows) == charts.MOST_CLASSES
     assert {row[0][0] for row in rows} >= {str(k) for k in range(0, 200, 10)}
@@ -273,34 +294,34 @@ def test_of_very_many_classes_the_weakest_are_shown(tmp_path: Path) -> None:
 
 
 def test_the_guarantee_says_what_it_supposes(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    assert "supposes" not in content(Request(runs=(runs[0],))).headline.guarantee
+    assert "supposes" not in build_content(ReportRequest(runs=(runs[0],))).headline.guarantee
     digits = load_dataset("digits")
     run = made_run(tmp_path / "run", digits, source="digits", inputs=15, grid=None, memory="0" * 64)
-    assert "floating point" in content(Request(runs=(run,))).headline.guarantee
-    assert "memory" in content(Request(runs=(run,))).headline.guarantee
+    assert "floating point" in build_content(ReportRequest(runs=(run,))).headline.guarantee
+    assert "memory" in build_content(ReportRequest(runs=(run,))).headline.guarantee
 
 
 def test_different_data_is_said(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = made_run(tmp_path / "cone", load_dataset("cone"), source="cone", inputs=60)
-    assert "different data" in {remark.title for remark in content(Request(runs=(runs[0], other))).remarks}
+    assert "different data" in {remark.title for remark in build_content(ReportRequest(runs=(runs[0], other))).remarks}
 
 
 def test_a_contradiction_is_serious(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = shutil.copytree(runs[0], tmp_path / "other")
     with sqlite3.connect(other / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
-    serious = [r for r in content(Request(runs=(runs[0], other))).remarks if r.weight is words.Weight.SERIOUS]
+    serious = [r for r in build_content(ReportRequest(runs=(runs[0], other))).remarks if r.weight is Weight.SERIOUS]
     assert [remark.title for remark in serious] == ["contradiction"]
 
 
 def test_two_models_that_disagree_are_no_contradiction(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = shutil.copytree(runs[0], tmp_path / "other")
     manifest = json.loads((other / "manifest.json").read_text())
-    manifest["model"]["digest"] = "1" * 64
+    manifest["digests"]["model"] = "1" * 64
     (other / "manifest.json").write_text(json.dumps(manifest))
     with sqlite3.connect(other / "results.sqlite") as connection:
         connection.execute("UPDATE verdicts SET prediction = (prediction + 5) % 10 WHERE outcome = 'CERTIFIED'")
-    shown = content(Request(runs=(runs[0], other)))
+    shown = build_content(ReportRequest(runs=(runs[0], other)))
     assert "contradiction" not in {remark.title for remark in shown.remarks}
     (pair,) = shown.pairs
     assert "they certify different classes" in pair.sentence
@@ -308,7 +329,7 @@ def test_two_models_that_disagree_are_no_contradiction(runs: tuple[Path, Path], 
 
 
 def test_where_nothing_is_certified_the_page_says_so_and_draws_nothing(tmp_path: Path) -> None:
-    shown = content(Request(runs=(make_run("abstaining", tmp_path),)))
+    shown = build_content(ReportRequest(runs=(make_run("abstaining", tmp_path),)))
     assert shown.nothing_certified
     assert not {"accuracy", "classes"} & set(shown.charts)
     assert shown.headline.sentence.startswith("None of 4 test inputs of digits is classified correctly")
@@ -316,7 +337,7 @@ def test_where_nothing_is_certified_the_page_says_so_and_draws_nothing(tmp_path:
 
 
 def test_without_radii_nothing_is_called_weak_or_strong(tmp_path: Path) -> None:
-    shown = content(Request(runs=(make_run("predict", tmp_path),)))
+    shown = build_content(ReportRequest(runs=(make_run("predict", tmp_path),)))
     (gallery,) = shown.galleries
     assert not shown.certified
     assert not gallery.certified
@@ -328,10 +349,10 @@ def test_without_radii_nothing_is_called_weak_or_strong(tmp_path: Path) -> None:
 
 def test_every_input_is_in_a_bin_of_its_votes(runs: tuple[Path, Path]) -> None:
     sources = load_sources(runs)
-    edges, places = charts._normal_bins([source.results.p_a for source in sources])
+    edges, places = charts.normal_bins([source.results.p_a for source in sources])
     assert (edges[0], edges[-1]) == (0.0, 1.0)
     assert edges[1:-1] == pytest.approx(ndtr(places[1:-1]), abs=1e-15)
-    chart = charts.p_a_chart(sources)
+    chart = charts.draw_p_a_chart(sources)
     assert chart is not None
     for number, spread in enumerate(charts.p_a_spreads(sources)):
         # The last corner of an outline repeats the bin before it.
@@ -343,7 +364,7 @@ def test_every_input_is_in_a_bin_of_its_votes(runs: tuple[Path, Path]) -> None:
 
 
 def test_classes_are_first_shown_at_the_radius_of_the_headline(runs: tuple[Path, Path]) -> None:
-    shown = content(Request(runs=runs, radii="0,0.1,0.25,0.5,3"))
+    shown = build_content(ReportRequest(runs=runs, radii="0,0.1,0.25,0.5,3"))
     assert shown.classes[shown.class_at].text == shown.headline.radius
     assert f"smaller than {shown.headline.radius} " in shown.headline.sentence
 
@@ -351,19 +372,19 @@ def test_classes_are_first_shown_at_the_radius_of_the_headline(runs: tuple[Path,
 def test_data_that_is_not_what_was_certified_is_not_shown(runs: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.npz"
     np.savez(other, x=np.zeros((445, 1, 8, 8), dtype=np.uint8), y=np.zeros(445, dtype=np.int64))
-    (gallery,) = content(Request(runs=(runs[0],), data=str(other))).galleries
+    (gallery,) = build_content(ReportRequest(runs=(runs[0],), data=str(other))).galleries
     assert "digest differs" in str(gallery.why_no_pictures)
     assert all(card.picture is None for card in gallery.cards)
-    (absent,) = content(Request(runs=(runs[0],), data=str(tmp_path / "absent.npz"))).galleries
+    (absent,) = build_content(ReportRequest(runs=(runs[0],), data=str(tmp_path / "absent.npz"))).galleries
     assert "could not be loaded" in str(absent.why_no_pictures)
 
 
 def test_a_log_is_shown_with_data_only_if_the_labels_agree(runs: tuple[Path, Path], tmp_path: Path) -> None:
     log = tmp_path / "log.tsv"
     invoke(app, "export", runs[0], "-o", log)
-    (same,) = content(Request(runs=(log,), data="digits")).galleries
+    (same,) = build_content(ReportRequest(runs=(log,), data="digits")).galleries
     assert same.cards[0].picture is not None
-    (other,) = content(Request(runs=(log,), data="cone")).galleries
+    (other,) = build_content(ReportRequest(runs=(log,), data="cone")).galleries
     assert "other labels" in str(other.why_no_pictures)
 
 
@@ -399,20 +420,20 @@ def test_pictures_only_of_pictures() -> None:
 
 def test_noise_of_a_picture_has_the_level_and_the_grid() -> None:
     plain = np.full((200, 200), 0.5, dtype=np.float32)
-    moved = noisy_copy(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain
+    moved = add_noise(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain
     assert np.allclose(np.rint(moved * 16), moved * 16, atol=1e-4)
     assert float(moved.std()) == pytest.approx(0.25, abs=0.01)
-    assert np.array_equal(moved, noisy_copy(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain)
-    uniform = noisy_copy(plain, 3, sigma=0.25, noise=Noise.UNIFORM, grid=None) - plain
+    assert np.array_equal(moved, add_noise(plain, 3, sigma=0.25, noise=Noise.GAUSSIAN, grid=17) - plain)
+    uniform = add_noise(plain, 3, sigma=0.25, noise=Noise.UNIFORM, grid=None) - plain
     assert float(np.abs(uniform).max()) <= 0.25
     assert as_pixels(moved * 100, (0.0, 1.0)).max() == 255
 
 
 def test_discs_in_the_plane_are_to_scale_and_not_too_large(tmp_path: Path) -> None:
     cone = load_dataset("cone")
-    run = made_run(tmp_path / "run", cone, source="cone", inputs=100, grid=None, noise="gaussian float32")
+    run = made_run(tmp_path / "run", cone, source="cone", inputs=100, grid=None)
     (source,) = load_sources([run])
-    (drawing,) = planes([source])
+    (drawing,) = draw_planes([source])
     places = cone.inputs(list(range(100)))
     ticks = {float(tick.text): tick.at for tick in drawing.x_ticks}
     (one, at_one), *_, (other, at_other) = sorted(ticks.items())
@@ -424,17 +445,17 @@ def test_discs_in_the_plane_are_to_scale_and_not_too_large(tmp_path: Path) -> No
         assert region.r == pytest.approx(scale * source.results.radius[k], rel=0.01, abs=0.12)
     span = [region.r / source.results.radius[k] for region, k in zip(drawing.balls, certified, strict=True)]
     assert max(span) <= scale * 1.001
-    assert content(Request(runs=(run,))).planes
+    assert build_content(ReportRequest(runs=(run,))).planes
 
 
 def test_text_is_shown_and_never_obeyed() -> None:
-    assert showable("a\u202eb\x00c\ud800") == r"a\u202eb\u0000c\ud800"
-    assert showable("עברית 😀 é\n\t") == "עברית 😀 é\n\t"
+    assert escape_invisible("a\u202eb\x00c\ud800") == r"a\u202eb\u0000c\ud800"
+    assert escape_invisible("עברית 😀 é\n\t") == "עברית 😀 é\n\t"
 
 
 @given(st.recursive(st.text() | st.integers() | st.none(), lambda inner: st.lists(inner), max_leaves=5))
 def test_json_in_a_script_is_the_same_value_without_markup(value: Any) -> None:
-    text = script_json([value])
+    text = encode_for_script([value])
     assert not set(text) & set("<>&\u2028\u2029")
     assert text.isascii()
     if json.dumps(value).isascii() and not re.search(r"\\[urbf]", json.dumps(value)):
@@ -445,7 +466,7 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     run = hostile_run(tmp_path)
     page = written(tmp_path, run, "--title", "</title><script>alert(8)</script>")
     found = Reader(page)
-    # The data, the charts' library and the page's own script; nothing else.
+    # Only the data, the chart library and the script of the page.
     assert found.tags.count("script") == 3
     assert found.tags.count("style") == 1
     pictures = len(re.findall(r'<img src="data:image/png;base64,', page))
@@ -457,8 +478,8 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
 
 
 def test_the_same_runs_give_the_same_bytes(runs: tuple[Path, Path]) -> None:
-    shown = content(Request(runs=runs))
-    assert render_page(shown) == render_page(content(Request(runs=runs)))
+    shown = build_content(ReportRequest(runs=runs))
+    assert render_page(shown) == render_page(build_content(ReportRequest(runs=runs)))
 
 
 def test_ten_thousand_inputs_stay_small(tmp_path: Path) -> None:
@@ -471,31 +492,31 @@ def test_ten_thousand_inputs_stay_small(tmp_path: Path) -> None:
         made_run(tmp_path / f"run-{k}", dataset, source=str(file), inputs=10_000, seed=k, n=100_000, grid=256)
         for k in range(2)
     ]
-    size = write_report(Request(runs=tuple(runs)), tmp_path / "report.html")
+    size = write_report(ReportRequest(runs=tuple(runs)), tmp_path / "report.html")
     assert size < 5_000_000
 
 
 def test_what_cannot_be_reported_is_said_in_a_sentence(tmp_path: Path, runs: tuple[Path, Path]) -> None:
     with pytest.raises(RunError, match="does not exist"):
-        content(Request(runs=(tmp_path / "nothing",)))
+        build_content(ReportRequest(runs=(tmp_path / "nothing",)))
     with pytest.raises(InputError, match="not a radius"):
-        content(Request(runs=runs, radii="a"))
+        build_content(ReportRequest(runs=runs, radii="a"))
     with pytest.raises(InputError, match="gallery"):
-        content(Request(runs=runs, gallery=-1))
+        build_content(ReportRequest(runs=runs, gallery=-1))
     with pytest.raises(RunError, match="cannot be written"):
-        write_report(Request(runs=runs, gallery=0), tmp_path / "no" / "report.html")
+        write_report(ReportRequest(runs=runs, gallery=0), tmp_path / "no" / "report.html")
 
 
 def test_unlabelled_inputs_have_a_page(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run", load_dataset("digits"), source="digits", inputs=30)
     with sqlite3.connect(run / "results.sqlite") as connection:
         connection.execute("UPDATE points SET label = NULL")
-    shown = content(Request(runs=(run,)))
+    shown = build_content(ReportRequest(runs=(run,)))
     assert "no labels" in shown.headline.sentence
     assert "accuracy" not in shown.charts
     assert render_page(shown)
 
 
 def test_numbers_of_the_cards_are_finite(runs: tuple[Path, Path]) -> None:
-    for gallery in content(Request(runs=runs)).galleries:
+    for gallery in build_content(ReportRequest(runs=runs)).galleries:
         assert all(math.isfinite(card.width) and 0 <= card.width <= 100 for card in gallery.cards)

@@ -1,4 +1,4 @@
-"""Decision regions in a real browser: the colours that are seen are those of the answers, in light and in dark."""
+"""Decision regions in a real browser: the visible colours are those of the answers, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from chromium_browser import visiting
 from report_runs import HOSTILE, made_run
 from smoothcert.data import load_dataset
 from smoothcert.records.decision_map import UNDECIDED, DecisionMap, Rectangle
-from smoothcert.report.content import Request
+from smoothcert.report.content import ReportRequest
 from smoothcert.report.page import write_report
-from smoothcert.report.plane import Plane, planes
+from smoothcert.report.plane import Plane, draw_planes
 from smoothcert.report.sources import Source, load_sources
 
-pytestmark = pytest.mark.slow
-
 LIGHT_AND_DARK = {"light": ((0, 114, 178), (192, 74, 0)), "dark": ((92, 179, 236), (255, 146, 86))}
-"""The colours of the first two classes …"""
+"""The colours of the first two classes."""
 PAGE = {"light": (255, 255, 255), "dark": (18, 22, 28)}
-"""… and of the page under them."""
+"""The colour of the page below them."""
 
 
 def in_thirds(_: Source, rectangle: Rectangle) -> DecisionMap:
@@ -38,7 +36,7 @@ def in_thirds(_: Source, rectangle: Rectangle) -> DecisionMap:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small discs in the middle of the plane, and a few inputs that spread it out, under hostile names."""
+    """Small discs in the middle of the plane and a few distant inputs, with hostile names."""
     folder = tmp_path_factory.mktemp("plane")
     x = np.random.default_rng(0).uniform(0.4, 0.6, size=(30, 2)).astype(np.float32)
     x[:2] = [[0, 0], [1, 1]]
@@ -49,8 +47,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_regions_have_the_colours_of_their_classes(browser: Browser, run: Path, tmp_path: Path, scheme: Any) -> None:
-    write_report(Request(runs=(run,), decide=in_thirds, gallery=0), tmp_path / "page.html")
-    (drawing,) = planes(load_sources([run]), in_thirds)
+    write_report(ReportRequest(runs=(run,), decide=in_thirds, gallery=0), tmp_path / "page.html")
+    (drawing,) = draw_planes(load_sources([run]), in_thirds)
     with visiting(browser, (tmp_path / "page.html").as_uri(), color_scheme=scheme) as visit:
         assert visit.complaints == []
         picture = Image.open(io.BytesIO(visit.page.locator("svg.plane").screenshot())).convert("RGB")
@@ -68,7 +66,7 @@ def test_regions_have_the_colours_of_their_classes(browser: Browser, run: Path, 
 
 
 def _seen(picture: Image.Image, drawing: Plane, share: float) -> np.ndarray:
-    """Some pixels low in the frame, between the lines of the grid and where no input lies, this far from the left."""
+    """Pixels low in the frame, between grid lines and inputs, at this distance from the left."""
     scale = picture.width / drawing.width
     x = drawing.left + share * (drawing.right - drawing.left)
     lines = [tick.at for tick in drawing.x_ticks]
@@ -81,7 +79,7 @@ def _seen(picture: Image.Image, drawing: Plane, share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_fits_and_says_how_regions_are_had(browser: Browser, run: Path, tmp_path: Path, width: int) -> None:
-    write_report(Request(runs=(run,), gallery=0), tmp_path / "page.html")
+    write_report(ReportRequest(runs=(run,), gallery=0), tmp_path / "page.html")
     with visiting(browser, (tmp_path / "page.html").as_uri(), viewport={"width": width, "height": 800}) as visit:
         assert visit.complaints == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width

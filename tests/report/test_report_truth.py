@@ -1,4 +1,4 @@
-"""The page says what is proved and no more: every kind of run, every figure, every rounding."""
+"""The page states what is proved and no more: every kind of run, figure and rounding."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from cli_runner import invoke
 from report_runs import made_run
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
-from smoothcert.records import CertifiedPoint, Outcome, Stage
-from smoothcert.report import charts, words
-from smoothcert.report.content import Content, Request, content
+from smoothcert.records import CertifiedPoint, Noise, Outcome, Reason, ReasonCode, Stage
+from smoothcert.report.chart_parts import shorten_down
+from smoothcert.report.content import Content, ReportRequest, build_content
+from smoothcert.report.headline import percent
 from smoothcert.report.page import render_page
 from smoothcert.runs.store import RunStore
 from verified_runs import KINDS, make_run
 
 
 class Figures(html.parser.HTMLParser):
-    """Every number on a page with the full one behind it, and by gallery every bar with its radius."""
+    """Every number on a page with its full value, and by gallery every bar with its radius."""
 
     def __init__(self, page: bytes) -> None:
         super().__init__()
@@ -55,7 +56,7 @@ class Figures(html.parser.HTMLParser):
 
 
 def shown_of(*runs: Path, **request: Any) -> Content:
-    return content(Request(runs=runs, **request))
+    return build_content(ReportRequest(runs=runs, **request))
 
 
 def cells_of(shown: Any) -> list[dict[str, Any]]:
@@ -88,7 +89,7 @@ def test_every_kind_of_run_has_the_figures_of_table_and_no_others(kind: str, tmp
 
 
 def _check_roundings(shown: Content) -> None:
-    """What is printed differs from the number behind it by less than a unit of the last decimal; bars do not exceed."""
+    """A printed number differs from its full value by less than a unit of the last decimal; bars are never too long."""
     page = Figures(render_page(shown))
     assert page.printed
     for text, value in page.printed:
@@ -123,7 +124,7 @@ def _won_every_vote(point: CertifiedPoint) -> bool:
 @pytest.mark.parametrize(("kind", "sharing"), [("votes", "gaussian-two-class"), ("dipole", "dipole-multi-class")])
 def test_who_won_every_vote_is_known_however_alpha_is_shared(kind: str, sharing: str, tmp_path: Path) -> None:
     first, shared = make_run(kind, tmp_path), tmp_path / "shared"
-    # Where α goes to ten bounds, each of them is as low as one fewer vote would make it.
+    # With α shared by ten bounds, each bound is as low as one vote less would make it.
     invoke(app, "recertify", first, "--certificate", sharing, "--out", shared)
     counts = [dict(fact[::2] for fact in shown_of(run).runs[0].facts)["won every vote"] for run in (first, shared)]
     assert counts[0] == counts[1] > 0
@@ -131,9 +132,9 @@ def test_who_won_every_vote_is_known_however_alpha_is_shared(kind: str, sharing:
 
 @given(st.floats(min_value=1e-12, max_value=1e6))
 def test_what_is_drawn_of_a_radius_is_never_more(value: float) -> None:
-    assert charts._down(value) <= value
-    assert charts._down(value) == pytest.approx(value, rel=2e-6)
-    assert charts._down(0.0) == 0.0
+    assert shorten_down(value) <= value
+    assert shorten_down(value) == pytest.approx(value, rel=2e-6)
+    assert shorten_down(0.0) == 0.0
 
 
 def test_a_curve_is_drawn_at_no_larger_radius(tmp_path: Path) -> None:
@@ -151,23 +152,23 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_almost_all_is_not_all() -> None:
-    assert words.percent(9999, 10_000).replace("\N{NO-BREAK SPACE}", " ") == "99.9 %"
-    assert words.percent(10_000, 10_000).replace("\N{NO-BREAK SPACE}", " ") == "100.0 %"
-    assert words.percent(2, 3).replace("\N{NO-BREAK SPACE}", " ") == "66.7 %"
+    assert percent(9999, 10_000).replace("\N{NO-BREAK SPACE}", " ") == "99.9 %"
+    assert percent(10_000, 10_000).replace("\N{NO-BREAK SPACE}", " ") == "100.0 %"
+    assert percent(2, 3).replace("\N{NO-BREAK SPACE}", " ") == "66.7 %"
 
 
 def test_a_log_does_not_borrow_the_guarantee_of_a_run(run: Path, tmp_path: Path) -> None:
     log = tmp_path / "log.tsv"
     assert invoke(app, "export", run, "-o", log).exit_code == 0
     both = shown_of(log, run).headline
-    assert "How sure each statement of log.tsv is, the source does not say" in both.guarantee
+    assert "log.tsv does not state an error probability" in both.guarantee
     assert "0.001" in both.guarantee
     assert "How the logs among them were made is not known" in both.how
     assert "0.001" not in shown_of(log).headline.guarantee
 
 
 def test_what_was_done_is_told_of_all_runs(run: Path, tmp_path: Path) -> None:
-    other = made_run(tmp_path / "other", load_dataset("digits"), source="digits", inputs=30, n=500, noise="uniform")
+    other = made_run(tmp_path / "other", load_dataset("digits"), source="digits", inputs=30, n=500, noise=Noise.UNIFORM)
     told = shown_of(run, other).headline.how
     assert "500 or 1,000 times" in told
     assert "Gaussian or uniform" in told
@@ -223,10 +224,12 @@ def test_a_reason_is_that_of_the_certificate_shown(tmp_path: Path) -> None:
     run = make_run("dipole", tmp_path)
     with sqlite3.connect(run / "results.sqlite") as connection:
         connection.execute(
-            "UPDATE verdicts SET outcome = 'ABSTAINED', radius = 0.0, prediction = NULL, reason = 'by ' || certificate"
+            "UPDATE verdicts SET outcome = 'ABSTAINED', radius = 0.0, prediction = NULL, "
+            "reason = json_object('code', 'radius-impossible', 'radius', 1.5 + place)"
         )
     reasons = [{card.reason for card in gallery.cards} for gallery in shown_of(run).galleries]
-    assert reasons == [{"by dipole"}, {"by gaussian"}]
+    of_dipole, of_gaussian = (Reason(ReasonCode.RADIUS_IMPOSSIBLE, {"radius": radius}) for radius in (1.5, 2.5))
+    assert reasons == [{str(of_dipole)}, {str(of_gaussian)}]
 
 
 def test_radii_that_were_not_asked_about_have_no_figure(tmp_path: Path) -> None:

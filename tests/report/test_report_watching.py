@@ -1,4 +1,4 @@
-"""`report --watch`: served here alone, ended by Ctrl-C; and where the page is written by other verbs."""
+"""`report --watch`: served on this machine only and stopped by Ctrl-C; pages written by other verbs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from smoothcert.cli.demo import Demo
 from smoothcert.data import load_dataset
 from smoothcert.errors import RunError
 from smoothcert.report import watching
-from smoothcert.report.content import Request
+from smoothcert.report.content import ReportRequest
 from smoothcert.report.watching import server_for, state_of
 
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(run: Path) -> Iterator[ThreadingHTTPServer]:
-    with served(server_for(Request(runs=(run,), gallery=4), port=0)) as found:
+    with served(server_for(ReportRequest(runs=(run,), gallery=4), port=0)) as found:
         yield found
 
 
@@ -90,7 +90,7 @@ def test_nobody_is_asked_for_a_name(run: Path, monkeypatch: pytest.MonkeyPatch) 
 
     for name in ("getfqdn", "gethostbyaddr", "gethostbyname", "gethostbyname_ex", "getaddrinfo", "getnameinfo"):
         monkeypatch.setattr(socket, name, forbidden)
-    with server_for(Request(runs=(run,)), port=0) as found:
+    with server_for(ReportRequest(runs=(run,)), port=0) as found:
         assert found.server_port > 0
 
 
@@ -106,7 +106,7 @@ def test_a_client_that_goes_away_is_no_news(server: ThreadingHTTPServer, capfd: 
 def test_a_client_that_says_nothing_is_left(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "_SECONDS_OF_PATIENCE", 0.2)
     with (
-        served(server_for(Request(runs=(run,)), port=0)) as found,
+        served(server_for(ReportRequest(runs=(run,)), port=0)) as found,
         socket.create_connection(("127.0.0.1", found.server_port), timeout=60) as silent,
     ):
         assert silent.recv(1) == b""
@@ -120,8 +120,8 @@ def test_many_clients_are_served_while_others_are_silent(server: ThreadingHTTPSe
 
 
 def test_the_port_of_the_web_needs_no_number() -> None:
-    assert watching._own_names(80) == {"127.0.0.1", "localhost", "127.0.0.1:80", "localhost:80"}
-    assert watching._own_names(8080) == {"127.0.0.1:8080", "localhost:8080"}
+    assert watching._host_names(80) == {"127.0.0.1", "localhost", "127.0.0.1:80", "localhost:80"}
+    assert watching._host_names(8080) == {"127.0.0.1:8080", "localhost:8080"}
 
 
 def test_whatever_happens_to_the_run_there_is_a_page(
@@ -168,7 +168,7 @@ def test_a_page_that_takes_long_is_kept_for_a_while(run: Path, monkeypatch: pyte
 
     monkeypatch.setattr(watching.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(watching, "render_page", slowly)
-    page = watching.Page(Request(runs=(run,), gallery=0))
+    page = watching.Page(ReportRequest(runs=(run,), gallery=0))
     page.content()
     before = page.state()
     os.utime(run / "results.sqlite", (0, 0))
@@ -183,7 +183,7 @@ def test_a_page_that_takes_long_is_kept_for_a_while(run: Path, monkeypatch: pyte
 
 def test_a_port_that_is_taken_is_said(server: ThreadingHTTPServer, run: Path) -> None:
     with pytest.raises(RunError, match="cannot be used"):
-        watching.serve(Request(runs=(run,)), port=server.server_port, announce=lambda _: None)
+        watching.serve(ReportRequest(runs=(run,)), port=server.server_port, announce=lambda _: None)
 
 
 def test_the_state_changes_with_the_run_and_not_by_reading(run: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_state_changes_with_the_run_and_not_by_reading(run: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("in_the_background", [False, True])
 def test_ctrl_c_ends_it_quietly(run: Path, number: signal.Signals, in_the_background: bool) -> None:
-    """A shell script's background jobs begin with SIGINT ignored."""
+    """Background jobs of a shell script start with SIGINT ignored."""
     watch = [str(word) for word in command("report", run, "--watch")]
     program = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *watch] if in_the_background else watch
     with subprocess.Popen(
@@ -217,7 +217,7 @@ def test_ctrl_c_ends_it_quietly(run: Path, number: signal.Signals, in_the_backgr
 def test_watch_and_a_file_exclude_each_other(run: Path, tmp_path: Path) -> None:
     done = smoothcert("report", run, "--watch", "-o", tmp_path / "x.html")
     assert done.returncode == 2
-    assert "leave -o out" in done.stderr
+    assert "remove -o" in done.stderr
 
 
 def test_the_demonstration_ends_with_a_page(tmp_path: Path) -> None:

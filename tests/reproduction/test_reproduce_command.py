@@ -129,7 +129,6 @@ def test_cohen_tables_from_the_released_logs(shared_reference: Path, tmp_path: P
     assert quick["rows"] == document["rows"]
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_says_how_to_resume_and_resumes(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     out = tmp_path / "cone"
@@ -160,7 +159,6 @@ def test_an_interrupted_run_says_how_to_resume_and_resumes(tmp_path: Path) -> No
     assert "[1/" not in again.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", QUICK)

@@ -268,7 +268,6 @@ def another_model(place: Path) -> None:
     assert made.returncode == 0, made.stderr
 
 
-@pytest.mark.slow
 def test_a_replaced_model_is_refused_with_the_difference(copied: Path) -> None:
     another_model(copied / "model.safetensors")
     with pytest.raises(ManifestMismatchError, match=r"fixed was made with another model\.safetensors: its digest was"):
@@ -280,7 +279,6 @@ def test_a_replaced_model_is_refused_with_the_difference(copied: Path) -> None:
     assert at(copied, MODELS).state(at(copied, MODELS).plan.rows[0].steps[0]).description == "done (found)"
 
 
-@pytest.mark.slow
 def test_a_deleted_model_made_again_is_compared(copied: Path) -> None:
     remove_model(copied / "model.safetensors")
     assert run(at(copied, MODELS)) == ["model.safetensors"]  # the same to the bit
@@ -294,7 +292,6 @@ def test_a_deleted_model_made_again_is_compared(copied: Path) -> None:
         run(at(copied, MODELS))
 
 
-@pytest.mark.slow
 def test_a_run_is_worth_nothing_without_its_memory(copied: Path, tmp_path: Path) -> None:
     memory = copied / "m.sqlite"
     memory.rename(tmp_path / "elsewhere.sqlite")
@@ -384,7 +381,6 @@ def votes(directory: Path) -> list[tuple[object, ...]]:
         connection.close()
 
 
-@pytest.mark.slow
 def test_a_killed_step_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     children: list[subprocess.Popen[bytes]] = []
     begin = subprocess.Popen
@@ -411,7 +407,6 @@ def test_a_killed_step_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (record.begun, record.ended) == (2, 2)
 
 
-@pytest.mark.slow
 def test_asked_to_stop_it_stores_what_it_has(tmp_path: Path) -> None:
     stop = threading.Event()
     directory = tmp_path / "here"
@@ -464,7 +459,6 @@ def ended(process: int) -> bool:
         return True
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a process that its parent died")
 def test_killed_with_nine_it_leaves_no_step_behind(tmp_path: Path) -> None:
     """While the step runs, which is prolonged here, no other reproduction can start; its results are stored."""

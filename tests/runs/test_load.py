@@ -1,4 +1,4 @@
-"""Opening run directories and logs, and writing them out again."""
+"""Load run directories and logs, and export them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -15,30 +16,52 @@ from hypothesis import strategies as st
 
 from sample_points import POINT, undecided
 from smoothcert.errors import RunError
-from smoothcert.records import Outcome, RunManifest
+from smoothcert.records import Outcome, Reason, ReasonCode
 from smoothcert.runs.exports import write_csv, write_json
-from smoothcert.runs.load import distinguishing_names, load_all, load_results
+from smoothcert.runs.load import distinguish_names, load_all, load_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import (
+    ConstantLevel,
+    DataFacts,
+    DataSpec,
+    Digests,
+    FixedN,
+    Measured,
+    ModelFacts,
+    ModelSpec,
+    NoiseSpec,
+    RunManifest,
+    RunSpec,
+)
 
 LOG = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.5\t1\t1.0\n"
 
 
-def manifest(*, task: str = "certify", **parameters: object) -> RunManifest:
+def manifest(*, task: Literal["certify", "predict"] = "certify", shared: bool = False) -> RunManifest:
     return RunManifest(
-        task=task,
-        parameters={"alpha": 0.01, **parameters},
-        model={"num_classes": 4},
-        data={},
+        spec=RunSpec(
+            task=task,
+            model=ModelSpec(place="model"),
+            data=DataSpec(place="data"),
+            noise=NoiseSpec(shared=shared).settle(256),
+            sigma=ConstantLevel(level=0.25),
+            question=FixedN(n=100, n0=10),
+            alpha=0.01,
+            certificates=("gaussian",) if task == "certify" else (),
+        ),
+        sampling_version=1,
         seed=1,
-        environment={},
-        code="",
+        digests=Digests(model="0" * 64, data="1" * 64),
+        measured=Measured(batch=1, backend="numpy"),
+        model=ModelFacts(num_classes=4),
+        data=DataFacts(name="data", input_shape=(2,), size=10, inputs=2),
     )
 
 
 def test_a_run_directory(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    with RunStore.create(path, manifest(independent_noise=False)) as store:
+    with RunStore.create(path, manifest(shared=True)) as store:
         store.add([POINT, undecided(5, Outcome.ABSTAINED)])
     results = load_results(path)
     assert (results.name, results.alpha, results.num_classes) == ("run", 0.01, 4)
@@ -86,7 +109,7 @@ def test_runs_and_logs_together_are_named_apart(tmp_path: Path) -> None:
     ],
 )
 def test_shortest_distinguishing_tails(paths: list[str], names: list[str]) -> None:
-    assert distinguishing_names([Path(path) for path in paths]) == names
+    assert distinguish_names([Path(path) for path in paths]) == names
 
 
 _paths = st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join).map(Path), max_size=6)
@@ -94,13 +117,15 @@ _paths = st.lists(st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/
 
 @given(paths=_paths)
 def test_names_are_distinct_tails(paths: list[Path]) -> None:
-    names = distinguishing_names(paths)
+    names = distinguish_names(paths)
     assert len(set(names)) == len(paths)
     assert all(str(path.absolute()).endswith(name.split(" (")[0]) for path, name in zip(paths, names, strict=True))
 
 
 def results_with_gaps() -> Results:
-    points = [POINT, undecided(5, Outcome.FAILED, label=None)]
+    failed = undecided(5, Outcome.FAILED, label=None)
+    reason = Reason(ReasonCode.NO_FINITE_ANSWER, {"invalid": 7, "n": 9})
+    points = [POINT, replace(failed, verdict=replace(failed.verdict, reason=reason))]
     return replace(Results.from_points(points, name="gaps"), extra={"raw_count": np.array([9.0, math.nan])})
 
 
@@ -114,6 +139,7 @@ def test_json_export_is_complete_and_valid(tmp_path: Path) -> None:
         "label": 3,
         "prediction": 3,
         "outcome": "certified",
+        "reason": None,
         "certificate": "gaussian",
         "radius": 0.5,
         "correct": 1,
@@ -124,6 +150,7 @@ def test_json_export_is_complete_and_valid(tmp_path: Path) -> None:
     }
     assert (second["label"], second["prediction"], second["outcome"]) == (None, None, "failed")
     assert (second["correct"], second["p_a"], second["raw_count"]) == (None, None, None)
+    assert second["reason"] == {"code": "no-finite-answer", "invalid": 7, "n": 9}
 
 
 def test_csv_export_has_empty_fields_for_the_unknown(tmp_path: Path) -> None:
@@ -132,6 +159,7 @@ def test_csv_export_has_empty_fields_for_the_unknown(tmp_path: Path) -> None:
         first, second = csv.DictReader(stream)
     assert (first["radius"], first["outcome"]) == ("0.5", "certified")
     assert (second["label"], second["prediction"], second["p_a"]) == ("", "", "")
+    assert (first["reason"], second["reason"]) == ("", "no-finite-answer")
 
 
 @pytest.mark.parametrize("write", [write_csv, write_json])
@@ -147,8 +175,8 @@ def test_exports_do_not_overwrite(tmp_path: Path, write: object) -> None:
 
 @pytest.mark.parametrize("radius", ["1e308", "5e-324"])
 def test_radii_that_no_noise_allows_are_refused(tmp_path: Path, radius: str) -> None:
-    """Tables and figures would overflow, or divide by nothing."""
+    """Tables and figures would overflow or divide by zero."""
     log = tmp_path / "log.tsv"
     log.write_text(LOG.replace("0.5", radius))
-    with pytest.raises(RunError, match=r"log\.tsv holds radii up to .*, which no level of noise allows"):
+    with pytest.raises(RunError, match=r"log\.tsv has radii up to .*, which no noise level allows"):
         load_all([log])

@@ -449,7 +449,6 @@ def server() -> Iterator[str]:
         pytest.skip(str(error))
 
 
-@pytest.mark.slow
 def test_a_run_on_a_server(server: str, whole: Whole, tmp_path: Path) -> None:
     """The same results as on a file, stopped and resumed; the password is in no file and no message."""
     heard: list[str] = []

@@ -90,7 +90,7 @@ def test_columns_cannot_be_written() -> None:
         ({"label": np.array([3, -1])}, "negative label"),
         ({"outcome": np.array([0, 9])}, "outcome code"),
         ({"p_a": np.array([0.5, 1.5])}, "outside"),
-        ({"has_radius": False}, "although"),
+        ({"has_radius": False}, "has radii, but has_radius is False"),
         ({"sigma": np.array([0.5])}, "shape"),
         ({"extra": {"raw_count": np.zeros(3)}}, "raw_count"),
     ],

@@ -1,4 +1,4 @@
-"""Logs as people have them."""
+"""Read and write logs in the published dialects."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ GOOD = "0\t3\t3\t0.5\t1\t1.0\n"
         (b"x" * 70000, "not a text log"),
         (b"hello\n", "line 1: the header is 'hello'; expected tab-separated"),
         (b"idx\tlabel\tpredict\ttime\n", "line 1.*at least one of radius and correct"),
-        (b"idx\tlabel\tpredict\tradius\tradius\n", "line 1.*name of its own"),
+        (b"idx\tlabel\tpredict\tradius\tradius\n", "line 1.*distinct name for every column"),
         ((CERTIFY + GOOD + "1\t3\t3\t0.5\t1\n").encode(), "line 3: 5 fields .*expected 6: idx label"),
         ((CERTIFY + GOOD + "\n" + GOOD).encode(), "line 3: 1 fields"),
         ((CERTIFY + GOOD + GOOD).encode(), "line 3: idx 0 was already on line 2"),
@@ -166,7 +166,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
             read_log(path)
 
 
-# Fragments a log is made of, so that random text gets past the header and into every parser.
+# Fragments of logs, so that random text passes the header and reaches every parser.
 _fragments = st.sampled_from([*CERTIFY.split("\t"), "sigma", "p_A_bar", "\t", "\n", "0", "-1", "1 day, 0:00:01", "nan"])
 _noise = st.lists(st.one_of(_fragments, st.text(max_size=5)), max_size=30).map("".join)
 

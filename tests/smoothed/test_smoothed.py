@@ -107,6 +107,7 @@ def test_torch_module_estimator_and_onnx_agree(tmp_path) -> None:  # type: ignor
         np.testing.assert_array_equal(votes(model), reference)
 
 
+@pytest.mark.usefixtures("two_torch_threads")
 def test_torch_tensors_are_inputs_and_the_module_is_left_alone() -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 10)).train()

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: a real browser without a window, which asks nothing of any network."""
+"""Debian's Chromium, driven by Playwright: a headless browser without network access."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALL_DRAWN = "[...document.querySelectorAll('.chart')].filter(c => !c.closest('[
 
 
 class NoBrowserError(Exception):
-    """Chromium is not on this machine and cannot be put there."""
+    """Chromium is not installed and cannot be installed."""
 
 
 @contextlib.contextmanager
@@ -48,19 +48,19 @@ def running_browser() -> Iterator[Browser]:
 
 
 def _install() -> None:
-    """By apt-get, for whoever may; lists of packages on a fresh machine are absent or old, so they come first."""
+    """Install Chromium with apt-get, as root. The package lists may be missing or old, so they are updated first."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise NoBrowserError("Chromium is not installed (Debian: apt-get install chromium)")
     with FileLock(Path(tempfile.gettempdir()) / "smoothcert-tests-apt.lock"):
         for arguments in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
             if not _PROGRAM.exists():
-                told = _apt_get(*arguments)
+                output = _apt_get(*arguments)
     if not _PROGRAM.exists():
-        raise NoBrowserError(f"Chromium is not installed, and apt-get could not install it: {told[-500:]}")
+        raise NoBrowserError(f"Chromium is not installed, and apt-get could not install it: {output[-500:]}")
 
 
 def _apt_get(*arguments: str) -> str:
-    """What it had to say."""
+    """Run apt-get and return its output."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(
@@ -73,7 +73,7 @@ def _apt_get(*arguments: str) -> str:
 
 @dataclass
 class Visit:
-    """A page that was opened, and all that went wrong or went out while it was."""
+    """An open page, with the errors and requests since it was opened."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -81,14 +81,14 @@ class Visit:
     seconds: float = 0.0
 
     def wait_until_drawn(self) -> None:
-        # Playwright's own waiting evaluates text in the page, which its policy forbids.
+        # Playwright's own waiting evaluates text in the page, which the policy forbids.
         deadline = time.monotonic() + _SECONDS_TO_WAIT
         while not self._is_true(_ALL_DRAWN):
             assert time.monotonic() < deadline, f"the charts were not drawn; {self.complaints}"
             time.sleep(0.05)
 
     def eventually(self, expression: str) -> None:
-        """Wait until this is true of the page, which may load itself anew meanwhile."""
+        """Wait until this expression is true in the page, which may reload meanwhile."""
         deadline = time.monotonic() + _SECONDS_TO_WAIT
         while not self._is_true(expression):
             assert time.monotonic() < deadline, f"never true: {expression}; {self.complaints}"

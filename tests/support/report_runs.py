@@ -1,4 +1,4 @@
-"""Runs with made-up votes, stored as real ones are: quick to make, of any size and with any names."""
+"""Runs with made-up votes, stored like real ones: quick to make, of any size and with any names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from smoothcert.records import (
     Bound,
     Bounds,
     CertifiedPoint,
+    Noise,
     Norm,
     Outcome,
     Proof,
     Quantity,
-    RunManifest,
+    Reason,
+    ReasonCode,
     Side,
     Stage,
     StreamId,
@@ -25,12 +27,26 @@ from smoothcert.records import (
     Verdict,
 )
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import (
+    ConstantLevel,
+    DataFacts,
+    DataSpec,
+    Digests,
+    FixedN,
+    Measured,
+    ModelFacts,
+    ModelSpec,
+    NoiseSpec,
+    RuleLevel,
+    RunManifest,
+    RunSpec,
+    SigmaFacts,
+)
 
 ALPHA = 0.001
 
 
-def made_run(
-    out: Path,
+def make_manifest(
     dataset: Dataset,
     *,
     source: str,
@@ -38,33 +54,45 @@ def made_run(
     seed: int = 0,
     sigma: float = 0.25,
     n: int = 1000,
-    **changed: Any,
-) -> Path:
-    """A finished run over the first inputs of a dataset. source: its name or path. changed: parameters to set or, by
-    None, to leave out."""
-    parameters: dict[str, Any] = {
-        "n": n,
-        "n0": 100,
-        "alpha": ALPHA,
-        "inputs": inputs,
-        "split": "test",
-        "sigma": sigma,
-        "noise": "gaussian in exact steps of 1/16",
-        "grid": 17,
-        "certificate": "gaussian",
-        "independent_noise": True,
-        **changed,
-    }
-    manifest = RunManifest(
-        task="certify",
-        parameters={key: value for key, value in parameters.items() if value is not None},
-        model={"digest": "0" * 64, "backend": "made up", "num_classes": dataset.num_classes},
-        data={"digest": dataset.digest, "input_shape": list(dataset.input_shape), "levels": dataset.levels},
+    grid: int | None = 17,
+    noise: Noise = Noise.GAUSSIAN,
+    rule: dict[str, Any] | None = None,
+    memory: str | None = None,
+) -> RunManifest:
+    """source: name or path of the dataset. rule: of a sigma without an envelope. memory: digest of its key."""
+    return RunManifest(
+        spec=RunSpec(
+            task="certify",
+            model=ModelSpec(place="made-up:model"),
+            data=DataSpec(place=source),
+            noise=NoiseSpec(kind=noise).settle(grid),
+            sigma=ConstantLevel(level=sigma) if rule is None else RuleLevel(place="made-up:rule"),
+            question=FixedN(n=n, n0=100),
+            alpha=ALPHA,
+            certificates=("gaussian",),
+            memory=None if memory is None else "memory.sqlite",
+        ),
+        sampling_version=1,
         seed=seed,
+        digests=Digests(model="0" * 64, data=dataset.digest, memory=memory, code="0" * 64),
+        measured=Measured(batch=64, backend="made up"),
+        model=ModelFacts(num_classes=dataset.num_classes, description="made up"),
+        data=DataFacts(
+            name=dataset.name,
+            input_shape=tuple(dataset.input_shape),
+            size=len(dataset),
+            inputs=inputs,
+            levels=dataset.levels,
+        ),
+        sigma=None if rule is None else SigmaFacts(rule=rule),
         environment={"python": "3"},
-        code="0" * 64,
-        extra={"data": dataset.name, "model": "made up", "job": {"data": source, "split": "test"}},
     )
+
+
+def made_run(out: Path, dataset: Dataset, *, source: str, inputs: int, **settings: Any) -> Path:
+    """A finished run over the first inputs of a dataset. settings: those of `make_manifest`."""
+    manifest = make_manifest(dataset, source=source, inputs=inputs, **settings)
+    n, seed, sigma = manifest.spec.question.n, manifest.seed, settings.get("sigma", 0.25)
     draw = np.random.default_rng(seed)
     votes = np.minimum(n, np.round(n * draw.beta(6.0, 1.0, size=inputs) + 3)).astype(np.int64)
     wrong = draw.random(inputs) < 0.1
@@ -85,13 +113,14 @@ def _point(
     certified = p_a > 0.5
     counts = np.zeros(classes, dtype=np.int64)
     counts[answer], counts[(answer + 1) % classes] = votes, n - votes
+    reason = Reason(ReasonCode.TOO_FEW_VOTES, {"votes": votes, "n": n, "label": answer})
     verdict = Verdict(
         certificate="gaussian",
         prediction=answer if certified else None,
         radius=float(sigma * ndtri(p_a)) if certified else 0.0,
         norm=Norm.L2,
         outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
-        reason="" if certified else f"{votes} of {n} votes prove nothing",
+        reason=None if certified else reason,
         bounds=Bounds(
             label=answer,
             quantities={Quantity.TOP_LOWER: Bound(p_a, Side.LOWER, ALPHA, Proof.TOP.value)},
@@ -119,7 +148,7 @@ HOSTILE = (
 
 
 def hostile_run(folder: Path, *, name: str = "<img src=x onerror=alert(7)> \"'${}") -> Path:
-    """A run over data whose class names, and whose own name, try to be more than text."""
+    """A run over data whose class names and name contain markup and code."""
     file = folder / "data.npz"
     digits = load_dataset("digits")
     pixels = (digits.inputs(slice(0, 40)) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""A server that runs beside a test and ends with it."""
+"""A server that runs during a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs for tests: random ones for properties, and one that is counted on fingers."""
+"""Results for tests: random ones for properties, and simple ones to count by hand."""
 
 from __future__ import annotations
 

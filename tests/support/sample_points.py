@@ -30,7 +30,7 @@ POINT = CertifiedPoint(
         radius=0.5,
         norm=Norm.L2,
         outcome=Outcome.CERTIFIED,
-        reason="",
+        reason=None,
         bounds=Bounds(
             label=3,
             quantities={Quantity.TOP_LOWER: Bound(value=0.97, side=Side.LOWER, alpha=0.001, method="exact")},

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +41,23 @@ KINDS = (*CERTIFIED, "failed", "predict", "recertified", "envelope", "memory", "
 
 
 def make_run(kind: str, folder: Path) -> Path:
-    """A run of this kind in a new directory of the folder; with a memory, that is folder/memory.sqlite."""
+    """A run of this kind in a new directory of the folder; with a memory, that is folder/memory.sqlite.
+
+    A run that names no other file is sampled once in each process of tests, and copied from then on.
+    """
+    if kind in (*CERTIFIED, "failed", "predict") and not (folder / kind).exists():
+        return Path(shutil.copytree(_sampled_once(kind), folder / kind))
+    return _sample_run(kind, folder)
+
+
+@cache
+def _sampled_once(kind: str) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="smoothcert-runs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return _sample_run(kind, folder)
+
+
+def _sample_run(kind: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / kind
     if kind in CERTIFIED:

@@ -1,41 +1,50 @@
-"""Two runs input by input: the certified radii of A relative to those of the baseline B.
+"""Compare two runs input by input: the certified radii of A relative to those of the baseline B.
 
-As in figures 5 and 6 of Levine et al. (2021), an input counts where at least one of the runs certifies it, by
-default correctly, and the ratio of radii is taken where both certify the same class. Everything here is a
-statistic of the runs; in print, radii and their means go down and ratios to nearest. Logs often give radii to
-three digits, so equal radii are common in them.
+As in figures 5 and 6 of Levine et al. (2021), an input counts if at least one of the runs certifies it, by default
+correctly. The ratio of radii is taken where both certify the same class. All numbers are statistics of the runs. In
+print, radii and their means are rounded down, ratios to nearest. Logs often have radii of three digits, so equal radii
+are common.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from smoothcert.analysis.metrics import common_inputs
+from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.errors import RunError
-from smoothcert.records import FloatArray, IntArray, Norm, Outcome
+from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
 from smoothcert.runs.results import NO_CLASS, BoolArray, Results
 
-# A quotient of floats can overflow; held here, the sums and percentages of any run stay finite.
+# A quotient of floats can overflow. With this limit the sums and percentages of every run are finite.
 _LARGEST_RATIO = 1e280
-_MOST_INDICES_NAMED = 5
+_QUANTILES = {
+    "ratio_min": 0.0,
+    "ratio_q05": 0.05,
+    "ratio_q25": 0.25,
+    "ratio_median": 0.5,
+    "ratio_q75": 0.75,
+    "ratio_q95": 0.95,
+    "ratio_max": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """The m inputs that count, by ascending index. Columns have shape (m,); both runs hold every one of them.
+    """The m inputs that count, by ascending index. Columns have shape (m,); both runs contain every one of them.
 
     label              int64, NO_CLASS where neither run has one.
-    class_a, class_b   int64, the certified class, right or wrong; NO_CLASS where the run certifies none.
+    class_a, class_b   int64, the certified class, correct or not; NO_CLASS where the run certifies none.
     radius_a, radius_b float64, the radius certified for that class; 0 where there is none.
-    common             number of inputs that both runs hold, counted or not.
-    wrong_too          whether wrong certified classes count like right ones.
-    notes              sentences that must be read with the numbers.
+    common             number of inputs in both runs, counted or not.
+    wrong_too          whether wrong certified classes count like correct ones.
+    notes              what must be read with the numbers; `str` gives the sentence.
     """
 
     name_a: str
@@ -49,7 +58,7 @@ class Comparison:
     radius_b: FloatArray
     common: int
     wrong_too: bool
-    notes: tuple[str, ...]
+    notes: tuple[Note | Remark, ...]
 
     def __len__(self) -> int:
         return int(self.index.size)
@@ -66,7 +75,10 @@ class Comparison:
 
     @property
     def both(self) -> BoolArray:
-        """Where the runs certify the same class, and a ratio exists. With the next three it covers every input once."""
+        """Where the runs certify the same class, so that a ratio exists.
+
+        Every input is in exactly one of `both`, `only_a`, `only_b` and `conflicting`.
+        """
         return np.asarray((self.class_a == self.class_b) & (self.radius_a > 0))
 
     @property
@@ -100,9 +112,9 @@ class Comparison:
 class ComparisonSummary:
     """The numbers of a comparison in full precision; None where no input has them.
 
-    Of the `common` inputs `counted` = both + only_a + only_b + conflicting, and both = a_larger + b_larger +
-    equal. mean_radius: over the counted inputs, 0 where the run certifies nothing that counts.
-    mean_radius_both and ratio: over the inputs of `both`. share_larger = a_larger / both.
+    Of the `common` inputs `counted` = both + only_a + only_b + conflicting, and both = a_larger + b_larger + equal.
+    mean_radius: over the counted inputs, 0 where the run certifies nothing that counts. mean_radius_both and ratio:
+    over the inputs of `both`. share_larger = a_larger / both.
     """
 
     run_a: str
@@ -138,12 +150,19 @@ class ComparisonSummary:
 
 
 def compare(a: Results, b: Results, *, wrong_too: bool = False) -> Comparison:
-    """Match two runs by input index. RunError where they cannot be set beside each other.
+    """Match two runs by input index. RunError if they cannot be compared.
 
-    An input counts where at least one run certifies its label, or any class if it has no label. wrong_too: where
-    at least one run certifies any class.
+    An input counts if at least one run certifies its label, or any class if it has no label. wrong_too: if at least one
+    run certifies any class.
     """
-    _require_comparable(a, b)
+    for run in (a, b):
+        if not run.has_radius:
+            raise RunError(f"{run.name} has predictions without radii; expected two certified runs to compare")
+    if a.norm is not b.norm:
+        raise RunError(
+            f"{a.name} has radii in {a.norm.value} and {b.name} in {b.norm.value}: they have no ratio; compare runs of "
+            "one norm"
+        )
     on_a, on_b = common_inputs([a, b])
     label = _common_labels(on_a, on_b)
     class_a, class_b = _certified_class(on_a), _certified_class(on_b)
@@ -160,7 +179,7 @@ def compare(a: Results, b: Results, *, wrong_too: bool = False) -> Comparison:
         radius_b=on_b.radius[counted],
         common=len(on_a),
         wrong_too=wrong_too,
-        notes=tuple(_notes(a, b, on_a, on_b)),
+        notes=tuple(_list_notes(a, b, on_a, on_b)),
     )
 
 
@@ -169,9 +188,9 @@ def summarise_comparison(comparison: Comparison) -> ComparisonSummary:
     both = comparison.both
     radius_a, radius_b = comparison.radius_a[both], comparison.radius_b[both]
     ratio = comparison.ratio[both]
-    quantiles: Sequence[float | None] = [None] * 7
+    quantiles: dict[str, float | None] = dict.fromkeys(_QUANTILES)
     if ratio.size:
-        quantiles = np.quantile(ratio, [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0]).tolist()
+        quantiles = dict(zip(_QUANTILES, np.quantile(ratio, list(_QUANTILES.values())).tolist(), strict=True))
     larger, smaller = int((radius_a > radius_b).sum()), int((radius_a < radius_b).sum())
     return ComparisonSummary(
         run_a=comparison.name_a,
@@ -193,33 +212,42 @@ def summarise_comparison(comparison: Comparison) -> ComparisonSummary:
         mean_radius_both_b=_mean(radius_b),
         ratio_mean=_mean(ratio),
         ratio_geometric_mean=_geometric_mean(radius_a, radius_b),
-        ratio_min=quantiles[0],
-        ratio_q05=quantiles[1],
-        ratio_q25=quantiles[2],
-        ratio_median=quantiles[3],
-        ratio_q75=quantiles[4],
-        ratio_q95=quantiles[5],
-        ratio_max=quantiles[6],
         share_larger=larger / ratio.size if ratio.size else None,
+        **quantiles,
     )
 
 
-def comparison_tables(summary: ComparisonSummary, *, notes: Sequence[str] = ()) -> tuple[Table, Table, Table]:
-    """Three tables for people: where the inputs went, the mean radii of the runs, the ratios."""
-    counts = _one_row(
-        summary,
-        {
-            "common": "common",
-            "counted": "counted",
-            "both": "both",
-            "only_a": "only A",
-            "only_b": "only B",
-            "conflicting": "conflicting",
-            "a_larger": "A larger",
-            "b_larger": "B larger",
-            "equal": "equal",
-        },
-        notes=_explanations(summary),
+_COUNTS = {
+    "common": "common",
+    "counted": "counted",
+    "both": "both",
+    "only_a": "only A",
+    "only_b": "only B",
+    "conflicting": "conflicting",
+    "a_larger": "A larger",
+    "b_larger": "B larger",
+    "equal": "equal",
+}
+_RATIOS = {
+    "ratio_mean": "A/B mean",
+    "ratio_geometric_mean": "geometric",
+    "ratio_min": "least",
+    "ratio_q05": "5 %",
+    "ratio_q25": "25 %",
+    "ratio_median": "median",
+    "ratio_q75": "75 %",
+    "ratio_q95": "95 %",
+    "ratio_max": "most",
+    "share_larger": "> 1",
+}
+
+
+def comparison_tables(summary: ComparisonSummary, *, notes: Sequence[Note | Remark] = ()) -> tuple[Table, Table, Table]:
+    """Three tables: the counts of inputs, the mean radii of the runs, the ratios."""
+    manner = "" if summary.wrong_too else " correctly"
+    explanations = (
+        f"counted: certified{manner} by at least one run; both: as the same class.",
+        "A larger, B larger, equal: the radii of those that both certify.",
     )
     radii = Table(
         columns=(
@@ -232,23 +260,8 @@ def comparison_tables(summary: ComparisonSummary, *, notes: Sequence[str] = ()) 
             (f"B: {summary.run_b}", summary.mean_radius_b, summary.mean_radius_both_b),
         ),
     )
-    ratios = _one_row(
-        summary,
-        {
-            "ratio_mean": "A/B mean",
-            "ratio_geometric_mean": "geometric",
-            "ratio_min": "least",
-            "ratio_q05": "5 %",
-            "ratio_q25": "25 %",
-            "ratio_median": "median",
-            "ratio_q75": "75 %",
-            "ratio_q95": "95 %",
-            "ratio_max": "most",
-            "share_larger": "> 1",
-        },
-        notes=notes,
-    )
-    return counts, radii, ratios
+    counts = _one_row(summary, _COUNTS, notes=explanations)
+    return counts, radii, _one_row(summary, _RATIOS, notes=tuple(map(str, notes)))
 
 
 def flat_table(summary: ComparisonSummary) -> Table:
@@ -257,40 +270,22 @@ def flat_table(summary: ComparisonSummary) -> Table:
 
 
 def inputs_table(comparison: Comparison) -> Table:
-    """One row for every input that counts; there is a ratio where both runs certify the same class."""
-    columns: list[tuple[Column, Callable[[Comparison], np.typing.NDArray[Any]]]] = [
-        (Column("index", "index", Kind.COUNT), lambda c: c.index),
-        (Column("label", "label", Kind.COUNT), lambda c: c.label),
-        (Column("class_a", "class A", Kind.COUNT), lambda c: c.class_a),
-        (Column("class_b", "class B", Kind.COUNT), lambda c: c.class_b),
-        (Column("radius_a", "radius A", Kind.LOWER), lambda c: c.radius_a),
-        (Column("radius_b", "radius B", Kind.LOWER), lambda c: c.radius_b),
-        (Column("ratio", "A/B", Kind.FRACTION), lambda c: c.ratio),
-    ]
-    cells = [[_cell(value) for value in values(comparison).tolist()] for _, values in columns]
-    return Table(columns=tuple(column for column, _ in columns), rows=tuple(zip(*cells, strict=True)))
-
-
-def inputs_json(comparison: Comparison) -> list[dict[str, Cell]]:
-    """`inputs_table` as plain JSON values in full precision."""
-    table = inputs_table(comparison)
-    keys = [column.key for column in table.columns]
-    return [dict(zip(keys, row, strict=True)) for row in table.rows]
-
-
-def _require_comparable(a: Results, b: Results) -> None:
-    for run in (a, b):
-        if not run.has_radius:
-            raise RunError(f"{run.name} holds predictions without radii; expected two certified runs to compare")
-    if a.norm is not b.norm:
-        raise RunError(
-            f"{a.name} states radii in {a.norm.value} and {b.name} in {b.norm.value}: they have no ratio; compare runs "
-            "of one norm"
-        )
+    """One row for every input that counts. The ratio exists where both runs certify the same class."""
+    columns = (
+        Column("index", "index", Kind.COUNT),
+        Column("label", "label", Kind.COUNT),
+        Column("class_a", "class A", Kind.COUNT),
+        Column("class_b", "class B", Kind.COUNT),
+        Column("radius_a", "radius A", Kind.LOWER),
+        Column("radius_b", "radius B", Kind.LOWER),
+        Column("ratio", "A/B", Kind.FRACTION),
+    )
+    cells = [[_cell(value) for value in getattr(comparison, column.key).tolist()] for column in columns]
+    return Table(columns=columns, rows=tuple(zip(*cells, strict=True)))
 
 
 def _common_labels(on_a: Results, on_b: Results) -> IntArray:
-    """The label of each common input, from whichever run has it."""
+    """The label of each common input, from either run."""
     disagree = np.flatnonzero(on_a.labelled & on_b.labelled & (on_a.label != on_b.label))
     if disagree.size:
         first = int(disagree[0])
@@ -312,79 +307,54 @@ def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> B
     return np.asarray((certified_class != NO_CLASS) & acceptable)
 
 
-def _notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[str]:
-    notes = _conflict_notes(on_a, on_b)
-    notes += [note for run in (a, b) for note in (run.unfinished, *map(str, run.remarks)) if note is not None]
+def _list_notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[Note | Remark]:
+    notes: list[Note | Remark] = [*_list_conflicts(on_a, on_b)]
+    notes += [remark for run in (a, b) for remark in (run.unfinished, *run.remarks) if remark is not None]
     for letter, run in (("A", a), ("B", b)):
-        alone = len(run) - len(on_a)
-        if alone:
-            notes.append(f"Left out: {alone} input{'s' if alone > 1 else ''} that only {letter} holds.")
+        if len(run) > len(on_a):
+            notes.append(Note(NoteCode.LEFT_OUT, {"inputs": len(run) - len(on_a), "run": letter}))
     if _differ(on_a.sigma, on_b.sigma).any():
-        notes.append(f"The runs differ in sigma: A has {_range(on_a.sigma)}, B has {_range(on_b.sigma)}.")
+        notes.append(_differing("sigma", *((np.nanmin(run.sigma), np.nanmax(run.sigma)) for run in (on_a, on_b))))
     if a.alpha is not None and b.alpha is not None and a.alpha != b.alpha:
-        notes.append(f"The runs differ in alpha: A has {a.alpha:g}, B has {b.alpha:g}.")
-    notes += [
-        f"The runs differ in {setting}{detail(a, b)}."
-        for setting, detail in _SETTINGS.items()
-        if setting in a.settings and setting in b.settings and a.settings[setting] != b.settings[setting]
-    ]
-    unknown = [
-        setting
-        for setting, missing in (
-            ("sigma", np.isnan(on_a.sigma).any() or np.isnan(on_b.sigma).any()),
-            ("alpha", a.alpha is None or b.alpha is None),
-        )
-        if missing
-    ]
+        notes.append(_differing("alpha", a.alpha, b.alpha))
+    if _settings_differ(a, b, "n"):
+        notes.append(_differing("n", a.settings["n"], b.settings["n"]))
+    if _settings_differ(a, b, "model"):
+        notes.append(Note(NoteCode.MODELS_DIFFER, {}))
+    if _settings_differ(a, b, "data"):
+        notes.append(Note(NoteCode.DATA_DIFFER, {}))
+    unknown = []
+    if np.isnan(on_a.sigma).any() or np.isnan(on_b.sigma).any():
+        unknown.append("sigma")
+    if a.alpha is None or b.alpha is None:
+        unknown.append("alpha")
     if unknown:
-        notes.append(f"Not both runs state {' and '.join(unknown)}: whether they agree was not checked.")
+        notes.append(Note(NoteCode.SETTINGS_UNKNOWN, {"settings": " and ".join(unknown)}))
     return notes
 
 
-_SETTINGS: dict[str, Callable[[Results, Results], str]] = {
-    "n": lambda a, b: f": A has {a.settings['n']}, B has {b.settings['n']}",
-    "model": lambda a, b: ": they smooth different classifiers",
-    "data": lambda a, b: ": inputs with the same index are not the same",
-}
+def _differing(setting: str, a: Any, b: Any) -> Note:
+    return Note(NoteCode.SETTING_DIFFERS, {"setting": setting, "a": a, "b": b})
 
 
-def _conflict_notes(on_a: Results, on_b: Results) -> list[str]:
-    """About every common input that the runs certify as different classes, whether it counts or not."""
+def _settings_differ(a: Results, b: Results, setting: str) -> bool:
+    return setting in a.settings and setting in b.settings and a.settings[setting] != b.settings[setting]
+
+
+def _list_conflicts(on_a: Results, on_b: Results) -> list[Note]:
+    """A note on the common inputs that the runs certify as different classes, counted or not."""
     certified = on_a.is_outcome(Outcome.CERTIFIED) & on_b.is_outcome(Outcome.CERTIFIED)
     conflicting = np.flatnonzero(certified & (on_a.prediction != on_b.prediction))
     if not conflicting.size:
         return []
-    named = ", ".join(map(str, on_a.index[conflicting[:_MOST_INDICES_NAMED]]))
-    more = ", …" if conflicting.size > _MOST_INDICES_NAMED else ""
-    inputs = "1 input is" if conflicting.size == 1 else f"{conflicting.size} inputs are"
-    found = f"{inputs} certified as different classes by A and B (index {named}{more})"
-    if _differ(on_a.sigma, on_b.sigma)[conflicting].all():
-        return [f"{found}: with different sigma the runs are about different classifiers."]
-    if on_a.alpha is None or on_b.alpha is None:
-        probability = "the sum of their two alphas"
-    else:
-        probability = f"{on_a.alpha + on_b.alpha:g}"
-    return [
-        f"CONTRADICTION: {found}. If both runs smooth the same model with the same sigma, one of the two is "
-        f"wrong each time, which has probability at most {probability} for an input: check that they do."
-    ]
-
-
-def _explanations(summary: ComparisonSummary) -> list[str]:
-    manner = "" if summary.wrong_too else " correctly"
-    return [
-        f"counted: certified{manner} by at least one run; both: as the same class.",
-        "A larger, B larger, equal: the radii of those that both certify.",
-    ]
+    other_sigma = bool(_differ(on_a.sigma, on_b.sigma)[conflicting].all())
+    probability = None if on_a.alpha is None or on_b.alpha is None else on_a.alpha + on_b.alpha
+    values = {"indices": tuple(on_a.index[conflicting].tolist()), "probability": probability}
+    return [Note(NoteCode.CLASSES_DIFFER if other_sigma else NoteCode.CONTRADICTION, values)]
 
 
 def _differ(sigma_a: FloatArray, sigma_b: FloatArray) -> BoolArray:
     return np.asarray(np.isfinite(sigma_a) & np.isfinite(sigma_b) & (sigma_a != sigma_b))
-
-
-def _range(sigma: FloatArray) -> str:
-    least, most = np.nanmin(sigma), np.nanmax(sigma)
-    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
 
 
 def _mean(values: FloatArray) -> float | None:
@@ -400,9 +370,9 @@ def _cell(value: int | float) -> Cell:
     return None if value == NO_CLASS or math.isnan(value) else value
 
 
-def _one_row(summary: ComparisonSummary, titles: dict[str, str], *, notes: Sequence[str] = ()) -> Table:
+def _one_row(summary: ComparisonSummary, titles: dict[str, str], *, notes: tuple[str, ...] = ()) -> Table:
     columns = tuple(Column(key, title, _kind(key)) for key, title in titles.items())
-    return Table(columns=columns, rows=(tuple(getattr(summary, key) for key in titles),), notes=tuple(notes))
+    return Table(columns=columns, rows=(tuple(getattr(summary, key) for key in titles),), notes=notes)
 
 
 def _kind(key: str) -> Kind:

@@ -1,7 +1,7 @@
-"""How a figure is made and written, whatever is drawn in it.
+"""How every figure is created and written.
 
-matplotlib's Figure is used directly: pyplot would start a window system's machinery, and costs half a second. The same
-drawing gives the same bytes, whenever and wherever it is made.
+matplotlib's Figure is used directly, because pyplot starts a window system and takes half a second. The same drawing
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InputError, MissingExtraError
+from smoothcert.records import Norm
 from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, told apart with every kind of colour vision; yellow is left out, too faint on
-# white.
+# The palette of Okabe and Ito, for every kind of colour vision, without yellow, which is too faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+NORM_SYMBOLS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
 SUFFIXES = (".png", ".svg", ".pdf")
 _DOTS_PER_INCH = 160
-# Without these a file holds the date it was drawn and random identifiers.
+# Without these a file contains the date and random identifiers.
 _METADATA: dict[str, dict[str, None]] = {
     ".png": {"Software": None},
     ".svg": {"Date": None},
@@ -47,17 +48,14 @@ _STYLE: Any = {
 
 
 def check_figure_path(path: Path) -> None:
-    """Refuse a file name whose suffix is no format a figure can be written in."""
+    """Refuse a file name whose suffix is not a supported format."""
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{path.name} ends in {path.suffix or 'nothing'}; expected {', '.join(SUFFIXES)}")
 
 
 @contextlib.contextmanager
-def written_figure(path: Path, *, size: tuple[float, float] = (6.4, 4.2)) -> Iterator[Figure]:
-    """A figure to draw in; when that is done it is written to `path`. An existing one is replaced.
-
-    size: width and height in inches.
-    """
+def open_figure(path: Path, *, size: tuple[float, float] = (6.4, 4.2)) -> Iterator[Figure]:
+    """A figure to draw in. On exit it is written to `path`, replacing an existing file. size: in inches."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -72,9 +70,9 @@ def written_figure(path: Path, *, size: tuple[float, float] = (6.4, 4.2)) -> Ite
 
 
 def spare_matplotlib_its_documentation() -> None:
-    """When imported, matplotlib writes a docstring for every setter of every artist: a third of the time it takes.
+    """Keep matplotlib from generating docstrings when it is imported, which takes a third of the import time.
 
-    For a process that draws one figure and leaves; nobody will read them.
+    For a process that draws one figure and exits.
     """
     with contextlib.suppress(ImportError, AttributeError):
         from matplotlib.artist import Artist

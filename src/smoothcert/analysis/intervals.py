@@ -1,4 +1,4 @@
-"""Certified accuracy of a test set that holds with high probability, from what a run recorded."""
+"""Certified accuracy of a test set that holds with high probability."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bou
 
 
 def certified_accuracy_lower_bound(results: Results, radii: ArrayLike, *, choice: BoundChoice) -> FloatArray:
-    """Lower bound on the true certified accuracy of these inputs at each radius, wrong with probability ≤
-    rho.
+    """Lower bound on the true certified accuracy of these inputs at each radius, wrong with probability ≤ rho.
 
-    Pointwise: valid at each radius fixed in advance, not for the whole curve at once. The probability is over
-    the sampling of the run; the inputs are fixed. Shape of `radii`; in [0, 1], never above
-    `certified_accuracy`.
+    Pointwise: valid at each radius fixed in advance, not for the whole curve at once. The probability is over the
+    sampling of the run; the inputs are fixed. Shape of `radii`; in [0, 1], never above `certified_accuracy`.
     """
     alpha = _alpha(results, choice)
     counts = certified_counts(results, radii)
@@ -35,8 +33,8 @@ def certified_accuracy_lower_bound(results: Results, radii: ArrayLike, *, choice
 def envelope_lower_bound(runs: Sequence[Results], radii: ArrayLike, *, choice: BoundChoice) -> FloatArray:
     """Lower bound on the best run's true certified accuracy at each radius.
 
-    The run is chosen after looking, so each of the k runs is bounded at rho/k; their maximum is then wrong
-    with probability at most rho.
+    The run is chosen after looking, so each of the k runs is bounded at rho/k; their maximum is then wrong with
+    probability at most rho.
     """
     shared = replace(choice, rho=choice.rho / len(runs))
     bounds = [certified_accuracy_lower_bound(run, radii, choice=shared) for run in runs]
@@ -46,19 +44,19 @@ def envelope_lower_bound(runs: Sequence[Results], radii: ArrayLike, *, choice: B
 def _alpha(results: Results, choice: BoundChoice) -> float:
     if not results.independent_noise:
         raise RunError(
-            f"the inputs of {results.name} shared their noise, so their errors are not independent and no "
-            "test-set bound holds; certify again with noise of its own for every input"
+            f"the inputs of {results.name} shared their noise, so their errors are dependent and no test-set bound "
+            "holds; certify again with independent noise for every input"
         )
     if results.alpha is None:
         if choice.alpha is None:
             raise InputError(
-                f"{results.name} does not say its error probability per input, which the bound needs: give "
-                "alpha as it was when the log was made (0.001 in most papers)"
+                f"{results.name} does not state its error probability per input, which the bound needs: give the alpha "
+                "that the log was made with (0.001 in most papers)"
             )
         return choice.alpha
     if choice.alpha is not None and choice.alpha < results.alpha:
         raise InputError(
-            f"alpha {choice.alpha:g} was given, but {results.name} was certified at {results.alpha:g}: a "
-            "smaller one would claim more than was proved; recertify the run to change it"
+            f"alpha {choice.alpha:g} was given, but {results.name} was certified at {results.alpha:g}: a smaller one "
+            "would claim more than was proved; recertify the run to change it"
         )
     return results.alpha if choice.alpha is None else choice.alpha

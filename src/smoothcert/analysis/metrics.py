@@ -1,4 +1,4 @@
-"""Statistics of a run: fractions of its inputs, facts about the log. For bounds on the truth see `intervals`."""
+"""Statistics of a run: fractions of its inputs and facts about the log. `intervals` has bounds on the true values."""
 
 from __future__ import annotations
 
@@ -11,76 +11,72 @@ from numpy.typing import ArrayLike
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray, IntArray, Outcome
-from smoothcert.runs.results import Results
+from smoothcert.runs.results import BoolArray, Results
 
 
 def certified_counts(results: Results, radii: ArrayLike) -> IntArray:
-    """Number of inputs that are correct with a certified radius of at least r, for every r in `radii`.
+    """Number of correct inputs with a certified radius of at least r, for every r in `radii`.
 
-    Such an input is promised to keep its right answer under every perturbation with ‖δ‖ < r. Abstentions and
-    failures count as not certified. At r = 0 this is the number of right answers. radii: finite, ≥ 0, any
-    shape; same shape out.
+    Such an input keeps its correct answer under every perturbation with ‖δ‖ < r. Abstentions and failures are not
+    certified. At r = 0 this is the number of correct answers. radii: finite, ≥ 0, any shape; the result has that shape.
 
-    The comparison is ≥, as in the field's tables: with > the logs of Cohen et al. do not give the table of
-    their paper.
+    The comparison is ≥, as in the tables of the literature: with > the logs of Cohen et al. do not give their table.
     """
-    wanted = np.asarray(radii, dtype=np.float64)
-    if not (np.isfinite(wanted).all() and (wanted >= 0).all()):
-        raise InputError("certified accuracy is asked at radii that are not finite numbers of at least 0")
+    values = np.asarray(radii, dtype=np.float64)
+    if not (np.isfinite(values).all() and (values >= 0).all()):
+        raise InputError("the radii for certified accuracy must be finite numbers of at least 0")
     _require_labels(results)
-    if not results.has_radius and (wanted > 0).any():
-        raise RunError(_no_radii(results))
+    if (values > 0).any():
+        _require_radii(results)
     certified = np.sort(results.radius[results.correct])
-    return np.asarray(certified.size - np.searchsorted(certified, wanted, side="left"), dtype=np.int64)
+    return np.asarray(certified.size - np.searchsorted(certified, values, side="left"), dtype=np.int64)
 
 
 def certified_accuracy(results: Results, radii: ArrayLike) -> FloatArray:
-    """`certified_counts` as a fraction of all inputs, in [0, 1]; never rises with r."""
+    """`certified_counts` as a fraction of all inputs, in [0, 1]; non-increasing in r."""
     return np.asarray(certified_counts(results, radii) / len(results), dtype=np.float64)
 
 
 def average_certified_radius(results: Results) -> float:
     """ACR, the mean over all inputs of radius · 1[correct]: the area under the certified accuracy curve."""
     _require_labels(results)
-    if not results.has_radius:
-        raise RunError(_no_radii(results))
+    _require_radii(results)
     return math.fsum(results.radius[results.correct]) / len(results)
 
 
 def mean_radius(results: Results) -> float:
-    """Mean of the radii over all inputs, whatever their labels: all that can be said where there are none."""
-    if not results.has_radius:
-        raise RunError(_no_radii(results))
+    """Mean radius over all inputs, whether correct or not. It needs no labels."""
+    _require_radii(results)
     return float(results.radius.mean())
 
 
 def accuracy(results: Results) -> float:
-    """Fraction of inputs whose answer is right. With misclassification, abstention and failure it sums to 1."""
+    """Fraction of correct inputs. Accuracy, misclassification, abstention and failure rates sum to 1."""
     _require_labels(results)
-    return int(results.correct.sum()) / len(results)
+    return _fraction(results.correct)
 
 
 def misclassification_rate(results: Results) -> float:
-    """Fraction of inputs for which a wrong class was given."""
+    """Fraction of inputs with a wrong answer."""
     _require_labels(results)
-    return int((results.decided & ~results.correct).sum()) / len(results)
+    return _fraction(results.decided & ~results.correct)
 
 
 def abstention_rate(results: Results) -> float:
-    """Fraction of inputs on which no class was given because the votes did not settle on one."""
-    return int(results.is_outcome(Outcome.ABSTAINED).sum()) / len(results)
+    """Fraction of inputs without an answer because the votes did not decide on one class."""
+    return _fraction(results.is_outcome(Outcome.ABSTAINED))
 
 
 def failure_rate(results: Results) -> float:
-    """Fraction of inputs about which nothing valid could be said."""
-    return int(results.is_outcome(Outcome.FAILED).sum()) / len(results)
+    """Fraction of inputs about which no valid statement could be made."""
+    return _fraction(results.is_outcome(Outcome.FAILED))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassAccuracy:
-    """Certified accuracy class by class, at one radius. Columns of shape (k,), classes ascending.
+    """Certified accuracy by class at one radius. Columns of shape (k,), classes ascending.
 
-    classes: those that have at least one input. points: how many inputs each has.
+    classes: those with at least one input. points: number of inputs of each.
     """
 
     classes: IntArray
@@ -89,11 +85,10 @@ class ClassAccuracy:
 
     @property
     def spread(self) -> float:
-        """Population standard deviation over the classes (divided by k, not k − 1), each class weighing the
-        same.
+        """Population standard deviation over the classes (divided by k, not k − 1); every class has the same weight.
 
-        Súkeník et al. report "the standard deviation of class-wise accuracies" as a measure of fairness
-        without naming the divisor; the classes are all there are, not a sample of them, so it is k here.
+        Súkeník et al. report "the standard deviation of class-wise accuracies" as a measure of fairness without naming
+        the divisor. The classes are not a sample, so it is k here.
         """
         return float(np.std(self.accuracy))
 
@@ -101,20 +96,19 @@ class ClassAccuracy:
 def class_accuracy(results: Results, *, radius: float = 0.0) -> ClassAccuracy:
     """Certified accuracy at `radius` over the inputs of each class; at 0, its plain accuracy."""
     _require_labels(results)
-    if radius > 0 and not results.has_radius:
-        raise RunError(_no_radii(results))
+    if radius > 0:
+        _require_radii(results)
     classes, membership = np.unique(results.label, return_inverse=True)
     points = np.bincount(membership, minlength=classes.size)
-    held = results.correct & (results.radius >= radius)
-    right = np.bincount(membership[held], minlength=classes.size)
-    return ClassAccuracy(classes=classes, points=points.astype(np.int64), accuracy=right / points)
+    robust = results.correct & (results.radius >= radius)
+    correct = np.bincount(membership[robust], minlength=classes.size)
+    return ClassAccuracy(classes=classes, points=points.astype(np.int64), accuracy=correct / points)
 
 
 def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
-    """Fraction of the inputs with a known p_A whose p_A falls in each bin; the fractions sum to 1.
+    """Fraction of the inputs with a known p_A whose p_A is in each bin; the fractions sum to 1.
 
-    edges: (b+1,) ascending from 0 to 1. Returns (b,). Bins hold their left edge, the last one also its right
-    edge.
+    edges: (b+1,) ascending from 0 to 1. Returns (b,). A bin includes its left edge, the last one also its right edge.
     """
     bins = np.asarray(edges, dtype=np.float64)
     if bins.ndim != 1 or bins.size < 2 or bins[0] != 0 or bins[-1] != 1 or (np.diff(bins) <= 0).any():
@@ -122,28 +116,26 @@ def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
     known = results.p_a[np.isfinite(results.p_a)]
     if known.size == 0:
         raise RunError(
-            f"{results.name} does not say p_A: that is in runs whose certificate bounds it (dipole bounds pairs of "
-            "votes instead; `recertify --certificate gaussian` computes it), and in logs with a column p_A_bar"
+            f"{results.name} has no p_A: runs have it if their certificate bounds it (dipole bounds pairs of votes "
+            "instead; `recertify --certificate gaussian` computes it), and logs if they have a column p_A_bar"
         )
     counts, _ = np.histogram(known, bins=bins)
     return np.asarray(counts / known.size, dtype=np.float64)
 
 
 def envelope(runs: Sequence[Results], radii: ArrayLike) -> FloatArray:
-    """Best certified accuracy over the runs, radius by radius: what choosing the run for each radius would
-    give.
+    """Best certified accuracy over the runs at each radius: what choosing the run for each radius would give.
 
-    It is at least every run's own curve. No single classifier attains it, and the choice is made after
-    looking.
+    It is at least the curve of every run. No single classifier attains it, because the choice is made after looking.
     """
     _require_runs(runs)
     if len({run.norm for run in runs}) > 1:
-        raise RunError("the runs state radii in different norms: the best of them at a radius means nothing")
+        raise RunError("the radii of the runs are in different norms, so the best run at a radius is not defined")
     return np.asarray(np.max([certified_accuracy(run, radii) for run in runs], axis=0), dtype=np.float64)
 
 
 def common_inputs(runs: Sequence[Results]) -> list[Results]:
-    """Each run cut down to the inputs that all of them hold, in ascending order of index: like with like."""
+    """Each run restricted to the inputs that all of them contain, in ascending order of index."""
     _require_runs(runs)
     shared = runs[0].index
     for run in runs[1:]:
@@ -155,7 +147,7 @@ def common_inputs(runs: Sequence[Results]) -> list[Results]:
 
 
 def same_inputs(runs: Sequence[Results]) -> bool:
-    """True if the runs cover the same inputs, so that their fractions can be compared directly."""
+    """True if the runs contain the same inputs, so that their fractions can be compared directly."""
     return all(np.array_equal(np.sort(run.index), np.sort(runs[0].index)) for run in runs[1:])
 
 
@@ -163,7 +155,7 @@ def same_inputs(runs: Sequence[Results]) -> bool:
 class GoldComparison:
     """Fractions of the inputs, summing to 1 (Cohen et al. 2019, table 4).
 
-    correct: the answer is the label. accurate: the answer is the gold standard's answer.
+    correct: the answer is the label. accurate: the answer is that of the gold standard.
     """
 
     correct_accurate: float
@@ -175,17 +167,17 @@ class GoldComparison:
 
 
 def compare_with_gold(results: Results, gold: Results) -> GoldComparison:
-    """Set a run's answers beside those of a gold standard, such as PREDICT with many more samples.
+    """Compare the answers of a run with those of a gold standard, such as PREDICT with many more samples.
 
-    Inputs are matched by index; the gold standard must hold all of them, with the same labels. Where the gold
-    standard itself gives no class, an answer counts as inaccurate.
+    Inputs are matched by index; the gold standard must contain all of them, with the same labels. Where the gold
+    standard has no answer, an answer counts as inaccurate.
     """
     _require_labels(results)
     missing = np.setdiff1d(results.index, gold.index)
     if missing.size:
         raise RunError(
             f"{gold.name} lacks {missing.size} of the {len(results)} inputs of {results.name}, the first of "
-            f"index {missing[0]}: a gold standard must hold them all"
+            f"index {missing[0]}: a gold standard must contain them all"
         )
     matched = gold.subset(_positions(gold, results.index))
     if (matched.label != results.label).any():
@@ -203,17 +195,18 @@ def compare_with_gold(results: Results, gold: Results) -> GoldComparison:
 
 
 def _positions(results: Results, index: IntArray) -> IntArray:
-    """Where the inputs of the given indices stand in a run that holds them all."""
+    """Positions of the inputs with these indices in a run that contains them all."""
     order = np.argsort(results.index)
     return np.asarray(order[np.searchsorted(results.index, index, sorter=order)], dtype=np.int64)
 
 
-def _fraction(mask: np.typing.NDArray[np.bool_]) -> float:
+def _fraction(mask: BoolArray) -> float:
     return int(mask.sum()) / mask.size
 
 
-def _no_radii(results: Results) -> str:
-    return f"{results.name} holds predictions without radii: only radius 0 can be asked for"
+def _require_radii(results: Results) -> None:
+    if not results.has_radius:
+        raise RunError(f"{results.name} has predictions without radii: only radius 0 can be evaluated")
 
 
 def _require_labels(results: Results) -> None:
@@ -226,4 +219,4 @@ def _require_labels(results: Results) -> None:
 
 def _require_runs(runs: Sequence[Results]) -> None:
     if not runs:
-        raise InputError("no run was given: at least one is needed")
+        raise InputError("no run was given; at least one is required")

@@ -1,4 +1,4 @@
-"""The choices a caller of this room has, without the weight of what carries them out."""
+"""The choices of a caller of this room. This module imports nothing heavy, so the command line can import it first."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class BoundMethod(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BoundChoice:
-    """Which high-probability bound on a test set's certified accuracy, wrong with probability at most rho.
+    """A high-probability bound on a test set's certified accuracy, wrong with probability at most rho.
 
-    alpha: error probability of one certificate; None takes the one the run states.
+    alpha: error probability of one certificate; None uses that of the run.
     """
 
     method: BoundMethod = BoundMethod.EXACT

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.figures import COLOURS, check_figure_path, written_figure
+from smoothcert.analysis.figures import COLOURS, NORM_SYMBOLS, check_figure_path, open_figure
 from smoothcert.analysis.options import BoundChoice, PlotKind
 from smoothcert.errors import InputError, RunError
-from smoothcert.records import FloatArray, Norm
+from smoothcert.records import FloatArray
 from smoothcert.runs.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A run beyond the palette repeats a colour with another dash, so that no two look the same up to 28 runs.
+# A run beyond the palette repeats a colour with another dash: up to 28 runs look different.
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":")
 _MOST_CLASS_BARS = 120
 _P_A_BINS = 40
@@ -49,18 +49,17 @@ def draw(
     title: str | None = None,
     bound: BoundChoice | None = None,
 ) -> None:
-    """Draw the runs and write the figure to `path`, whose suffix says the format. An existing figure is
-    replaced.
+    """Draw the runs and write the figure to `path`, whose suffix is the format. An existing figure is replaced.
 
     bound: adds the high-probability lower curve to accuracy and envelope figures.
     """
     if not runs:
-        raise InputError("no run was given: at least one is needed to draw a figure")
+        raise InputError("no run was given; a figure needs at least one")
     check_figure_path(path)
     if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
         raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
     wide = kind is PlotKind.CLASSES and len(runs) > 2
-    with written_figure(path, size=(8.4, 4.2) if wide else (6.4, 4.2)) as figure:
+    with open_figure(path, size=(8.4, 4.2) if wide else (6.4, 4.2)) as figure:
         bottom, top = 0.13 if bound is None else 0.17, 0.91 if title else 0.96
         axes = figure.add_axes((0.1, bottom, 0.87, top - bottom))
         _DRAWERS[kind](axes, runs, bound)
@@ -76,7 +75,7 @@ def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
         curve = accuracy_curve(run)
         _step(axes, curve, number=number, label=run.name)
         if bound is not None:
-            # scipy, which only a bound needs, takes longer to import than to draw the curves.
+            # Only a bound needs scipy, which takes longer to import than the curves take to draw.
             from smoothcert.analysis.intervals import certified_accuracy_lower_bound
 
             lower = certified_accuracy_lower_bound(run, curve.x, choice=bound)
@@ -90,19 +89,19 @@ def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
         _step(axes, accuracy_curve(run), number=number, label=run.name, faint=True)
     x = _breakpoints(runs)
     best = Curve(x=x, y=metrics.envelope(runs, x))
-    axes.plot(*_closed(best), drawstyle="steps-pre", color="#000000", linewidth=1.8, label="envelope")
+    axes.plot(*_close(best), drawstyle="steps-pre", color="#000000", linewidth=1.8, label="envelope")
     if bound is not None:
         from smoothcert.analysis.intervals import envelope_lower_bound
 
         lower = Curve(x=x, y=envelope_lower_bound(runs, x, choice=bound))
-        axes.plot(*_closed(lower), drawstyle="steps-pre", color="#000000", linewidth=1.0, linestyle=":")
+        axes.plot(*_close(lower), drawstyle="steps-pre", color="#000000", linewidth=1.0, linestyle=":")
     _finish_accuracy(axes, runs)
 
 
 def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
     edges = np.linspace(0.0, 1.0, _P_A_BINS + 1)
-    telling = [run for run in runs if np.isfinite(run.p_a).any()]
-    for number, run in enumerate(telling or runs):
+    with_p_a = [run for run in runs if np.isfinite(run.p_a).any()]
+    for number, run in enumerate(with_p_a or runs):
         shares = metrics.p_a_distribution(run, edges=edges)
         known = int(np.isfinite(run.p_a).sum())
         label = run.name if known == len(run) else f"{run.name}, {known} of {len(run)} inputs"
@@ -119,21 +118,21 @@ def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) ->
 
 def _draw_classes(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
     by_run = [metrics.class_accuracy(run) for run in runs]
-    classes = np.unique(np.concatenate([found.classes for found in by_run]))
+    classes = np.unique(np.concatenate([one.classes for one in by_run]))
     if classes.size * len(runs) > _MOST_CLASS_BARS:
         raise InputError(
             f"{classes.size} classes of {len(runs)} run(s) are too many bars to read (at most {_MOST_CLASS_BARS}); "
             "`table --classes` lists them"
         )
     width = 0.8 / len(runs)
-    for number, (run, found) in enumerate(zip(runs, by_run, strict=True)):
-        places = np.searchsorted(classes, found.classes) + (number - (len(runs) - 1) / 2) * width
-        label = f"{run.name} (spread {found.spread:.3f})"
-        axes.bar(places, found.accuracy, width=0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
+    for number, (run, one) in enumerate(zip(runs, by_run, strict=True)):
+        places = np.searchsorted(classes, one.classes) + (number - (len(runs) - 1) / 2) * width
+        label = f"{run.name} (spread {one.spread:.3f})"
+        axes.bar(places, one.accuracy, width=0.92 * width, color=COLOURS[number % len(COLOURS)], label=label)
     axes.set_xticks(np.arange(classes.size), [str(label) for label in classes])
     axes.grid(visible=False, axis="x")
     legend_rows = -(-len(runs) // 2)
-    # The legend has a strip of its own above the tallest bar, two runs a row.
+    # The legend is above the tallest bar, with two runs in each row.
     axes.set_ylim(0.0, 1.02 + 0.08 * legend_rows)
     axes.set_yticks(np.linspace(0.0, 1.0, 6))
     axes.set_xlabel("class")
@@ -150,20 +149,13 @@ _DRAWERS: dict[PlotKind, Callable[[Axes, Sequence[Results], BoundChoice | None],
 
 
 def _step(axes: Axes, curve: Curve, *, number: int, label: str, faint: bool = False) -> None:
-    look = _look(number)
-    axes.plot(
-        *_closed(curve),
-        drawstyle="steps-pre",
-        label=label,
-        linewidth=1.0 if faint else 1.6,
-        alpha=0.8 if faint else 1.0,
-        **look,
-    )
+    width, alpha = (1.0, 0.8) if faint else (1.6, 1.0)
+    axes.plot(*_close(curve), drawstyle="steps-pre", label=label, linewidth=width, alpha=alpha, **_look(number))
 
 
 def _shade_down_to(axes: Axes, curve: Curve, lower: FloatArray, *, number: int) -> None:
-    """A band between what was counted and what holds with high probability."""
-    x, y = _closed(curve)
+    """Draw a band from the curve down to its high-probability bound."""
+    x, y = _close(curve)
     colour = COLOURS[number % len(COLOURS)]
     axes.fill_between(x, np.append(lower, 0.0), y, step="pre", color=colour, alpha=0.3, linewidth=0)
 
@@ -174,12 +166,12 @@ def _bound_caption(bound: BoundChoice, kind: PlotKind) -> str:
 
 
 def _finish_accuracy(axes: Axes, runs: Sequence[Results]) -> None:
-    norms = {run.norm for run in runs}
-    if len(norms) > 1:
-        raise RunError("the runs state radii in different norms: draw them in separate figures")
+    norm, *others = {run.norm for run in runs}
+    if others:
+        raise RunError("the radii of the runs are in different norms: draw the runs in separate figures")
     axes.set_xlim(left=0.0)
     axes.set_ylim(0.0, 1.0)
-    axes.set_xlabel(f"radius ({'ℓ₂' if norms == {Norm.L2} else 'ℓ₁'})")
+    axes.set_xlabel(f"radius ({NORM_SYMBOLS[norm]})")
     axes.set_ylabel("certified accuracy")
     _add_legend(axes, len(axes.lines), location="best")
 
@@ -195,12 +187,12 @@ def _look(number: int) -> dict[str, Any]:
 
 
 def _breakpoints(runs: Sequence[Results]) -> FloatArray:
-    """0 and every radius at which some curve falls, ascending."""
+    """0 and every radius at which a curve falls, ascending."""
     radii = [run.radius[run.correct] for run in runs]
     return np.unique(np.concatenate([np.zeros(1), *radii]))
 
 
-def _closed(curve: Curve) -> tuple[FloatArray, FloatArray]:
+def _close(curve: Curve) -> tuple[FloatArray, FloatArray]:
     """The points to draw, with the final drop to zero."""
     return np.append(curve.x, curve.x[-1]), np.append(curve.y, 0.0)
 
@@ -208,4 +200,4 @@ def _closed(curve: Curve) -> tuple[FloatArray, FloatArray]:
 def _require_radii(runs: Sequence[Results]) -> None:
     for run in runs:
         if not run.has_radius:
-            raise RunError(f"{run.name} holds predictions without radii: it has no certified accuracy to draw")
+            raise RunError(f"{run.name} has predictions without radii: it has no certified accuracy to draw")

@@ -1,10 +1,10 @@
-"""One run in a line: the numbers a results table shows, and the radii it shows them at."""
+"""The numbers that a results table shows for one run, and the radii it shows them at."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,84 +13,66 @@ from smoothcert.analysis import metrics
 from smoothcert.analysis.options import BoundChoice
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import round_step
+from smoothcert.records import FloatArray
 from smoothcert.runs.results import Results
 
 ENVELOPE_NAME = "envelope"
 _MOST_DEFAULT_STEPS = 8
+_LEFT_OUT_IF_EMPTY = ("samples", "samples_per_input", "samples_share", "decided_radii", "lower_bound")
 
 Radii = Mapping[str, float]
-"""Radii by the text they were asked for with, in the order of asking."""
+"""Radii by their text, in the given order."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What is known of one run; None where the run cannot say. Fractions are of all `points` inputs.
+    """The numbers of one run; None where they are unknown. Fractions are of all `points` inputs.
 
-    certified_accuracy and lower_bound: by the text of the radius. lower_bound is None when none was asked
-    for. samples: drawn in all, per input, and as a share of what a fixed number would have been, where sampling stopped
-    when it had an answer; decided_radii: those that were asked about.
+    certified_accuracy and lower_bound: by the text of the radius; lower_bound is None unless a bound was requested.
+    samples: drawn in total, per input, and as a share of the maximum, for runs that stop sampling early.
+    decided_radii: the radii such a run decided on.
     """
 
     run: str
-    norm: str
     points: int | None
-    expected_points: int | None
-    sigma: float | None
-    sigma_range: tuple[float, float] | None
-    acr: float | None
-    mean_radius: float | None
-    accuracy: float | None
-    abstention: float | None
-    misclassification: float | None
-    failure: float | None
+    acr: float | None = None
+    abstention: float | None = None
     certified_accuracy: Mapping[str, float | None]
-    lower_bound: Mapping[str, float | None] | None
+    accuracy: float | None = None
+    misclassification: float | None = None
+    failure: float | None = None
+    mean_radius: float | None = None
+    expected_points: int | None = None
+    norm: str
+    sigma: float | None = None
+    sigma_range: tuple[float, float] | None = None
     samples: int | None = None
     samples_per_input: float | None = None
     samples_share: float | None = None
     decided_radii: tuple[float, ...] = ()
+    lower_bound: Mapping[str, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values in full precision."""
-        document: dict[str, Any] = {
-            "run": self.run,
-            "points": self.points,
-            "acr": self.acr,
-            "abstention": self.abstention,
-            "certified_accuracy": dict(self.certified_accuracy),
-            "accuracy": self.accuracy,
-            "misclassification": self.misclassification,
-            "failure": self.failure,
-            "mean_radius": self.mean_radius,
-            "expected_points": self.expected_points,
-            "norm": self.norm,
-            "sigma": self.sigma,
-            "sigma_range": None if self.sigma_range is None else list(self.sigma_range),
+        document = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return {
+            key: value for key, value in document.items() if key not in _LEFT_OUT_IF_EMPTY or value not in (None, [])
         }
-        if self.samples is not None:
-            document |= {
-                "samples": self.samples,
-                "samples_per_input": self.samples_per_input,
-                "samples_share": self.samples_share,
-            }
-        if self.decided_radii:
-            document["decided_radii"] = list(self.decided_radii)
-        return document if self.lower_bound is None else document | {"lower_bound": dict(self.lower_bound)}
 
 
 def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
-    """The line of one run. Accuracies are None where labels are missing, radii above 0 where the run has none."""
+    """Summarise one run. Accuracies are None if labels are missing; radii above 0 are None if the run has none."""
     labelled = bool(results.labelled.all())
     known = {
         text: radius
         for text, radius in radii.items()
-        if labelled and (results.has_radius or radius == 0) and not results.says_nothing_of(radius)
+        if labelled and (results.has_radius or radius == 0) and not results.is_unknown_at(radius)
     }
     values = np.array(list(known.values()), dtype=np.float64)
     exact = metrics.certified_accuracy(results, values) if known else values
     lower = None
     if bound is not None:
-        # scipy, which only a bound needs, takes longer to import than everything else a table does.
+        # Only a bound needs scipy, which takes longer to import than everything else a table does.
         from smoothcert.analysis.intervals import certified_accuracy_lower_bound
 
         bounds = certified_accuracy_lower_bound(results, values, choice=bound) if known else values
@@ -115,12 +97,12 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
         samples=samples,
         samples_per_input=None if samples is None else samples / len(results),
         samples_share=None if samples is None else samples / (len(results) * (results.most_samples or 1)),
-        decided_radii=results.asked,
+        decided_radii=results.decided_radii,
     )
 
 
 def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
-    """The line of the best run at each radius; what belongs to a single run is None."""
+    """Summarise the best run at each radius. Values that belong to a single run are None."""
     values = np.array(list(radii.values()), dtype=np.float64)
     best = metrics.envelope(runs, values)
     lower = None
@@ -132,22 +114,13 @@ def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundCho
         run=ENVELOPE_NAME,
         norm=runs[0].norm.value,
         points=len(runs[0]) if metrics.same_inputs(runs) else None,
-        expected_points=None,
-        sigma=None,
-        sigma_range=None,
-        acr=None,
-        mean_radius=None,
-        accuracy=None,
-        abstention=None,
-        misclassification=None,
-        failure=None,
         certified_accuracy=_by_text(radii, radii, best),
         lower_bound=lower,
     )
 
 
 def parse_radii(text: str) -> dict[str, float]:
-    """Radii from a comma-separated list such as "0,0.25,0.5", by their text; the same text twice counts once."""
+    """Radii from a comma-separated list such as "0,0.25,0.5", by their text; a repeated text counts once."""
     radii: dict[str, float] = {}
     for token in (part.strip() for part in text.split(",")):
         try:
@@ -161,13 +134,10 @@ def parse_radii(text: str) -> dict[str, float]:
 
 
 def default_radii(runs: Sequence[Results]) -> dict[str, float]:
-    """0 and the multiples of a round step up to the largest certified radius: at most nine in all.
-
-    Where some runs only know about certain radii, those.
-    """
-    decided = sorted({radius for run in runs for radius in run.asked})
+    """The radii that the runs decided on; if there are none, at most 9 multiples of a round step, from 0."""
+    decided = sorted({radius for run in runs for radius in run.decided_radii})
     if decided:
-        return {_shortest(radius): radius for radius in decided}
+        return {_shortest_text(radius): radius for radius in decided}
     largest = max((float(run.radius.max()) for run in runs), default=0.0)
     if largest == 0:
         return {"0": 0.0}
@@ -175,15 +145,15 @@ def default_radii(runs: Sequence[Results]) -> dict[str, float]:
     return {f"{k * step:.6g}": float(f"{k * step:.6g}") for k in range(int(largest / step) + 1)}
 
 
-def _shortest(radius: float) -> str:
+def _shortest_text(radius: float) -> str:
     short = f"{radius:g}"
     return short if float(short) == radius else repr(radius)
 
 
-def _by_text(radii: Radii, known: Radii, values: np.typing.NDArray[np.float64]) -> dict[str, float | None]:
-    found = dict(zip(known, map(float, values), strict=True))
-    return {text: found.get(text) for text in radii}
+def _by_text(radii: Radii, known: Radii, values: FloatArray) -> dict[str, float | None]:
+    by_text = dict(zip(known, map(float, values), strict=True))
+    return {text: by_text.get(text) for text in radii}
 
 
-def _range(values: np.typing.NDArray[np.float64]) -> tuple[float, float] | None:
+def _range(values: FloatArray) -> tuple[float, float] | None:
     return None if np.isnan(values).any() else (float(values.min()), float(values.max()))

@@ -1,8 +1,8 @@
 """Tables of results as text, Markdown, LaTeX, CSV or JSON.
 
-Rounding in print: a fraction of inputs (accuracy, abstention, …) is a count, not a promise, and goes to
-nearest, which is also what the papers print (Cohen et al., table 2: 0.6674 as 0.67). ACR, radii and lower
-bounds go down. CSV and JSON carry full precision unless digits are asked for.
+In print, a fraction of inputs (accuracy, abstention, …) is rounded to nearest, as in the papers (Cohen et al., table 2:
+0.6674 as 0.67), because it is a count and not a guarantee. ACR, radii and lower bounds are rounded down. CSV and JSON
+have full precision unless digits are given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.metrics import ClassAccuracy, GoldComparison
+from smoothcert.analysis.metrics import GoldComparison
 from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.summary import RunSummary
 from smoothcert.errors import InputError
@@ -29,7 +29,7 @@ Cell = str | int | float | None
 
 
 class Kind(enum.Enum):
-    """What a column holds, which decides how it is printed."""
+    """The content of a column, which decides how it is printed."""
 
     NAME = "text, left aligned"
     COUNT = "a whole number"
@@ -50,24 +50,37 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells under columns; None is a value that does not exist. Notes are sentences below the table."""
+    """Rows of cells under columns; None is a value that does not exist. notes: sentences below the table."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
 
+    def to_json(self) -> list[dict[str, Cell]]:
+        """Plain JSON values in full precision, one mapping for each row."""
+        keys = [column.key for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]
 
-def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ()) -> Table:
+    def is_best(self, row: int, column: int) -> bool:
+        """Whether the cell is the largest of several numbers of a `best` column."""
+        numbers = [cells[column] for cells in self.rows if isinstance(cells[column], int | float)]
+        cell = self.rows[row][column]
+        if not (self.columns[column].best and isinstance(cell, int | float) and len(numbers) > 1):
+            return False
+        return cell == max(numbers) > 0  # type: ignore[type-var, operator]
+
+
+def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[object] = ()) -> Table:
     """Rows are runs; columns are the metrics, then certified accuracy (and its lower bound) per radius.
 
-    Columns nobody has a value for, and failures where there are none, are left out.
+    Columns without any value are left out. notes: printed below, as `str` gives them.
     """
     columns: list[tuple[Column, Callable[[RunSummary], Cell]]] = [
         (Column("run", "run", Kind.NAME), lambda s: s.run),
         (Column("points", "points", Kind.COUNT), lambda s: s.points),
         (Column("sigma", "sigma", Kind.SETTING), _sigma),
         (Column("acr", "ACR", Kind.LOWER, best=True), lambda s: s.acr),
-        # Beside the ACR it would only confuse; without labels it is all there is to say about radii.
+        # Shown only without labels, where there is no ACR.
         (Column("mean_radius", "mean radius", Kind.LOWER), lambda s: s.mean_radius if s.acr is None else None),
         (Column("accuracy", "accuracy", Kind.FRACTION, best=True), lambda s: s.accuracy),
         (Column("abstention", "abstained", Kind.FRACTION), lambda s: s.abstention),
@@ -79,17 +92,18 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[str] = ())
         ),
     ]
     for text in summaries[0].certified_accuracy:
-        title = f"r={text}"
-        columns.append((Column(f"certified_{text}", title, Kind.FRACTION, best=True), _certified(text)))
+        column = Column(f"certified_{text}", f"r={text}", Kind.FRACTION, best=True)
+        columns.append((column, lambda s, text=text: s.certified_accuracy[text]))  # type: ignore[misc]
         if summaries[0].lower_bound is not None:
-            columns.append((Column(f"lower_{text}", "≥", Kind.LOWER), _lower(text)))
+            column = Column(f"lower_{text}", "≥", Kind.LOWER)
+            columns.append((column, lambda s, text=text: (s.lower_bound or {}).get(text)))  # type: ignore[misc]
     needed = [(column, value) for column, value in columns if any(value(s) is not None for s in summaries)]
     rows = tuple(tuple(value(summary) for _, value in needed) for summary in summaries)
-    return Table(columns=tuple(column for column, _ in needed), rows=rows, notes=tuple(notes))
+    return Table(columns=tuple(column for column, _ in needed), rows=rows, notes=tuple(map(str, notes)))
 
 
 def _sigma(summary: RunSummary) -> Cell:
-    """The level, or its range where inputs differ in it."""
+    """The level, or its range if it varies."""
     if summary.sigma is not None or summary.sigma_range is None:
         return summary.sigma
     least, most = summary.sigma_range
@@ -99,11 +113,11 @@ def _sigma(summary: RunSummary) -> Cell:
 def class_table(runs: Sequence[Results], *, radius: float = 0.0) -> Table:
     """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius."""
     by_run = [metrics.class_accuracy(run, radius=radius) for run in runs]
-    classes = sorted({int(label) for found in by_run for label in found.classes})
-    lookups = [_accuracy_by_class(found) for found in by_run]
+    lookups = [dict(zip(one.classes.tolist(), one.accuracy.tolist(), strict=True)) for one in by_run]
+    classes = sorted({label for lookup in lookups for label in lookup})
     columns = (Column("class", "class", Kind.NAME), *(Column(run.name, run.name, Kind.FRACTION) for run in runs))
     rows: list[tuple[Cell, ...]] = [(str(label), *(lookup.get(label) for lookup in lookups)) for label in classes]
-    rows.append(("spread", *(found.spread for found in by_run)))
+    rows.append(("spread", *(one.spread for one in by_run)))
     note = (
         f"Certified accuracy at radius {radius:g} by class; spread is the population standard deviation over classes."
     )
@@ -111,7 +125,7 @@ def class_table(runs: Sequence[Results], *, radius: float = 0.0) -> Table:
 
 
 def gold_table(comparisons: Mapping[str, GoldComparison], *, gold: str) -> Table:
-    """Rows are runs; columns say how their answers stand to the label and to the gold standard's answer."""
+    """Rows are runs; columns compare their answers with the label and with the answer of the gold standard."""
     columns = [
         Column("run", "run", Kind.NAME),
         Column("correct_accurate", "correct, accurate", Kind.FRACTION),
@@ -130,12 +144,12 @@ def gold_table(comparisons: Mapping[str, GoldComparison], *, gold: str) -> Table
 
 
 def render(table: Table, *, form: TableFormat, digits: int | None = None, width: int | None = None) -> str:
-    """The table as text without a final newline. digits: decimals (default 3); see the module for CSV and JSON.
+    """The table as text without a final newline. digits: decimals (default 3; CSV and JSON: full precision).
 
     width: of the terminal; a text table that does not fit is printed with its columns as rows.
     """
     if digits is not None and not 0 <= digits <= 15:
-        raise InputError(f"{digits} digits were asked for; expected 0 to 15")
+        raise InputError(f"{digits} digits were given; expected 0 to 15")
     if form is TableFormat.TEXT:
         wide = _render_text(table, digits)
         fits = width is None or max(map(len, wide.split("\n")[:2])) <= width
@@ -144,35 +158,32 @@ def render(table: Table, *, form: TableFormat, digits: int | None = None, width:
 
 
 def _render_text(table: Table, digits: int | None) -> str:
-    body = printed_cells(table, digits)
-    titles = [column.title for column in table.columns]
-    widths = [max(len(row[k]) for row in [titles, *body]) for k in range(len(titles))]
-    left = [column.kind is Kind.NAME for column in table.columns]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(cells, widths, left, strict=True))
-        return "  ".join(padded).rstrip()
-
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([line(titles), rule, *map(line, body), *table.notes])
+    rows = [[column.title for column in table.columns], *format_cells(table, digits)]
+    titles, *body = _align(rows, left=[column.kind is Kind.NAME for column in table.columns])
+    rule = "  ".join("─" * max(map(len, cells)) for cells in zip(*rows, strict=True))
+    return "\n".join([titles, rule, *body, *table.notes])
 
 
 def _render_stacked(table: Table, digits: int | None) -> str:
     """One line for each column, one column for each row of the table."""
-    body = printed_cells(table, digits)
-    lines = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    first, *rest = widths
+    body = format_cells(table, digits)
+    rows = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
+    return "\n".join([*_align(rows, left=[True] + [False] * len(body)), *table.notes])
 
-    def line(cells: Sequence[str]) -> str:
-        title, *values = cells
-        return "  ".join([title.ljust(first), *(v.rjust(w) for v, w in zip(values, rest, strict=True))]).rstrip()
 
-    return "\n".join([*map(line, lines), *table.notes])
+def _align(rows: list[list[str]], *, left: Sequence[bool]) -> list[str]:
+    """The rows as lines with aligned columns. left: which columns are aligned to the left."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = zip(row, widths, left, strict=True)
+        padded = [cell.ljust(width) if is_left else cell.rjust(width) for cell, width, is_left in cells]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _render_markdown(table: Table, digits: int | None) -> str:
-    rows = _emphasised(table, printed_cells(table, digits), lambda cell: f"**{cell}**", _escape_markdown)
+    rows = _emphasise(table, format_cells(table, digits), lambda cell: f"**{cell}**", _escape_markdown)
     titles = [_escape_markdown(column.title) for column in table.columns]
     rule = [":---" if column.kind is Kind.NAME else "---:" for column in table.columns]
     lines = [f"| {' | '.join(cells)} |" for cells in [titles, rule, *rows]]
@@ -180,7 +191,7 @@ def _render_markdown(table: Table, digits: int | None) -> str:
 
 
 def _render_latex(table: Table, digits: int | None) -> str:
-    rows = _emphasised(table, printed_cells(table, digits), lambda cell: rf"\textbf{{{cell}}}", _escape_latex)
+    rows = _emphasise(table, format_cells(table, digits), lambda cell: rf"\textbf{{{cell}}}", _escape_latex)
     titles = [_escape_latex(column.title) for column in table.columns]
     alignment = "".join("l" if column.kind is Kind.NAME else "r" for column in table.columns)
     lines = [
@@ -201,18 +212,15 @@ def _render_csv(table: Table, digits: int | None) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.key for column in table.columns])
-    writer.writerows(table.rows if digits is None else printed_cells(table, digits, absent=""))
+    writer.writerows(table.rows if digits is None else format_cells(table, digits, absent=""))
     return text.getvalue().removesuffix("\n")
 
 
 def _render_json(table: Table, digits: int | None) -> str:
-    keys = [column.key for column in table.columns]
-    rows = [dict(zip(keys, row, strict=True)) for row in table.rows]
-    return json.dumps(rows, indent=1, allow_nan=False, ensure_ascii=False)
+    return json.dumps(table.to_json(), indent=1, allow_nan=False, ensure_ascii=False)
 
 
 _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
-    TableFormat.TEXT: _render_text,
     TableFormat.MARKDOWN: _render_markdown,
     TableFormat.LATEX: _render_latex,
     TableFormat.CSV: _render_csv,
@@ -220,19 +228,19 @@ _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
 }
 
 
-def printed_cells(table: Table, digits: int | None = None, *, absent: str = _ABSENT) -> list[list[str]]:
-    """The cells as people read them, each rounded in the direction of its column; digits: decimals (default 3)."""
+def format_cells(table: Table, digits: int | None = None, *, absent: str = _ABSENT) -> list[list[str]]:
+    """The cells as printed, each rounded in the direction of its column. digits: decimals (default 3)."""
     decimals = DEFAULT_DIGITS if digits is None else digits
     return [
         [
-            absent if cell is None else _print_cell(cell, column.kind, decimals)
+            absent if cell is None else _format_cell(cell, column.kind, decimals)
             for cell, column in zip(row, table.columns, strict=True)
         ]
         for row in table.rows
     ]
 
 
-def _print_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
+def _format_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
     if isinstance(cell, str) or kind in (Kind.NAME, Kind.COUNT):
         return str(cell)
     if kind is Kind.SETTING:
@@ -240,31 +248,14 @@ def _print_cell(cell: str | int | float, kind: Kind, decimals: int) -> str:
     return (format_down_as_read if kind is Kind.LOWER else format_nearest)(cell, decimals=decimals)
 
 
-def _emphasised(
+def _emphasise(
     table: Table, body: list[list[str]], embolden: Callable[[str], str], escape: Callable[[str], str]
 ) -> list[list[str]]:
-    """The printed cells escaped, with the largest of every `best` column in bold when there are rows to compare."""
-    rows = [[escape(cell) for cell in row] for row in body]
-    for k, column in enumerate(table.columns):
-        numbers = [row[k] for row in table.rows if isinstance(row[k], int | float)]
-        if column.best and len(numbers) > 1:
-            largest = max(numbers)  # type: ignore[type-var]
-            for row, cells in zip(table.rows, rows, strict=True):
-                if row[k] == largest and largest > 0:  # type: ignore[operator]
-                    cells[k] = embolden(cells[k])
-    return rows
-
-
-def _accuracy_by_class(found: ClassAccuracy) -> dict[int, float]:
-    return {int(label): float(value) for label, value in zip(found.classes, found.accuracy, strict=True)}
-
-
-def _certified(text: str) -> Callable[[RunSummary], Cell]:
-    return lambda summary: summary.certified_accuracy[text]
-
-
-def _lower(text: str) -> Callable[[RunSummary], Cell]:
-    return lambda summary: None if summary.lower_bound is None else summary.lower_bound[text]
+    """The printed cells, escaped, the best ones in bold."""
+    return [
+        [embolden(escape(cell)) if table.is_best(k, column) else escape(cell) for column, cell in enumerate(row)]
+        for k, row in enumerate(body)
+    ]
 
 
 def _escape_markdown(text: str) -> str:

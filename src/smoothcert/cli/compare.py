@@ -1,4 +1,4 @@
-"""`smoothcert compare`: the certified radii of one run relative to another's, input by input."""
+"""`smoothcert compare`: the certified radii of one run relative to those of another, input by input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def compare(
     run_a: Annotated[
         Path, typer.Argument(metavar="RUN_A", show_default=False, help="RUN, RUN@CERTIFICATE or a TSV log.")
     ],
-    run_b: Annotated[Path, typer.Argument(metavar="RUN_B", show_default=False, help="The baseline, likewise.")],
+    run_b: Annotated[
+        Path,
+        typer.Argument(metavar="RUN_B", show_default=False, help="The baseline: RUN, RUN@CERTIFICATE or a TSV log."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", show_default=False, help="Also draw the histogram: a png, svg or pdf file."),
@@ -34,7 +37,11 @@ def compare(
         ),
     ] = None,
     inputs: Annotated[
-        bool, typer.Option("--inputs", help="List every input that counts; alone, except in text and json.")
+        bool,
+        typer.Option(
+            "--inputs",
+            help="List every counted input; in text and json in addition to the numbers, else instead of them.",
+        ),
     ] = False,
     wrong_too: Annotated[
         bool, typer.Option("--wrong-too", help="Count every certified input, not only those certified correctly.")
@@ -45,41 +52,43 @@ def compare(
 ) -> None:
     """Compare the certified radii of RUN_A with those of the baseline RUN_B, input by input.
 
-    Inputs are matched by index. Those count that at least one run certifies
-    correctly; the ratio of radii is taken where both certify the same class.
+    Inputs are matched by index. An input counts if at least one run certifies it correctly. The ratio of radii is
+    computed for inputs that both runs certify as the same class.
     """
     if title is not None and output is None:
-        raise InputError("--title is the text above a figure: say with -o where to write one")
-    # Here and not above: `smoothcert --help` should not wait for numpy.
+        raise InputError("--title is the text above a figure: it needs -o FILE")
+    # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.analysis.comparison import compare as compare_runs
     from smoothcert.runs.load import load_pair
 
     comparison = compare_runs(*load_pair(run_a, run_b), wrong_too=wrong_too)
     form = TableFormat.JSON if json_output else form
-    printed = _printed(comparison, form=form, digits=digits, bins=bins, inputs=inputs)
+    text = _print_comparison(comparison, form=form, digits=digits, bins=bins, inputs=inputs)
     if output is not None:
         from smoothcert.analysis.comparison_plot import draw_comparison
         from smoothcert.analysis.figures import spare_matplotlib_its_documentation
 
         spare_matplotlib_its_documentation()
         draw_comparison(comparison, output, bins=bins, title=title)
-    typer.echo(printed)
+    typer.echo(text)
     if form is TableFormat.CSV:
-        # A CSV file has no place for sentences.
+        # A CSV file cannot contain sentences.
         for note in comparison.notes:
             typer.echo(f"smoothcert: {note}", err=True)
     if output is not None:
         typer.echo(f"wrote {output}", err=form in (TableFormat.CSV, TableFormat.JSON))
 
 
-def _printed(comparison: Comparison, *, form: TableFormat, digits: int | None, bins: str | None, inputs: bool) -> str:
+def _print_comparison(
+    comparison: Comparison, *, form: TableFormat, digits: int | None, bins: str | None, inputs: bool
+) -> str:
     from smoothcert.analysis.comparison import comparison_tables, flat_table, inputs_table, summarise_comparison
     from smoothcert.analysis.tables import render
 
     if form is TableFormat.JSON:
-        return _as_json(comparison, bins=bins, inputs=inputs)
+        return _print_json(comparison, bins=bins, inputs=inputs)
     if form is TableFormat.TEXT:
-        return _as_text(comparison, digits=digits, bins=bins, inputs=inputs)
+        return _print_text(comparison, digits=digits, bins=bins, inputs=inputs)
     if inputs:
         return render(inputs_table(comparison), form=form, digits=digits)
     summary = summarise_comparison(comparison)
@@ -89,35 +98,35 @@ def _printed(comparison: Comparison, *, form: TableFormat, digits: int | None, b
     return "\n\n".join(render(table, form=form, digits=digits) for table in tables)
 
 
-def _as_json(comparison: Comparison, *, bins: str | None, inputs: bool) -> str:
+def _print_json(comparison: Comparison, *, bins: str | None, inputs: bool) -> str:
     import json
 
-    from smoothcert.analysis.comparison import inputs_json, summarise_comparison
-    from smoothcert.analysis.comparison_plot import bin_edges, histogram
+    from smoothcert.analysis.comparison import inputs_table, summarise_comparison
+    from smoothcert.analysis.comparison_plot import choose_edges, make_histogram
 
     document = summarise_comparison(comparison).to_json() | {
-        "histogram": histogram(comparison, bin_edges(comparison, bins=bins)).to_json(),
-        "notes": list(comparison.notes),
+        "histogram": make_histogram(comparison, choose_edges(comparison, bins=bins)).to_json(),
+        "notes": list(map(str, comparison.notes)),
     }
     if inputs:
-        document["inputs"] = inputs_json(comparison)
+        document["inputs"] = inputs_table(comparison).to_json()
     return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
 
 
-def _as_text(comparison: Comparison, *, digits: int | None, bins: str | None, inputs: bool) -> str:
+def _print_text(comparison: Comparison, *, digits: int | None, bins: str | None, inputs: bool) -> str:
     import textwrap
 
     from smoothcert.analysis.comparison import comparison_tables, inputs_table, summarise_comparison
-    from smoothcert.analysis.comparison_plot import text_histogram
+    from smoothcert.analysis.comparison_plot import format_histogram
     from smoothcert.analysis.tables import render
     from smoothcert.cli.printing import terminal_width
 
     width = terminal_width()
     tables = [*comparison_tables(summarise_comparison(comparison)), *([inputs_table(comparison)] if inputs else [])]
     *parts, last = [render(table, form=TableFormat.TEXT, digits=digits, width=width) for table in tables]
-    histogram = text_histogram(comparison, bins=bins)
-    # A long listing comes last but for the notes, which are still on the screen when it has scrolled by.
+    histogram = format_histogram(comparison, bins=bins)
+    # A long listing comes after the histogram and before the notes, which stay visible on the screen.
     parts += [histogram, last] if inputs else [last, histogram]
     if comparison.notes:
-        parts.append("\n".join(textwrap.fill(note, 80, break_long_words=False) for note in comparison.notes))
+        parts.append("\n".join(textwrap.fill(str(note), 80, break_long_words=False) for note in comparison.notes))
     return "\n\n".join(parts)

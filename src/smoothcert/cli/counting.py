@@ -1,4 +1,4 @@
-"""Progress of work that is counted in inputs: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of work that is counted in inputs: a bar on a terminal, else a line every 20 seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS_BETWEEN_LINES = 20.0
 
 @contextlib.contextmanager
 def inputs_progress(description: str, *, unit: str = "inputs") -> Iterator[Callable[[int, int], None]]:
-    """A callback that takes (done, in all), counted in `unit`; nothing is shown until it is called."""
+    """A callback that takes (done, total), counted in `unit`. Nothing is shown until it is called."""
     from smoothcert.cli.progress import timed_bars
 
     bars = timed_bars()
@@ -34,7 +34,7 @@ def inputs_progress(description: str, *, unit: str = "inputs") -> Iterator[Calla
 
 
 def plain_lines(description: str, *, unit: str = "inputs") -> Callable[[int, int], None]:
-    """A callback that takes (inputs done, inputs in all) and prints a line now and then."""
+    """A callback that takes (done, total) and prints a line every 20 seconds."""
     began = last = time.perf_counter()
 
     def show(done: int, total: int) -> None:

@@ -145,10 +145,10 @@ class Demo:
 
     def write_report(self) -> Path:
         """Write one HTML page about all runs."""
-        from smoothcert.report.content import Request
+        from smoothcert.report.content import ReportRequest
         from smoothcert.report.page import write_report
 
         page = self.out / "report.html"
         title = "digits: one small network at three noise levels" if len(self.sigmas) == 3 else "digits"
-        write_report(Request(runs=self._runs, radii=_RADII, title=title), page)
+        write_report(ReportRequest(runs=self._runs, radii=_RADII, title=title), page)
         return page

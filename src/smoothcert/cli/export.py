@@ -1,4 +1,4 @@
-"""`smoothcert export`: one run in the formats other programs read."""
+"""`smoothcert export`: one run in the formats of other programs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ def export(
     digits: Annotated[
         int, typer.Option("--digits", min=0, max=15, help="Decimals of a radius in cohen-tsv, rounded down.")
     ] = 6,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
     """Write a run as the usual log (idx label predict radius correct time), as csv, as json or as certificates.
 
-    In cohen-tsv radii are rounded down, and abstentions and failures are both -1. csv and json hold
-    everything, in full precision. certificate writes a JSON file for each input of a run, with all that
-    `smoothcert verify` needs to check it.
+    In cohen-tsv radii are rounded down, and abstentions and failures are both -1. csv and json contain everything in
+    full precision. certificate writes a JSON file for each input, which `smoothcert verify` can check.
     """
     if form is ExportFormat.CERTIFICATE:
         _export_certificates(run, output, force=force)
         return
-    # Here and not above: `smoothcert --help` should not wait for numpy.
+    # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.runs.exports import write_csv, write_json
     from smoothcert.runs.load import load_all
     from smoothcert.runs.tsv import write_cohen_tsv
@@ -52,7 +51,7 @@ def export(
     typer.echo(f"wrote {len(results)} inputs to {output}")
     if others:
         names = ", ".join(other.name for other in others)
-        typer.echo(f"smoothcert: {run} carries more than {results.name}; also: {names}", err=True)
+        typer.echo(f"smoothcert: only {results.name} was written; {run} also has {names}", err=True)
 
 
 def _export_certificates(run: Path, out: Path, *, force: bool) -> None:
@@ -60,9 +59,9 @@ def _export_certificates(run: Path, out: Path, *, force: bool) -> None:
     from smoothcert.runs.certificate_documents import write_certificates
 
     if run.is_file():
-        raise RunError(f"{run} is a log, which holds no tallies to check a certificate by: give a run directory")
+        raise RunError(f"{run} is a log, which has no tallies to check a certificate with: give a run directory")
     if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file; certificates go to a directory, one for each input: give one by -o")
+        raise RunError(f"{out} is a file; certificates are written to a directory, one for each input: give it by -o")
     with inputs_progress("certificates") as progress:
         files = write_certificates(run, out, overwrite=force, progress=progress)
     typer.echo(f"wrote {len(files)} certificates to {out}")

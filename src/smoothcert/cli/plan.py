@@ -44,7 +44,7 @@ def plan(
         check_figure_path(plot)
     found = make_plan(dimension=dim, sigma=sigma, p_a=p_a, radius=radius, floor=floor)
     if plot is not None:
-        from smoothcert.analysis.plan_plot import draw_plan
+        from smoothcert.analysis.sigma_figures import draw_plan
 
         draw_plan(
             {"semi-elastic rate": found.rate_curve, "Lipschitz constant": found.lipschitz_curve},

@@ -24,7 +24,7 @@ def plot(
     common: CommonOption = False,
 ) -> None:
     """Draw certified accuracy against radius, the envelope over runs, the distribution of p_A, or accuracy by class."""
-    # Here and not above: `smoothcert --help` should not wait for numpy.
+    # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.analysis.figures import spare_matplotlib_its_documentation
     from smoothcert.analysis.metrics import common_inputs
     from smoothcert.analysis.plots import draw

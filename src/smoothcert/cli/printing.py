@@ -1,4 +1,4 @@
-"""How results are laid out for whoever reads them."""
+"""Printing to the terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import typer
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal results are printed on; None where they go to a file or a program."""
-    # A process can be started with its standard output closed.
+    """Columns of the terminal; None if standard output is not a terminal, or is closed."""
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
     return shutil.get_terminal_size().columns if on_terminal else None
 
 
 def say(text: str) -> None:
-    """A line for whoever watches; standard output carries results alone."""
+    """Print a line to standard error, because standard output is for results only."""
     typer.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+"""Progress of long work: a bar with rate and time left on a terminal, else a line every 20 seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS_BETWEEN_LINES = 20.0
 
 
 def timed_bars() -> Progress | None:
-    """Bars with a description, time gone and time left, on a terminal; None where there is none."""
+    """Bars with a description, elapsed time and time left; None if standard error is not a terminal."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -41,10 +41,10 @@ def timed_bars() -> Progress | None:
 
 @contextlib.contextmanager
 def samples_progress(total: int, *, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """A callback that takes the number of samples just finished; safe to call from any thread."""
+    """A callback that takes the number of new samples. It may be called from any thread."""
     bars = timed_bars()
     if bars is None:
-        with _said_when_nothing_happens(_plain_lines(total, done)) as advance:
+        with _report_stalls(_plain_lines(total, done)) as advance:
             yield advance
         return
     with bars:
@@ -55,11 +55,11 @@ def samples_progress(total: int, *, done: int = 0) -> Iterator[Callable[[int], N
 
 @contextlib.contextmanager
 def inputs_progress(total: int, *, done: int = 0) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """For work whose samples cannot be told beforehand: a callback for samples spent, and one for inputs finished."""
+    """Two callbacks for work with an unknown number of samples: for new samples, and for finished inputs."""
     bars = timed_bars()
     spent = _Spent(total, done)
     if bars is None:
-        with _said_when_nothing_happens(spent.samples_in_lines) as samples_in_lines:
+        with _report_stalls(spent.samples_in_lines) as samples_in_lines:
             yield samples_in_lines, spent.add_inputs
         return
     with bars:
@@ -78,7 +78,7 @@ def inputs_progress(total: int, *, done: int = 0) -> Iterator[tuple[Callable[[in
 
 @contextlib.contextmanager
 def fetch_progress() -> Iterator[Callable[[FetchStep], None]]:
-    """A callback for datasets being fetched; nothing is shown until there is something to tell."""
+    """A callback for datasets that are fetched. Nothing is shown until it is called."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
@@ -112,7 +112,7 @@ class _Rate:
 
 
 class _Spent:
-    """Inputs finished and samples spent, which is all that is known of work that stops when it has an answer."""
+    """The numbers of finished inputs and of samples, for work that stops when it has an answer."""
 
     def __init__(self, total: int, done: int) -> None:
         self._total = total
@@ -147,12 +147,12 @@ class _Spent:
 
 
 @contextlib.contextmanager
-def _said_when_nothing_happens(advance: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
-    """The same callback, and a line for every while in which it was not called: a model may take its time."""
+def _report_stalls(advance: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
+    """The same callback, and a line for every 20 seconds in which it was not called, because the model is slow."""
     ended = threading.Event()
     calls = 0
 
-    def counted(count: int) -> None:
+    def count_call(count: int) -> None:
         nonlocal calls
         calls += 1
         advance(count)
@@ -162,12 +162,15 @@ def _said_when_nothing_happens(advance: Callable[[int], None]) -> Iterator[Calla
         while not ended.wait(_SECONDS_BETWEEN_LINES):
             waited, seen = (waited + _SECONDS_BETWEEN_LINES if calls == seen else 0.0), calls
             if waited:
-                typer.echo(f"no batch was finished in the last {waited:.0f} s; Ctrl-C twice stops at once", err=True)
+                typer.echo(
+                    f"no batch was finished in the last {waited:.0f} s; press Ctrl-C twice to stop immediately",
+                    err=True,
+                )
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield counted
+        yield count_call
     finally:
         ended.set()
         watcher.join()
@@ -196,14 +199,14 @@ def _plain_lines(total: int, done: int) -> Callable[[int], None]:
 
 @contextlib.contextmanager
 def stop_on_interrupt(piece: str = "shard") -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second one stops at once. piece: what is still finished."""
+    """An event that the first Ctrl-C or SIGTERM sets; the second one interrupts. piece: what is finished first."""
     stop = threading.Event()
 
     def handle(number: int, frame: FrameType | None) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
-        typer.echo(f"\nfinishing the current {piece}; press Ctrl-C again to stop at once", err=True)
+        typer.echo(f"\nfinishing the current {piece}; press Ctrl-C again to stop immediately", err=True)
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -1,4 +1,4 @@
-"""`smoothcert radius CERTIFICATE`: the radius a theorem gives for known probabilities."""
+"""`smoothcert radius CERTIFICATE`: the radius that a theorem gives for known probabilities."""
 
 from __future__ import annotations
 
@@ -46,19 +46,21 @@ def radius(
     other_gradient_norm: Annotated[
         Known, _known("--other-gradient-norm", "second-order: upper bound on the norm of c's gradient.")
     ] = None,
-    dim: Annotated[int | None, typer.Option("--dim", help="Dimension of an input, where sigma varies.")] = None,
+    dim: Annotated[int | None, typer.Option("--dim", help="Dimension of an input, if sigma varies.")] = None,
     rate: Annotated[
         Known, _known("--rate", "Sigma changes by a factor of at most exp(rate x distance): a semi-elastic sigma.")
     ] = None,
-    lipschitz: Annotated[Known, _known("--lipschitz", "Sigma changes by at most this times the distance …")] = None,
-    floor: Annotated[Known, _known("--floor", "… and is never below this.")] = None,
+    lipschitz: Annotated[
+        Known, _known("--lipschitz", "Sigma changes by at most this times the distance; needs --floor.")
+    ] = None,
+    floor: Annotated[Known, _known("--floor", "With --lipschitz: sigma is never below this.")] = None,
     num_classes: Annotated[int | None, typer.Option("--num-classes", help="lipschitz: number of classes.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help='Print {"radius": …}.')] = False,
 ) -> None:
     """Print the certified radius, rounded down; 0 if nothing is certified.
 
-    The probabilities are taken as true bounds: no sampling, no confidence level. With --other-… the radius is that
-    against one other class; the smallest over all of them is what is certified.
+    The probabilities are used as true bounds, without sampling or confidence level. With --other-… the radius is that
+    against one other class; the smallest over all other classes is certified.
     """
     from smoothcert.certificates import radius_of_family
     from smoothcert.records import Quantity
@@ -88,14 +90,14 @@ def radius(
 def _smoothing(
     *, dim: int | None, rate: Known, lipschitz: Known, floor: Known, num_classes: int | None
 ) -> Smoothing | None:
-    """What the options say of how sigma varies; None where they say nothing."""
+    """How sigma varies, from the options; None for a constant sigma."""
     from smoothcert.errors import InputError
     from smoothcert.records import ConstantSigma, Envelope, LipschitzSigma, SemiElastic, Smoothing
 
     if rate is not None and (lipschitz is not None or floor is not None):
-        raise InputError("give either --rate, or --lipschitz with --floor: a sigma is bounded in one way")
+        raise InputError("--rate cannot be combined with --lipschitz and --floor: use one bound on sigma")
     if (lipschitz is None) != (floor is None):
-        raise InputError("--lipschitz and --floor belong together: how fast sigma changes, and its smallest value")
+        raise InputError("--lipschitz and --floor must be given together")
     envelope: Envelope = ConstantSigma()
     if rate is not None:
         envelope = SemiElastic(rate=rate)
@@ -104,7 +106,7 @@ def _smoothing(
     if dim is None and num_classes is None and isinstance(envelope, ConstantSigma):
         return None
     if dim is None:
-        raise InputError("--dim is missing: where sigma varies, the radius depends on the dimension of an input")
+        raise InputError("--dim is required: if sigma varies, the radius depends on the dimension of an input")
     if dim < 1:
-        raise InputError(f"--dim {dim} must be at least 1: it is the number of coordinates of an input")
+        raise InputError(f"--dim is {dim}; the dimension of an input must be at least 1")
     return Smoothing(envelope=envelope, dimension=dim, num_classes=num_classes)

@@ -12,13 +12,13 @@ from smoothcert.errors import InterruptedRunError
 
 if TYPE_CHECKING:
     from smoothcert.records.decision_map import DecisionMap, Rectangle
-    from smoothcert.report.plane import Decide
+    from smoothcert.report.plane import AnswerRegions
     from smoothcert.report.sources import Source
     from smoothcert.runs.decision_regions import MapSettings
     from smoothcert.runs.resumption import Moved
 
 
-def asking(settings: MapSettings, moved: Moved) -> Decide:
+def asking(settings: MapSettings, moved: Moved) -> AnswerRegions:
     """Who answers for the runs of a report. A run with several certificates is asked once. moved: see `Moved`."""
     from smoothcert.runs.decision_regions import speaks_of_scores
 

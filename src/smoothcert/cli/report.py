@@ -12,7 +12,7 @@ from smoothcert.cli.table import AlphaOption, RhoOption, RunsArgument
 from smoothcert.errors import InputError
 
 if TYPE_CHECKING:
-    from smoothcert.report.plane import Decide
+    from smoothcert.report.plane import AnswerRegions
 
 _POINTS, _SAMPLES = 64, 1000
 
@@ -30,59 +30,60 @@ def report(
     gallery: Annotated[int, typer.Option("--gallery", min=0, max=200, help="Inputs shown of each run.")] = 24,
     data: Annotated[
         str | None,
-        typer.Option("--data", show_default=False, help="Where the inputs lie, if not where the runs say."),
+        typer.Option("--data", show_default=False, help="Where the inputs are, if not where the runs state."),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", show_default=False, help="Text above the page.")] = None,
     rho: RhoOption = 0.001,
     alpha: AlphaOption = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Serve the page on this machine, and follow runs in progress; Ctrl-C ends it."),
+        typer.Option("--watch", help="Serve the page on this machine and follow runs in progress until Ctrl-C."),
     ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of --watch; 0 takes one that is free.")] = 0,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of --watch; 0 chooses a free one.")] = 0,
     regions: Annotated[
         bool,
         typer.Option(
             "--regions",
-            help="For inputs in the plane: load the models the runs name, as `attack` does, and draw the decision "
-            "regions, estimated by asking at the points of a grid.",
+            help="For inputs in the plane: load the models of the runs, as `attack` does, and draw the decision "
+            "regions, estimated at the points of a grid.",
         ),
     ] = False,
     region_points: Annotated[
         int | None,
-        typer.Option("--region-points", show_default=f"{_POINTS}", help="Of --regions: points along the longer side."),
+        typer.Option(
+            "--region-points", show_default=f"{_POINTS}", help="With --regions: points along the longer side."
+        ),
     ] = None,
     region_samples: Annotated[
         int | None,
-        typer.Option("--region-samples", show_default=f"{_SAMPLES}", help="Of --regions: samples at each point."),
+        typer.Option("--region-samples", show_default=f"{_SAMPLES}", help="With --regions: samples at each point."),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", show_default=False, help="Of --regions: where the model lies now, for all runs."),
+        typer.Option("--model", show_default=False, help="With --regions: where the model is now, for all runs."),
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option("--memory", show_default=False, help="Of --regions: where the memory of the runs lies now."),
+        typer.Option("--memory", show_default=False, help="With --regions: where the memory of the runs is now."),
     ] = None,
 ) -> None:
     """Write one self-contained HTML page: curves, tables, classes, comparisons and a gallery of inputs.
 
-    The page needs no network, so it can be sent to somebody. Its figures are those of `smoothcert table`.
+    The page is one file and needs no network. Its figures are those of `smoothcert table`.
     """
     if watch and output is not None:
-        raise InputError("--watch serves the page and writes no file: leave -o out")
+        raise InputError("--watch serves the page and writes no file: remove -o")
     if watch and regions:
         raise InputError(
-            "--watch makes the page again whenever a run grows, and --regions would ask the model each time: leave one "
-            "of them out"
+            "--watch renders the page again whenever a run grows, and --regions would evaluate the model each time: "
+            "use one of them"
         )
-    moved = {"model": model, "memory": memory}
     if not regions:
-        _refuse(region_points=region_points, region_samples=region_samples, **moved)
-    # Here and not above: `smoothcert --help` should not wait for numpy.
-    from smoothcert.report.content import Request
+        _refuse(region_points=region_points, region_samples=region_samples, model=model, memory=memory)
+    # Imported here, so that `smoothcert --help` does not import numpy.
+    from smoothcert.report.content import ReportRequest
 
-    request = Request(
+    request = ReportRequest(
         runs=tuple(runs),
         radii=radii,
         gallery=gallery,
@@ -94,7 +95,7 @@ def report(
     if watch:
         from smoothcert.report.watching import serve
 
-        serve(request, port=port, announce=lambda address: typer.echo(f"{address} (Ctrl-C ends it)"))
+        serve(request, port=port, announce=lambda address: typer.echo(f"{address} (press Ctrl-C to stop)"))
         return
     from smoothcert.report.page import write_report
 
@@ -111,7 +112,7 @@ def _refuse(**given: str | int | None) -> None:
 
 def _asking(
     points: int | None, samples: int | None, *, data: str | None, model: str | None, memory: str | None
-) -> Decide:
+) -> AnswerRegions:
     from smoothcert.cli.regions import asking
     from smoothcert.runs.decision_regions import MapSettings
     from smoothcert.runs.resumption import Moved

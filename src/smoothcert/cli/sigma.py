@@ -160,7 +160,7 @@ def _describe_envelope(rule: SigmaRule) -> str:
 
 
 def _print_fit(out: Path, fitted: FittedSigma, sigmas: FloatArray, *, split: str, plot: Path | None) -> None:
-    from smoothcert.analysis.sigma_histogram import text_histogram
+    from smoothcert.analysis.sigma_figures import format_sigma_histogram
 
     rule = fitted.rule
     values = {"k": f"{rule.k}", "offset": f"{rule.offset:g}", "rate": f"{rule.rate:g}"}
@@ -172,14 +172,14 @@ def _print_fit(out: Path, fitted: FittedSigma, sigmas: FloatArray, *, split: str
             typer.echo(f"{step.k:6d}  {step.stability:9.4f}  {step.scatter:7.4f}{'  <' if step.k == rule.k else ''}")
     summary = _summarise(sigmas)
     typer.echo(f"\n{_describe_summary(summary, split=split)} ({summary['mean'] / rule.base_sigma:.4f} times the base)")
-    typer.echo(text_histogram(sigmas))
+    typer.echo(format_sigma_histogram(sigmas))
     typer.echo(f"\nenvelope: {_describe_envelope(rule)}")
     typer.echo(f"wrote {out}" + ("" if plot is None else f" and {plot}"))
 
 
 def _draw(sigmas: FloatArray, path: Path, *, base_sigma: float, title: str) -> None:
     from smoothcert.analysis.figures import spare_matplotlib_its_documentation
-    from smoothcert.analysis.sigma_histogram import draw_sigma_histogram
+    from smoothcert.analysis.sigma_figures import draw_sigma_histogram
 
     spare_matplotlib_its_documentation()
     draw_sigma_histogram(sigmas, path, base_sigma=base_sigma, title=title)

@@ -1,4 +1,4 @@
-"""`smoothcert table`: results of runs and logs, side by side."""
+"""`smoothcert table`: the results of runs and logs as a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BoundOption = Annotated[
 RhoOption = Annotated[float, typer.Option("--rho", help="Probability that the bound at one radius is wrong.")]
 AlphaOption = Annotated[
     float | None,
-    typer.Option("--alpha", show_default=False, help="Error probability per input, where a log does not say it."),
+    typer.Option("--alpha", show_default=False, help="Error probability per input, for logs, which do not state it."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON; the same as --format json.")]
 DigitsOption = Annotated[
@@ -33,10 +33,10 @@ DigitsOption = Annotated[
         min=0,
         max=15,
         show_default=False,
-        help="Decimals (default: 3; csv: all; json always all). Radii, ACR and bounds go down, the rest to nearest.",
+        help="Decimals (default: 3; csv and json: all). Radii, ACR and bounds are rounded down, the rest to nearest.",
     ),
 ]
-CommonOption = Annotated[bool, typer.Option("--common", help="Use only the inputs that all runs hold.")]
+CommonOption = Annotated[bool, typer.Option("--common", help="Use only the inputs that all runs contain.")]
 
 
 def table(
@@ -51,22 +51,24 @@ def table(
     bound: BoundOption = None,
     rho: RhoOption = 0.001,
     alpha: AlphaOption = None,
-    classes: Annotated[bool, typer.Option("--classes", help="Show accuracy class by class, and its spread.")] = False,
+    classes: Annotated[bool, typer.Option("--classes", help="Show accuracy by class, and its spread.")] = False,
     envelope: Annotated[bool, typer.Option("--envelope", help="Add the best run at each radius.")] = False,
     gold: Annotated[
         Path | None,
-        typer.Option("--gold", show_default=False, help="Compare the answers with those of this run or log."),
+        typer.Option(
+            "--gold", show_default=False, help="Compare the answers with those of this run or log, the gold standard."
+        ),
     ] = None,
     common: CommonOption = False,
 ) -> None:
     """Print certified accuracy per radius, ACR, abstention and misclassification of runs.
 
-    A run is a run directory or a TSV log. Certified accuracy at r is the share of inputs that are correct
-    with a radius of at least r, and so keep their answer under every perturbation smaller than r.
+    A run is a run directory or a TSV log. Certified accuracy at r is the share of inputs that are correct with a radius
+    of at least r: they keep their answer under every perturbation smaller than r.
     """
     if classes and gold is not None:
-        raise InputError("--classes and --gold each print a table of their own: ask for one of them")
-    # Here and not above: `smoothcert --help` should not wait for numpy.
+        raise InputError("--classes and --gold print different tables: use one of them")
+    # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.analysis.reporting import TableRequest, results_table
     from smoothcert.cli.printing import terminal_width
 

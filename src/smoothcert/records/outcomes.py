@@ -105,7 +105,7 @@ class Reason:
 
 
 class RemarkCode(enum.StrEnum):
-    """What a reader of a whole run's results should know. `REMARK_VALUES` lists what each carries."""
+    """What a reader of the results of a run should know. `sentences.describe_remark` uses the values of each."""
 
     FLOAT_NOISE = "float-noise"
     HALF_OF_THE_VOTES = "half-of-the-votes"

@@ -82,7 +82,7 @@ _REMARKS = {
         "accuracy between them are lower bounds; nothing is known about larger radii."
     ),
     RemarkCode.UNFINISHED: "unfinished: {done} of {expected} inputs.",
-    RemarkCode.SEVERAL_CERTIFICATES: "the largest radius came from {certificates}.",
+    RemarkCode.SEVERAL_CERTIFICATES: "number of largest radii by certificate: {certificates}.",
     RemarkCode.OTHER_NORM: "radii are in the {norm} norm.",
 }
 

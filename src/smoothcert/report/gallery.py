@@ -1,38 +1,39 @@
-"""Some inputs of a run, to be looked at: the weakest, middling and strongest, those answered wrongly and not at all."""
+"""A selection of inputs to look at: the weakest, middling and strongest, wrong answers and abstentions."""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import SmoothcertError
+from smoothcert.errors import InputError, SmoothcertError
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage
-from smoothcert.report.plain_text import clipped
-from smoothcert.report.png import encode_png
 from smoothcert.report.sources import Source
 from smoothcert.runs.certificate_documents import document_of
 from smoothcert.runs.results import OUTCOMES, Results
 
 _LARGEST_SIDE = 56
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_GREY, _PNG_RGB = 0, 2
 _MOST_CERTIFICATE_BYTES = 60_000
 _MOST_VOTES_SHOWN = 3
-_LONGEST_REASON = 1000
 _LARGEST_SIGMA = 1e6
-"""No run has more; a file from outside may say anything."""
+"""Limit for files from outside; no real run exceeds it."""
 _DRAW = 0x5EED
-"""Seed of the noise in the pictures; together with the index it makes every draw repeatable."""
+"""Seed of the noise in the pictures, together with the index of the input."""
 
 
 @dataclass(frozen=True, slots=True)
-class Votes:
-    """One class and how often it was voted for; width: its share of all votes, in percent."""
+class ClassVotes:
+    """The votes for one class. width: its share of all votes, in percent."""
 
     name: str
     count: int
@@ -41,10 +42,10 @@ class Votes:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One input. kind: why it was picked. picture, noisy: PNG files as data URIs, None where the input is no picture.
+    """One input. kind: why it was chosen. picture, noisy: PNG files as data URIs; None if the input is not a picture.
 
     width: of its ball on the scale of the run, in percent. certificate: the JSON document as a data URI; None for a log
-    and where it is too large to carry along.
+    and for a document that is too large.
     """
 
     index: int
@@ -61,7 +62,7 @@ class Card:
     p_a: float
     picture: str | None
     noisy: str | None
-    votes: tuple[Votes, ...]
+    votes: tuple[ClassVotes, ...]
     votes_total: int
     certificate: str | None
 
@@ -72,8 +73,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """run: its number. certified: whether radii were asked for. largest: the radius at the right end of the scale.
-    thinned: every how many-th pixel is shown."""
+    """run: its number. certified: whether it has radii. largest: the radius at the right end of the scale.
+
+    why_no_pictures: None if there are pictures. thinned: k if every k-th pixel is shown.
+    """
 
     run: int
     certified: bool
@@ -84,7 +87,7 @@ class Gallery:
     thinned: int
 
 
-def gallery(number: int, source: Source, *, most: int) -> Gallery:
+def build_gallery(number: int, source: Source, *, most: int) -> Gallery:
     results = source.results
     chosen = choose(results, most=most)
     positions = [position for _, position in chosen]
@@ -101,18 +104,19 @@ def gallery(number: int, source: Source, *, most: int) -> Gallery:
 
 
 def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
-    """Up to `most` positions, each with why it was chosen; the same results give the same choice.
+    """Up to `most` positions, each with the kind it was chosen for. The choice is deterministic.
 
-    The kinds take turns, so that each is there as long as it has inputs; no input is chosen twice.
+    The kinds take turns until their inputs are used up. No input is chosen twice.
     """
     order = np.argsort(results.radius, kind="stable")
     good = results.correct if results.labelled.all() else results.decided
-    held = order[good[order]]
-    middle = held[np.argsort(np.abs(np.arange(held.size) - (held.size - 1) / 2), kind="stable")]
+    ascending = order[good[order]]
+    from_middle = np.abs(np.arange(ascending.size) - (ascending.size - 1) / 2)
+    middle = ascending[np.argsort(from_middle, kind="stable")]
     wrong = order[(results.decided & results.labelled & ~results.correct)[order]][::-1]
     queues: dict[str, list[int]] = {
-        # Where no radius was asked for, none is weaker than another.
-        **({"weakest": held.tolist(), "strongest": held[::-1].tolist()} if results.has_radius else {}),
+        # Without radii no answer is weaker than another.
+        **({"weakest": ascending.tolist(), "strongest": ascending[::-1].tolist()} if results.has_radius else {}),
         "wrong": wrong.tolist(),
         "abstained": _by_votes(results, Outcome.ABSTAINED),
         "middling" if results.has_radius else "answered": middle.tolist(),
@@ -130,9 +134,9 @@ def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
 
 
 def _by_votes(results: Results, outcome: Outcome) -> list[int]:
-    """The inputs with this outcome, those that came nearest to an answer first."""
-    found = np.flatnonzero(results.is_outcome(outcome))
-    return [int(k) for k in found[np.argsort(-np.nan_to_num(results.p_a[found]), kind="stable")]]
+    """The inputs with this outcome, those with the largest p_A first."""
+    positions = np.flatnonzero(results.is_outcome(outcome))
+    return [int(k) for k in positions[np.argsort(-np.nan_to_num(results.p_a[positions]), kind="stable")]]
 
 
 def _card(
@@ -155,7 +159,7 @@ def _card(
         label=source.inputs.class_name(int(results.label[position])) if labelled else None,
         correct=bool(results.correct[position]) if labelled and decided else None,
         outcome=outcome.name.lower(),
-        reason="" if point is None or decided else _reason(point, str(results.certificate[position])),
+        reason="" if decided or results.reason[position] is None else str(results.reason[position]),
         radius=radius,
         radius_text=format_down_as_read(radius, decimals=3),
         width=100 * radius / largest if largest > 0 else 0.0,
@@ -169,14 +173,8 @@ def _card(
     )
 
 
-def _reason(point: CertifiedPoint, certificate: str) -> str:
-    """Why this certificate, one of those the point may carry, gave no answer."""
-    said = {verdict.certificate: verdict.reason for verdict in (point.verdict, *point.further)}
-    return clipped(said.get(certificate, point.reason), most=_LONGEST_REASON)
-
-
-def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, ...], int]:
-    """The classes with the most votes of the estimation; where an input has none, of the selection."""
+def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[ClassVotes, ...], int]:
+    """The classes with the most votes, and the number of votes: of the estimation, or else of the selection."""
     if point is None:
         return (), 0
     tally = point.tally(Stage.ESTIMATION) or point.tally(Stage.SELECTION)
@@ -185,7 +183,7 @@ def _votes(source: Source, point: CertifiedPoint | None) -> tuple[tuple[Votes, .
     votes = tally.independent_votes()
     best = np.argsort(-votes.counts, kind="stable")[:_MOST_VOTES_SHOWN].tolist()
     shown = tuple(
-        Votes(source.inputs.class_name(label), int(votes.counts[label]), 100 * int(votes.counts[label]) / votes.n)
+        ClassVotes(source.inputs.class_name(label), int(votes.counts[label]), 100 * int(votes.counts[label]) / votes.n)
         for label in best
         if votes.counts[label] > 0
     )
@@ -198,7 +196,7 @@ def _certificate(source: Source, point: CertifiedPoint | None) -> str | None:
     try:
         text = json.dumps(document_of(point, source.manifest), allow_nan=False, separators=(",", ":")).encode()
     except (SmoothcertError, ValueError, RecursionError):
-        # A manifest from outside may hold what JSON has no word for.
+        # A manifest from outside may contain values that JSON cannot express.
         return None
     if len(text) > _MOST_CERTIFICATE_BYTES:
         return None
@@ -206,37 +204,35 @@ def _certificate(source: Source, point: CertifiedPoint | None) -> str | None:
 
 
 def _pictures(source: Source, indices: Sequence[int]) -> tuple[dict[int, tuple[str, str]], str | None, int]:
-    """By index the picture and its noisy version; else why there are none. The number: every how many-th pixel."""
+    """By index the picture and its noisy version, or why there are none; and k if every k-th pixel is shown."""
     dataset = source.inputs.dataset
     if dataset is None:
         return {}, source.inputs.missing, 1
     shape = picture_shape(dataset.input_shape)
     if shape is None or dataset.input_range is None:
-        return {}, f"inputs of shape {'×'.join(map(str, dataset.input_shape))} are no pictures", 1
+        return {}, f"inputs of shape {'×'.join(map(str, dataset.input_shape))} are not pictures", 1
     every = max(1, math.ceil(max(shape[:2]) / _LARGEST_SIDE))
     at = {int(index): k for k, index in enumerate(source.results.index)}
-    found = {}
+    pictures = {}
     for index in indices:
         try:
-            # One by one, and thinned at once: many large pictures together would fill the memory.
+            # One at a time and thinned immediately, because many large pictures would fill the memory.
             values = dataset.inputs([index])[0][..., ::every, ::every].copy()
         except (SmoothcertError, OSError) as error:
             return {}, f"the inputs could not be read ({error})", 1
         sigma = float(source.results.sigma[at[index]])
-        noisy = (
-            values
-            if math.isnan(sigma)
-            else noisy_copy(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
-        )
-        found[index] = (
+        noisy = values
+        if not math.isnan(sigma):
+            noisy = add_noise(values, index, sigma=sigma, noise=source.noise, grid=source.grid)
+        pictures[index] = (
             _data_uri(as_pixels(values, dataset.input_range)),
             _data_uri(as_pixels(noisy, dataset.input_range)),
         )
-    return found, None, every
+    return pictures, None, every
 
 
 def picture_shape(shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Height and width (and 3 colours) of an input that is a picture; None for any other."""
+    """Height and width (and 3 colours) of an input that is a picture, else None."""
     if len(shape) == 2:
         return shape
     if len(shape) == 3 and shape[0] in (1, 3):
@@ -245,7 +241,7 @@ def picture_shape(shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[np.uint8]:
-    """(h, w), (1, h, w) or (3, h, w) values as eight-bit pixels; what lies outside the range is clipped."""
+    """(h, w), (1, h, w) or (3, h, w) values as eight-bit pixels, clipped to the range."""
     low, high = input_range
     scaled = np.rint(255.0 * (np.asarray(values, dtype=np.float64) - low) / (high - low))
     pixels = np.clip(scaled, 0, 255).astype(np.uint8)
@@ -254,15 +250,31 @@ def as_pixels(values: InputArray, input_range: tuple[float, float]) -> NDArray[n
     return pixels[0] if pixels.shape[0] == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))
 
 
-def noisy_copy(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
-    """One draw of the noise the run was made with, by numpy: it shows the level, it is none of the run's own draws."""
+def add_noise(values: InputArray, index: int, *, sigma: float, noise: Noise, grid: int | None) -> InputArray:
+    """Add one draw of the noise of the run, made by numpy to show the level. It is not one of the draws of the run."""
     draw = np.random.default_rng([_DRAW, index])
-    step = noise.facts.illustrate(draw, values.shape)
-    moved = min(sigma, _LARGEST_SIGMA) * step
+    shift = min(sigma, _LARGEST_SIGMA) * noise.facts.illustrate(draw, values.shape)
     if grid is not None:
-        moved = np.rint(moved * (grid - 1)) / (grid - 1)
-    return np.asarray(values + moved, dtype=np.float32)
+        shift = np.rint(shift * (grid - 1)) / (grid - 1)
+    return np.asarray(values + shift, dtype=np.float32)
 
 
 def _data_uri(pixels: NDArray[np.uint8]) -> str:
     return "data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode()
+
+
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """pixels: (height, width) grey or (height, width, 3) RGB. The same pixels give the same bytes."""
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] != 3):
+        raise InputError(f"pixels of shape {pixels.shape} and type {pixels.dtype} are not a grey or RGB image")
+    height, width = pixels.shape[:2]
+    rows = np.ascontiguousarray(pixels).reshape(height, -1)
+    # Every row starts with its filter; 0 is none.
+    filtered = np.concatenate([np.zeros((height, 1), dtype=np.uint8), rows], axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 8, _PNG_GREY if pixels.ndim == 2 else _PNG_RGB, 0, 0, 0)
+    body = zlib.compress(filtered.tobytes(), 9)
+    return _PNG_SIGNATURE + _png_chunk(b"IHDR", header) + _png_chunk(b"IDAT", body) + _png_chunk(b"IEND", b"")
+
+
+def _png_chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -1,4 +1,4 @@
-"""The outline of a set of cells as an SVG path: short, whatever its area, and with its corners cut."""
+"""The outline of a set of cells as a short SVG path with cut corners."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _Step = tuple[int, int]
 _LEFT_TURN: dict[_Step, _Step] = {(1, 0): (0, 1), (0, 1): (-1, 0), (-1, 0): (0, -1), (0, -1): (1, 0)}
 
 
-def outline(cells: NDArray[np.bool_]) -> str:
-    """The path around the cells that are set, in half cells; x grows with the column, y with the row, from (0, 0).
+def trace_outline(cells: NDArray[np.bool_]) -> str:
+    """The path around the set cells, in half cells; x grows with the column, y with the row, from (0, 0).
 
-    The path joins the middles of the sides of cells. So a slanting border is a slanting line and no staircase, the
-    middle of every cell lies on its own side of it, and it is nowhere farther than half a cell from the cells'
-    border. Sides that lie on the rim of the array go on a cell beyond it, to be clipped. Holes run the other way round,
-    as the rule `nonzero` needs it.
+    The path joins the midpoints of the sides of cells. So a diagonal border is a straight line, the centre of every
+    cell is on the correct side, and the path is nowhere farther than half a cell from the border of the cells. At the
+    rim of the array the path continues one cell beyond it, to be clipped. Holes have the opposite direction, as the
+    fill rule `nonzero` requires.
     """
     padded = np.pad(cells, 1, mode="edge")
-    return "".join(_drawn(corners) for corners in _loops(padded))
+    return "".join(_draw_loop(corners) for corners in _loops(padded))
 
 
 def _loops(cells: NDArray[np.bool_]) -> Iterator[list[Corner]]:
-    """Closed ways along the sides between set cells and others, set cells to the left, corner by corner.
+    """The corners of closed loops between set cells and others, with set cells to the left.
 
-    Coordinates are those of the array before it was padded.
+    Coordinates are those of the array before padding.
     """
     leaving = _sides(cells)
     walked: set[tuple[Corner, _Step]] = set()
@@ -40,14 +40,14 @@ def _loops(cells: NDArray[np.bool_]) -> Iterator[list[Corner]]:
                 walked.add((corner, step))
                 corners.append(corner)
                 corner = (corner[0] + step[0], corner[1] + step[1])
-                # Where two cells touch at a corner only, each keeps to itself: the way turns left, around its own.
+                # Where two cells touch only at a corner, turn left, so that each has its own loop.
                 step = _LEFT_TURN[step] if len(leaving[corner]) > 1 else leaving[corner][0]
             if corners:
                 yield corners
 
 
 def _sides(cells: NDArray[np.bool_]) -> dict[Corner, list[_Step]]:
-    """By corner, the directions of the sides that leave it, with a set cell to the left and none to the right."""
+    """By corner, the directions of the sides that start there, with a set cell to the left and none to the right."""
     ringed = np.pad(cells, 1)
     inside = ringed[1:-1, 1:-1]
     kinds = (
@@ -63,8 +63,8 @@ def _sides(cells: NDArray[np.bool_]) -> dict[Corner, list[_Step]]:
     return leaving
 
 
-def _drawn(corners: list[Corner]) -> str:
-    """A closed way through the middles of its sides; in half cells these are whole numbers."""
+def _draw_loop(corners: list[Corner]) -> str:
+    """The closed path through the midpoints of the sides, which are integers in half cells."""
     following = [*corners[1:], corners[0]]
     middles = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(corners, following, strict=True)]
     bends = [

@@ -1,4 +1,4 @@
-"""Content laid out as one HTML file that needs nothing else: no network, no other file, no server."""
+"""The content as one self-contained HTML file, which needs no network, no other file and no server."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import MissingExtraError, RunError
-from smoothcert.report.content import Content, Request, content
+from smoothcert.report.content import Content, ReportRequest, build_content
 from smoothcert.report.javascript import chart_library
-from smoothcert.report.plain_text import clipped, script_json, showable
+from smoothcert.report.plain_text import clip, encode_for_script, escape_invisible
 from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
@@ -20,81 +20,76 @@ if TYPE_CHECKING:
 _TEMPLATES = Path(__file__).parent / "templates"
 _BEGINNING = b"<!doctype html>"
 _LONGEST_TEXT = 200_000
-"""Of anything on the page; a manifest from outside may have megabytes."""
+"""Limit for every text on the page, because a manifest from outside may have megabytes."""
 
 
-def write_report(request: Request, path: Path) -> int:
-    """Write the page, replacing an older one but nothing else; its size in bytes."""
-    _refuse_to_destroy(path)
-    _environment()  # what is not installed is said before anything takes time
-    page = render_page(content(request))
+def write_report(request: ReportRequest, path: Path) -> int:
+    """Write the page and return its size in bytes. An older page is replaced; any other file is refused."""
+    _check_replaceable(path)
+    _environment()  # a missing package is reported before the work starts
+    page = render_page(build_content(request))
     write_atomically(path, page, overwrite=True)
     return len(page)
 
 
-def _refuse_to_destroy(path: Path) -> None:
-    """An older page is replaced; a log, a run's results or a device that was named by mistake is not."""
+def _check_replaceable(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_file():
-        raise RunError(f"{path} is no file: give the name of a page, such as report.html")
+        raise RunError(f"{path} is not a file: give the name of a page, such as report.html")
     try:
         with path.open("rb") as stream:
             beginning = stream.read(len(_BEGINNING))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
     if beginning and beginning.lower() != _BEGINNING:
-        raise RunError(f"{path} exists and is no page: choose another name for the report")
+        raise RunError(f"{path} exists and is not an HTML page: choose another name for the report")
 
 
 def render_page(shown: Content, *, follow: str | None = None) -> bytes:
     """The page in UTF-8; the same content gives the same bytes.
 
-    follow: the state of a run in progress, for a page that is served: it asks for the state again and again, and loads
-    itself anew when that has changed.
+    follow: the state of a run in progress, for a served page: it polls the state and reloads when that has changed.
     """
     library = chart_library()
     data = {
         "charts": shown.charts,
         "probes": shown.probes,
         "runs": [run.name for run in shown.runs],
-        "copies": {table.name: table.copies for table in _tables(shown)},
+        "copies": {table.name: table.copies for table in _list_tables(shown)},
         "follow": follow,
     }
     return _render("page.html", data, libraries=(library,), shown=shown, library=_markup(library))
 
 
 def render_waiting(reason: str, *, follow: str) -> bytes:
-    """A page that says that there is nothing to show yet, and follows the run like any other."""
+    """A page that states that there is nothing to show yet, and polls the state of the run."""
     data = {"charts": {}, "probes": [], "runs": [], "copies": {}, "follow": follow}
     return _render("waiting.html", data, reason=reason)
 
 
 def _render(template: str, data: dict[str, Any], *, libraries: tuple[str, ...] = (), **parts: Any) -> bytes:
-    """A template with our script, which finds the data in the page, and our style. libraries: other scripts it has."""
+    """A template with the script, style and data of the page. libraries: further scripts that the template contains."""
     script, style = _read("page.js"), _read("page.css")
-    page = (
-        _environment()
-        .get_template(template)
-        .render(
-            data=_markup(script_json(data)),
-            script=_markup(script),
-            style=_markup(style),
-            policy=_policy(scripts=(*libraries, script), style=style, served=data["follow"] is not None),
-            **parts,
-        )
+    page = _environment().get_template(template)
+    text = page.render(
+        data=_markup(encode_for_script(data)),
+        script=_markup(script),
+        style=_markup(style),
+        policy=_policy(scripts=(*libraries, script), style=style, served=data["follow"] is not None),
+        **parts,
     )
-    return page.encode()
+    return text.encode()
 
 
-def _tables(shown: Content) -> list[Any]:
+def _list_tables(shown: Content) -> list[Any]:
     tables = [shown.approximate, shown.bounded, shown.class_radii, shown.costs]
     tables += [one.table for one in shown.classes] + [table for pair in shown.pairs for table in pair.tables]
     return [table for table in tables if table is not None]
 
 
 def _policy(*, scripts: tuple[str, ...], style: str, served: bool) -> str:
-    """What a browser may do for this page: run exactly these scripts, show pictures it carries, and nothing else."""
+    """The Content-Security-Policy: run exactly these scripts, show embedded pictures, and nothing else."""
     allowed = {
         "default-src": "'none'",
         "script-src": " ".join(_digest(script) for script in scripts),
@@ -117,7 +112,7 @@ def _read(name: str) -> str:
 
 
 def _markup(text: str) -> Any:
-    """Text of our own that is to stand in the page as it is."""
+    """Trusted text, which is not escaped."""
     from markupsafe import Markup
 
     return Markup(text)
@@ -131,9 +126,9 @@ def _environment() -> Environment:
         raise MissingExtraError("Jinja2", "report", "the report") from error
     from markupsafe import Markup
 
-    def cleaned(value: Any) -> Any:
+    def clean(value: Any) -> Any:
         if isinstance(value, str) and not isinstance(value, Markup):
-            return showable(clipped(value, most=_LONGEST_TEXT))
+            return escape_invisible(clip(value, most=_LONGEST_TEXT))
         return value
 
     environment = Environment(
@@ -142,12 +137,8 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=cleaned,
+        finalize=clean,
     )
-    environment.filters["full"] = _full
+    # A number in full precision, as in JSON.
+    environment.filters["full"] = lambda value: repr(value) if isinstance(value, float) else str(value)
     return environment
-
-
-def _full(value: Any) -> str:
-    """A number in full precision, as JSON has it."""
-    return repr(value) if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Text from outside as it is shown: what has no picture, or would turn the page around, becomes an escape."""
+"""Text from outside, made safe to show: invisible characters and direction marks become escapes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Controls but tab and newline; halves of surrogate pairs; marks and overrides of writing direction; and what takes no
-# room, so that two names would look the same. Joiners stay between two characters that may need them: not ASCII ones.
+# Controls except tab and newline; lone surrogates; marks and overrides of writing direction; and characters without
+# width, with which two names would look the same. Joiners stay between non-ASCII characters, which may need them.
 _UNSHOWABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\ud800-\udfff\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\u2800\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
     "|(?<![^\x00-\x7f\u200c\u200d])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u200c\u200d])"
 )
-# Inside a <script> only these could end it, or open a comment.
+# Only these can end a <script> element or open a comment in it.
 _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
-def showable(text: str) -> str:
-    r"""The text with such characters written as \u202e: names stay legible, and no name can reorder what is around."""
+def escape_invisible(text: str) -> str:
+    r"""The text with such characters written as \u202e: names stay legible and cannot reorder the text around them."""
     return _UNSHOWABLE.sub(_escape, text)
 
 
@@ -30,30 +30,30 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def clipped(text: str, *, most: int) -> str:
-    """The beginning of a text that is longer than anything meant to be read there."""
+def clip(text: str, *, most: int) -> str:
+    """The text, cut after `most` characters."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
-def showable_values(value: Any) -> Any:
-    """`showable` for every text in lists and mappings, however deep; keys are ours."""
+def escape_values(value: Any) -> Any:
+    """`escape_invisible` for every text in nested lists and mappings; keys are trusted."""
     if isinstance(value, str):
-        return showable(value)
+        return escape_invisible(value)
     if isinstance(value, Mapping):
-        return {key: showable_values(inner) for key, inner in value.items()}
+        return {key: escape_values(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [showable_values(inner) for inner in value]
+        return [escape_values(inner) for inner in value]
     return value
 
 
-def script_json(value: Any) -> str:
-    """JSON that may stand inside a <script> element: pure ASCII, without markup. Never NaN."""
-    text = json.dumps(showable_values(value), allow_nan=False, separators=(",", ":"))
+def encode_for_script(value: Any) -> str:
+    """JSON for a <script> element: pure ASCII, without markup or NaN."""
+    text = json.dumps(escape_values(value), allow_nan=False, separators=(",", ":"))
     for character, escape in _MARKUP.items():
         text = text.replace(character, escape)
     return text
 
 
-def no_formula(text: str) -> str:
-    """The text as a spreadsheet takes it for text: what begins like a formula gets an apostrophe."""
+def escape_formula(text: str) -> str:
+    """The text with an apostrophe in front if a spreadsheet would read it as a formula."""
     return f"'{text}" if text.startswith(_FORMULAS) else text

@@ -1,4 +1,4 @@
-"""The page of runs in progress, served on this machine alone and made anew when a run has grown."""
+"""Serve the page of runs in progress on this machine, and update it when a run grows."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import RunError, SmoothcertError
-from smoothcert.report.content import Request, content
+from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.page import render_page, render_waiting
 from smoothcert.runs.load import split_certificate
 
 HOST = "127.0.0.1"
 _SECONDS_OF_PATIENCE = 30
-"""With a client that says nothing, or does not take what it asked for."""
+"""Timeout for a client that sends nothing or does not read its answer."""
 _REST = 3.0
-"""A page is shown for at least so many times as long as it took to make: a large run grows faster than it is drawn."""
+"""A page is kept for this many times as long as it took to render, because a large run grows faster than that."""
 
 
 def state_of(paths: Sequence[Path]) -> str:
-    """What changes whenever one of the runs does: sizes and times of its files."""
+    """A digest that changes whenever one of the runs does: of the sizes and times of its files."""
     digest = hashlib.sha256()
     for path in paths:
-        # What is not there, or goes away meanwhile, is a state like any other.
+        # A missing file is a state like any other.
         with contextlib.suppress(RunError, OSError):
             place = split_certificate(path)[0]
             for file in sorted(place.iterdir()) if place.is_dir() else [place]:
@@ -40,7 +40,7 @@ def state_of(paths: Sequence[Path]) -> str:
 
 
 def _state_of_file(file: Path) -> bytes:
-    if file.suffix in (".lock", ".sqlite-shm"):  # reading touches them
+    if file.suffix in (".lock", ".sqlite-shm"):  # reading changes them
         return b""
     try:
         status = file.stat()
@@ -50,22 +50,22 @@ def _state_of_file(file: Path) -> bytes:
 
 
 class Page:
-    """The page for the state the runs are in, made when somebody asks for it and kept until they change."""
+    """The page for the current state of the runs, rendered on request and kept until the state changes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ReportRequest) -> None:
         self._request = request
         self._made: tuple[str, bytes] | None = None
         self._keep_until = 0.0
         self._lock = threading.Lock()
 
     def state(self) -> str:
-        """Of the runs; or of the page, where it was made too short a time ago to be made again."""
+        """The state of the runs; or that of the page, while it is too recent to be rendered again."""
         made = self._made
         return made[0] if made is not None and time.monotonic() < self._keep_until else state_of(self._request.runs)
 
     def content(self) -> bytes:
         with self._lock:
-            # Taken first: what is written while the page is made shows up as another state, and is asked for again.
+            # Read first: what is written while the page is rendered is another state, which the browser asks for.
             state = self.state()
             if self._made is None or self._made[0] != state:
                 began = time.monotonic()
@@ -76,25 +76,25 @@ class Page:
 
     def _render(self, state: str) -> bytes:
         try:
-            return render_page(content(self._request), follow=state)
+            return render_page(build_content(self._request), follow=state)
         except (SmoothcertError, OSError) as error:
             return render_waiting(str(error), follow=state)
 
 
-def serve(request: Request, *, port: int, announce: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM; for the main thread. announce hears the address. port: 0 takes a free one."""
+def serve(request: ReportRequest, *, port: int, announce: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM, in the main thread. announce: called with the address. port: 0 for any."""
     try:
         server = server_for(request, port=port)
     except OSError as error:
         raise RunError(f"port {port} of {HOST} cannot be used: {error.strerror or error}") from error
-    with server, contextlib.suppress(KeyboardInterrupt), _ended_by_signals():
+    with server, contextlib.suppress(KeyboardInterrupt), _interrupt_on_signals():
         announce(f"http://{HOST}:{server.server_port}/")
         server.serve_forever(poll_interval=0.2)
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Both signals interrupt, also in a job that a script began in the background, where Ctrl-C is ignored at first."""
+def _interrupt_on_signals() -> Iterator[None]:
+    """Let both signals interrupt, also in a background job of a script, where SIGINT is ignored by default."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     previous = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:
@@ -108,17 +108,17 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks the network for the name of this machine.
+        # HTTPServer would look up the host name of this machine in the network.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        # A browser that goes away in the middle of an answer is no news.
+        # A browser that closes its connection early is not an error.
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
 
-def server_for(request: Request, *, port: int) -> ThreadingHTTPServer:
+def server_for(request: ReportRequest, *, port: int) -> ThreadingHTTPServer:
     page = Page(request)
 
     class Handler(BaseHTTPRequestHandler):
@@ -126,7 +126,7 @@ def server_for(request: Request, *, port: int) -> ThreadingHTTPServer:
         timeout = _SECONDS_OF_PATIENCE
 
         def do_GET(self) -> None:
-            if self.headers.get("Host") not in _own_names(self.server.server_port):  # type: ignore[attr-defined]
+            if self.headers.get("Host") not in _host_names(self.server.server_port):  # type: ignore[attr-defined]
                 self.send_error(HTTPStatus.FORBIDDEN)
             elif self.path == "/":
                 self._send(page.content(), "text/html; charset=utf-8")
@@ -144,7 +144,7 @@ def server_for(request: Request, *, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
-            # No other page may frame this one or take it in: the policy inside the page cannot say that.
+            # No other page may embed this one; a policy inside the page cannot state that.
             self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
             self.send_header("Cross-Origin-Resource-Policy", "same-origin")
             self.end_headers()
@@ -152,12 +152,12 @@ def server_for(request: Request, *, port: int) -> ThreadingHTTPServer:
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the terminal is for people."""
+            """Log nothing to the terminal."""
 
     return _Server((HOST, port), Handler)
 
 
-def _own_names(port: int) -> set[str]:
-    """What a browser calls this server. Another name is a foreign page's that had its name point here, to read ours."""
+def _host_names(port: int) -> set[str]:
+    """The host names of this server. Any other name is that of a foreign site which resolves to this machine."""
     names = {HOST, "localhost"}
     return {f"{name}:{port}" for name in names} | (names if port == 80 else set())

@@ -7,17 +7,21 @@ import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from smoothcert.runs.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
 
-Value = str | int | float | None
-_OWN = ("index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate")
+_OWN = (
+    "index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate", "reason"
+)  # fmt: skip
 
 
 def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
-    """One row an input under a header; what is unknown is an empty field."""
+    """One row for each input, after a header. A field is empty if its value is unknown. `reason` is the code."""
     rows = point_rows(results)
+    for row in rows:
+        row["reason"] = None if row["reason"] is None else row["reason"]["code"]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -26,7 +30,7 @@ def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
 
 
 def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None:
-    """An object with the facts of the run and the list `points`; what is unknown is null. Never NaN."""
+    """An object with facts about the run and the list `points`. Unknown values are null; there is no NaN."""
     document = {
         "run": results.name,
         "alpha": results.alpha,
@@ -37,32 +41,33 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
         "points": point_rows(results),
     }
     text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    # A name that is not UTF-8 holds halves of surrogate pairs, which JSON can only say as an escape.
+    # A file name that is not UTF-8 contains lone surrogates, which JSON can only express as escapes.
     write_atomically(path, text.encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
-def point_rows(results: Results) -> list[dict[str, Value]]:
-    """One mapping an input, the same keys in each. Radii keep full precision."""
-    correct, labelled, certificates = results.correct, results.labelled, results.certificate
+def point_rows(results: Results) -> list[dict[str, Any]]:
+    """One mapping for each input, all with the same keys. Radii have full precision."""
+    correct, labelled = results.correct, results.labelled
     return [
         {
-            "index": int(results.index[position]),
-            "label": _class_or_none(int(results.label[position])),
-            "prediction": _class_or_none(int(results.prediction[position])),
-            "outcome": OUTCOMES[results.outcome[position]].name.lower(),
-            "radius": float(results.radius[position]) if results.has_radius else None,
-            "correct": int(correct[position]) if labelled[position] else None,
-            "sigma": _finite_or_none(float(results.sigma[position])),
-            "p_a": _finite_or_none(float(results.p_a[position])),
-            "seconds": _finite_or_none(float(results.seconds[position])),
-            "certificate": str(certificates[position]) or None,
-            # A log may call a column of its own as one of these is called; it is not taken for it.
+            "index": int(results.index[k]),
+            "label": _class_or_none(int(results.label[k])),
+            "prediction": _class_or_none(int(results.prediction[k])),
+            "outcome": OUTCOMES[results.outcome[k]].value,
+            "radius": float(results.radius[k]) if results.has_radius else None,
+            "correct": int(correct[k]) if labelled[k] else None,
+            "sigma": _finite_or_none(float(results.sigma[k])),
+            "p_a": _finite_or_none(float(results.p_a[k])),
+            "seconds": _finite_or_none(float(results.seconds[k])),
+            "certificate": str(results.certificate[k]) or None,
+            "reason": None if results.reason[k] is None else results.reason[k].to_json(),
+            # A column of a log may have one of these names.
             **{
-                f"{key} of the log" if key in _OWN else key: _finite_or_none(float(column[position]))
+                f"{key} of the log" if key in _OWN else key: _finite_or_none(float(column[k]))
                 for key, column in results.extra.items()
             },
         }
-        for position in range(len(results))
+        for k in range(len(results))
     ]
 
 

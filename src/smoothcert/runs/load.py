@@ -1,4 +1,4 @@
-"""Opening what a user points at: a run directory of ours, or a log file somebody has."""
+"""Load the results of run directories and log files."""
 
 from __future__ import annotations
 
@@ -20,65 +20,52 @@ _SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
 
 def load_results(path: Path, *, name: str | None = None) -> Results:
-    """The results in a run directory or a TSV log; `name` is what tables call it.
+    """The results in a run directory or a TSV log. name: in tables.
 
-    RUN@CERTIFICATE means that one of the certificates the run carries; RUN alone means the first, or the best of them.
+    RUN@CERTIFICATE selects one of the certificates of a run; RUN alone selects the first, or the best of several.
     """
-    name = name or distinguishing_names([path])[0]
-    place, certificate = split_certificate(path)
-    return _load_directory(place, certificate, name=name)[0] if place.is_dir() else read_log(place, name=name)
+    name = name or distinguish_names([path])[0]
+    return _load_place(*split_certificate(path), name=name)[0]
 
 
 def load_all(paths: Sequence[Path]) -> list[Results]:
-    """Several runs, each named by the shortest tail of its path that tells it from the others.
+    """Several runs, each named by the shortest tail of its path that no other path has.
 
-    A run that carries several certificates is there once for each of them.
+    A run with several certificates gives one entry for each of them.
     """
     return [results for _, results in load_each(paths)]
 
 
 def load_each(paths: Sequence[Path]) -> list[tuple[Path, Results]]:
     """As `load_all`, each with the run directory or log it was read from."""
-    found: list[Results] = []
-    places: list[Path] = []
-    for path, name in zip(paths, distinguishing_names(paths), strict=True):
+    loaded: list[tuple[Path, Results]] = []
+    times: Counter[str] = Counter()
+    for path, name in zip(paths, distinguish_names(paths), strict=True):
         place, certificate = split_certificate(path)
-        if place.is_dir():
-            found += _load_directory(place, certificate, name=name)
-        else:
-            found.append(read_log(place, name=name))
-        places += [place] * (len(found) - len(places))
-    for results in found:
-        _refuse_absurd_radii(results)
-    return list(zip(places, _numbered(found), strict=True))
+        for results in _load_place(place, certificate, name=name):
+            _check_radii(results)
+            times[results.name] += 1
+            if times[results.name] > 1:  # the same certificate of a run was given twice
+                results = dataclasses.replace(results, name=f"{results.name} ({times[results.name]})")
+            loaded.append((place, results))
+    return loaded
 
 
-def _refuse_absurd_radii(results: Results) -> None:
-    """What tables and figures compute with radii must stay within what a float can hold."""
+def _check_radii(results: Results) -> None:
+    """Refuse radii with which the arithmetic of tables and figures would overflow."""
     largest = float(results.radius.max(initial=0.0))
     if largest and not _SMALLEST_SCALE < largest < _LARGEST_SCALE:
-        raise RunError(f"{results.name} holds radii up to {largest:g}, which no level of noise allows")
-
-
-def _numbered(runs: Sequence[Results]) -> list[Results]:
-    """The same certificate of a run, asked for twice, is told apart by a number."""
-    seen: Counter[str] = Counter()
-    numbered = []
-    for run in runs:
-        seen[run.name] += 1
-        again = seen[run.name]
-        numbered.append(run if again == 1 else dataclasses.replace(run, name=f"{run.name} ({again})"))
-    return numbered
+        raise RunError(f"{results.name} has radii up to {largest:g}, which no noise level allows")
 
 
 def load_pair(first: Path, second: Path) -> tuple[Results, Results]:
-    """Two runs to be compared, with names that tell them apart; of each the first certificate, or the one named."""
-    one, other = distinguishing_names([first, second])
+    """Two runs to compare, with distinct names; of each the first certificate, or the one named."""
+    one, other = distinguish_names([first, second])
     return load_results(first, name=one), load_results(second, name=other)
 
 
 def split_certificate(path: Path) -> tuple[Path, str | None]:
-    """The place and the certificate that RUN@CERTIFICATE names; a path that exists is taken as it is."""
+    """The place and the certificate of RUN@CERTIFICATE. A path that exists has no certificate."""
     if path.exists():
         return path, None
     run, at, certificate = str(path).rpartition("@")
@@ -87,8 +74,8 @@ def split_certificate(path: Path) -> tuple[Path, str | None]:
     raise RunError(f"{path} does not exist; expected a run directory or a log file")
 
 
-def distinguishing_names(paths: Sequence[Path]) -> list[str]:
-    """For each path its shortest tail that no other path ends in; the same path given again is numbered."""
+def distinguish_names(paths: Sequence[Path]) -> list[str]:
+    """For each path its shortest tail that no other path has; a repeated path is numbered."""
     parts = [Path(os.path.abspath(path)).parts for path in paths]
     names: list[str] = []
     for own in parts:
@@ -100,16 +87,18 @@ def distinguishing_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def _load_directory(path: Path, certificate: str | None, *, name: str) -> list[Results]:
-    """The results by that certificate; without one, by each of those the run carries, the first one first."""
-    # The store brings SQLite and file locks along, which a log file does not need.
+def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Results]:
+    """The results by this certificate; by default, by each certificate of the run, in order. A log has one."""
+    if not place.is_dir():
+        return [read_log(place, name=name)]
+    # The store imports SQLite and file locks, which a log does not need.
     from smoothcert.runs.store import RunStore
 
-    with RunStore.open(path) as store:
+    with RunStore.open(place) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
         spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
     if certificate is not None:
-        return [_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
+        return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
     return results_of_run(points, manifest, kinds, name=name, spent=spent)
 
 
@@ -121,17 +110,19 @@ def results_of_run(
     name: str,
     spent: Mapping[int, int],
 ) -> list[Results]:
-    """The points of a run as columns, once for each certificate it carries. kinds: what was sampled to prove it.
+    """The points of a run as columns, once for each of its certificates. kinds: of the tallies of the estimation.
 
-    spent: by index, how many samples were drawn; only needed where that differs from input to input.
+    spent: samples by index; only needed if their number depends on the input.
     """
     return [
-        _results(points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent)
+        _make_results(
+            points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent
+        )
         for one in carried_certificates(manifest)
     ]
 
 
-def _results(
+def _make_results(
     points: Sequence[CertifiedPoint],
     manifest: RunManifest,
     kinds: Set[TallyKind],
@@ -140,24 +131,22 @@ def _results(
     certificate: str | None,
     spent: Mapping[int, int],
 ) -> Results:
-    """The verdicts of one certificate, None for the points' own, with what the manifest says about all of them."""
+    """The verdicts of one certificate, None for the points' own, with the facts of the manifest."""
     spec = manifest.spec
-    results = Results.from_points(
-        points,
-        name=name,
+    results = dataclasses.replace(
+        Results.from_points(points, name=name, certificate=certificate),
         alpha=spec.alpha,
         num_classes=manifest.model.num_classes,
         has_radius=manifest.task != "predict",
         independent_noise=not spec.noise.shared,
         expected=manifest.data.inputs,
-        certificate=certificate,
         settings={"n": str(spec.question.n), "model": manifest.digests.model, "data": manifest.digests.data},
     )
     if not isinstance(spec.question, FixedN):
         samples = np.array([spent.get(int(index), 0) for index in results.index], dtype=np.float64)
         results = dataclasses.replace(
             results,
-            asked=spec.question.radii if isinstance(spec.question, Decide) else (),
+            decided_radii=spec.question.radii if isinstance(spec.question, Decide) else (),
             most_samples=spec.question.n + spec.question.n0,
             extra={**results.extra, "samples": samples},
         )
@@ -168,7 +157,7 @@ def _results(
 
 
 def _remark_spent(results: Results) -> Iterator[Remark]:
-    """For a run that stopped early: what it cost, and which radii it says nothing about."""
+    """For a run that stopped early: its cost, and the radii it decided on."""
     if results.most_samples is None:
         return
     samples, inputs = results.extra["samples"], len(results)
@@ -185,23 +174,23 @@ def _remark_spent(results: Results) -> Iterator[Remark]:
             "most": int(samples.max()),
         },
     )
-    if results.asked:
-        yield Remark(RemarkCode.DECIDED_RADII, results.name, {"radii": list(results.asked)})
+    if results.decided_radii:
+        yield Remark(RemarkCode.DECIDED_RADII, results.name, {"radii": list(results.decided_radii)})
 
 
 def _remark_memory(points: Sequence[CertifiedPoint], results: Results) -> Iterator[Remark]:
     """For results from a memory: how often it changed an answer, and what the radii depend on."""
-    settled = Counter(point.promise.settlement for point in points if point.promise is not None)
-    if settled and results.has_radius:
-        counts = {one.value: settled[one] for one in Settlement}
+    settlements = Counter(point.promise.settlement for point in points if point.promise is not None)
+    if settlements and results.has_radius:
+        counts = {one.value: settlements[one] for one in Settlement}
         yield Remark(RemarkCode.REGIONS_OF_MEMORY, results.name, {"settlements": counts})
-    elif settled:
-        values = {"answers": settled.total(), "inputs": len(results)}
+    elif settlements:
+        values = {"answers": settlements.total(), "inputs": len(results)}
         yield Remark(RemarkCode.ANSWERS_FROM_MEMORY, results.name, values)
 
 
 def _remark_halved(results: Results, kinds: Set[TallyKind]) -> Iterator[Remark]:
-    """For results from pairs: a bound on p_A alone has used half of the votes."""
+    """For results from pairs: a bound on p_A alone uses half of the votes."""
     from_votes = np.isfinite(results.p_a) & results.is_outcome(Outcome.CERTIFIED)
     if TallyKind.PAIRS in kinds and from_votes.any():
         names = [str(name) for name in np.unique(results.certificate[from_votes])]
@@ -209,6 +198,6 @@ def _remark_halved(results: Results, kinds: Set[TallyKind]) -> Iterator[Remark]:
 
 
 def carried_certificates(manifest: RunManifest) -> list[str | None]:
-    """The certificates to show separately; None for a single one or the best of several: the point's own verdict."""
+    """The certificates to show separately; [None] for a single one or the best of several: the point's own verdict."""
     names = () if manifest.spec.best_of else manifest.spec.certificates
     return list(names) if len(names) > 1 else [None]

@@ -1,4 +1,4 @@
-"""A run as columns: what tables and figures read, wherever the run came from."""
+"""A run as columns: the input of tables and figures, for runs and logs alike."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from smoothcert.records import (
     Norm,
     Outcome,
     Quantity,
+    Reason,
     Remark,
     RemarkCode,
     Verdict,
@@ -27,13 +28,25 @@ BoolArray = NDArray[np.bool_]
 OutcomeArray = NDArray[np.int8]
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
-"""Column `outcome` of Results holds positions in this tuple."""
+"""Column `outcome` of Results contains positions in this tuple."""
 
 NO_CLASS = int(np.iinfo(np.int64).min)
-"""Stands in integer columns where there is no class. It equals no label and indexes nothing by accident."""
+"""Marks a missing class in integer columns. It equals no label and is not a valid position."""
 
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 _DECIDED_CODES = (_CODES[Outcome.CERTIFIED], _CODES[Outcome.PREDICTED])
+_COLUMNS: dict[str, type[np.generic]] = {
+    "index": np.int64,
+    "label": np.int64,
+    "prediction": np.int64,
+    "outcome": np.int8,
+    "radius": np.float64,
+    "sigma": np.float64,
+    "seconds": np.float64,
+    "p_a": np.float64,
+    "certificate": np.str_,
+    "reason": np.object_,
+}
 
 
 def outcome_code(outcome: Outcome) -> int:
@@ -43,29 +56,30 @@ def outcome_code(outcome: Outcome) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Results:
-    """The results of one run over m inputs; every column has shape (m,), in the order of the run.
+    """The results of one run over m inputs. Every column has shape (m,), in the order of the run.
 
-    index        int64, distinct: position of the input in its dataset.
-    label        int64, NO_CLASS where the input has no label (see `labelled`).
-    prediction   int64, NO_CLASS where no class was given (see `decided`).
-    outcome      int8, position in OUTCOMES.
-    radius       float64, finite, >= 0, and 0 where nothing was certified; all 0 when `has_radius` is False, which is
-                 how a log of PREDICT differs from a log of CERTIFY.
-    sigma        float64, noise level at each input; nan where unknown.
-    seconds      float64, nan where unknown.
-    p_a          float64 in [0, 1], lower bound on the top class's probability; nan where unknown.
-    expected     how many inputs the run is for, where the source says it; fewer means it is unfinished.
-    alpha        probability that the statement about one input is wrong; None where the source does not say.
-    independent_noise   False when inputs shared noise: their errors are dependent, and test-set bounds do not hold.
-    certificate  text, the theorem that gave each verdict; empty where the source does not say.
-    extra        further columns of the source, by name; for a run of ours the bounds other than p_a, and with a memory
-                 the position of each region in its log.
-    settings     what the run was made with, where the source says it: n, and digests of model and data.
-    asked        the radii that were asked about, ascending, where each input has the largest of them that is proved;
-                 empty where radii are computed from all votes.
-    most_samples how many samples an input would have taken at most, where sampling stopped when it had an answer; the
-                 extra column `samples` then says how many it took. None for a fixed number of samples.
-    remarks      what a reader of these results should know.
+    index         int64, distinct: position of the input in its dataset.
+    label         int64, NO_CLASS if the input has no label (see `labelled`).
+    prediction    int64, NO_CLASS if there is no answer (see `decided`).
+    outcome       int8, position in OUTCOMES.
+    radius        float64, finite, >= 0, and 0 if nothing was certified.
+    has_radius    False for predictions without radii; `radius` is 0 then.
+    sigma         float64, noise level at each input; nan if unknown.
+    seconds       float64, nan if unknown.
+    p_a           float64 in [0, 1], lower bound on the top class's probability; nan if unknown.
+    certificate   text, the theorem of each verdict; empty if unknown.
+    reason        Reason or None: why a verdict is not a plain certificate.
+    alpha         probability that the statement about one input is wrong; None if unknown.
+    independent_noise   False if inputs shared noise: their errors are dependent, and test-set bounds do not hold.
+    expected      number of inputs the run is for, if known; a run with fewer is unfinished.
+    extra         further columns by name: those of a log; of a run the bounds other than p_a, and with a memory the
+                  position of each region in its log.
+    settings      n, and the digests of model and data, if known.
+    decided_radii the radii a run decided on, ascending: each input has the largest of them that is proved. Empty if
+                  radii are computed from all votes.
+    most_samples  limit of the samples per input, if sampling stopped early; the extra column `samples` then has the
+                  number of samples. None for a fixed number.
+    remarks       what a reader of these results should know; `list_remarks` adds those that follow from the columns.
     """
 
     name: str
@@ -84,15 +98,18 @@ class Results:
     independent_noise: bool = True
     expected: int | None = None
     certificate: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=np.str_))
+    reason: NDArray[np.object_] = field(default_factory=lambda: np.array([], dtype=np.object_))
     extra: Mapping[str, FloatArray] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    asked: tuple[float, ...] = ()
+    decided_radii: tuple[float, ...] = ()
     most_samples: int | None = None
     remarks: tuple[Remark, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.certificate.size:
             object.__setattr__(self, "certificate", np.full(np.shape(self.index), ""))
+        if not self.reason.size:
+            object.__setattr__(self, "reason", np.full(np.shape(self.index), None))
         for column, dtype in _COLUMNS.items():
             object.__setattr__(self, column, _read_only(getattr(self, column), dtype))
         object.__setattr__(self, "extra", {key: _read_only(v, np.float64) for key, v in self.extra.items()})
@@ -101,7 +118,7 @@ class Results:
 
     def _check_shapes(self) -> None:
         if self.index.ndim != 1 or self.index.size == 0:
-            raise RunError(f"{self.name} holds no results: at least one input is needed")
+            raise RunError(f"{self.name} has no results; at least one input is required")
         columns = {key: getattr(self, key) for key in _COLUMNS} | dict(self.extra)
         for key, column in columns.items():
             if column.shape != self.index.shape:
@@ -109,21 +126,21 @@ class Results:
 
     def _check_values(self) -> None:
         if np.unique(self.index).size != self.index.size:
-            raise InputError(f"{self.name} holds the same input index more than once")
+            raise InputError(f"{self.name} has the same input index more than once")
         if not (np.isfinite(self.radius).all() and (self.radius >= 0).all()):
-            raise InputError(f"{self.name} holds a radius that is not a finite non-negative number")
+            raise InputError(f"{self.name} has a radius that is not a finite non-negative number")
         if ((self.outcome < 0) | (self.outcome >= len(OUTCOMES))).any():
-            raise InputError(f"{self.name} holds an outcome code outside 0 … {len(OUTCOMES) - 1}")
+            raise InputError(f"{self.name} has an outcome code outside 0 … {len(OUTCOMES) - 1}")
         if ((self.radius > 0) != self.is_outcome(Outcome.CERTIFIED)).any():
             raise InputError(f"{self.name}: an input must have a positive radius exactly when it is certified")
         if ((self.prediction >= 0) != self.decided).any():
             raise InputError(f"{self.name}: an input must have a class exactly when it was certified or predicted")
         if ((self.label < 0) & (self.label != NO_CLASS)).any():
-            raise InputError(f"{self.name} holds a negative label")
+            raise InputError(f"{self.name} has a negative label")
         if not self.has_radius and (self.radius > 0).any():
-            raise InputError(f"{self.name} holds radii although it says it has none")
+            raise InputError(f"{self.name} has radii, but has_radius is False")
         if ((self.p_a < 0) | (self.p_a > 1)).any():
-            raise InputError(f"{self.name} holds a p_A outside [0, 1]")
+            raise InputError(f"{self.name} has a p_A outside [0, 1]")
 
     def __len__(self) -> int:
         return int(self.index.size)
@@ -133,54 +150,53 @@ class Results:
 
     @property
     def decided(self) -> BoolArray:
-        """True where a class was given."""
+        """True where there is an answer."""
         return np.isin(self.outcome, _DECIDED_CODES)
 
     @property
     def labelled(self) -> BoolArray:
-        """True where the right answer is known."""
+        """True where the label is known."""
         return np.asarray(self.label != NO_CLASS)
 
     @property
     def correct(self) -> BoolArray:
-        """True where a class was given and it is the label."""
+        """True where there is an answer and it is the label."""
         return np.asarray(self.decided & self.labelled & (self.prediction == self.label))
 
     def subset(self, chosen: BoolArray | IntArray) -> Self:
-        """The same run over some of its inputs, given as a mask of shape (m,) or as positions."""
+        """The same run over some of its inputs. chosen: a mask of shape (m,), or positions."""
         columns = {key: getattr(self, key)[chosen] for key in _COLUMNS}
         return replace(
             self, **columns, expected=None, extra={key: column[chosen] for key, column in self.extra.items()}
         )
 
-    def says_nothing_of(self, radius: float) -> bool:
-        """True where only smaller radii were asked about."""
-        return bool(self.asked) and radius > self.asked[-1]
+    def is_unknown_at(self, radius: float) -> bool:
+        """True if only smaller radii were decided."""
+        return bool(self.decided_radii) and radius > self.decided_radii[-1]
 
     @property
-    def notes(self) -> list[str]:
-        """All sentences that belong under a table of these results."""
-        return [str(remark) for remark in (*self._own_remarks(), *self.remarks)]
-
-    @property
-    def unfinished(self) -> str | None:
-        """A sentence about a run that is not complete; None for a complete run, or if the source does not say."""
-        return None if self._remark_unfinished() is None else str(self._remark_unfinished())
-
-    def _own_remarks(self) -> Iterator[Remark]:
-        if (unfinished := self._remark_unfinished()) is not None:
-            yield unfinished
-        names, counts = np.unique(self.certificate[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
-        if len(names) > 1:
-            counted = [f"{name} {count}" for name, count in zip(names, counts, strict=True)]
-            yield Remark(RemarkCode.SEVERAL_CERTIFICATES, self.name, {"certificates": counted})
-        if self.norm is not Norm.L2 and self.has_radius:
-            yield Remark(RemarkCode.OTHER_NORM, self.name, {"norm": self.norm.value})
-
-    def _remark_unfinished(self) -> Remark | None:
+    def unfinished(self) -> Remark | None:
+        """The remark on a run that is not complete; None for a complete run, or if the source does not state it."""
         if self.expected is None or len(self) >= self.expected:
             return None
         return Remark(RemarkCode.UNFINISHED, self.name, {"done": len(self), "expected": self.expected})
+
+    def list_remarks(self) -> Iterator[Remark]:
+        """Everything that a reader of these results should know."""
+        if self.unfinished is not None:
+            yield self.unfinished
+        names, counts = np.unique(self.certificate[self.is_outcome(Outcome.CERTIFIED)], return_counts=True)
+        if len(names) > 1:
+            wins = dict(zip(names.tolist(), counts.tolist(), strict=True))
+            yield Remark(RemarkCode.SEVERAL_CERTIFICATES, self.name, {"certificates": wins})
+        if self.norm is not Norm.L2 and self.has_radius:
+            yield Remark(RemarkCode.OTHER_NORM, self.name, {"norm": self.norm.value})
+        yield from self.remarks
+
+    @property
+    def notes(self) -> list[str]:
+        """All remarks as sentences, to be printed below a table."""
+        return [str(remark) for remark in self.list_remarks()]
 
     @classmethod
     def from_points(
@@ -188,66 +204,40 @@ class Results:
         points: Sequence[CertifiedPoint],
         *,
         name: str,
-        alpha: float | None = None,
-        num_classes: int | None = None,
-        has_radius: bool | None = None,
-        independent_noise: bool = True,
-        expected: int | None = None,
         certificate: str | None = None,
-        settings: Mapping[str, str] | None = None,
     ) -> Self:
-        """Columns of certified points. What is not given is read from the points where they say it.
+        """Columns of certified points. certificate: whose verdicts, if the points have several; default, the first.
 
-        certificate: whose verdicts, where the points carry several; default, the first.
-        alpha: default, the largest α any point's bounds spent. num_classes: default, that of the tallies.
-        has_radius: default, True unless the points are predictions only.
+        `alpha` is the largest α that the bounds of a point spent, `num_classes` that of the tallies, and `has_radius`
+        is False if the points are predictions only.
         """
         if not points:
-            raise RunError(f"{name} holds no results yet")
+            raise RunError(f"{name} has no results yet")
         verdicts = [verdict_by(point, certificate, name) for point in points]
         norms = {verdict.norm for verdict in verdicts}
         if len(norms) > 1:
             raise RunError(f"{name} mixes radii in {' and '.join(sorted(norms))}: they cannot be compared in one run")
-        if has_radius is None:
-            outcomes = {verdict.outcome for verdict in verdicts}
-            has_radius = Outcome.CERTIFIED in outcomes or Outcome.PREDICTED not in outcomes
-        if alpha is None:
-            alpha = max((verdict.bounds.alpha for verdict in verdicts if verdict.bounds is not None), default=None)
-        if num_classes is None:
-            num_classes = next((tally.num_classes for point in points for tally in point.tallies), None)
+        outcomes = {verdict.outcome for verdict in verdicts}
+        bounds = _list_bounds(verdicts)
         return cls(
             name=name,
             index=np.array([point.index for point in points], dtype=np.int64),
-            label=_classes(point.label for point in points),
-            prediction=_classes(verdict.prediction for verdict in verdicts),
+            label=_class_column(point.label for point in points),
+            prediction=_class_column(verdict.prediction for verdict in verdicts),
             outcome=np.array([_CODES[verdict.outcome] for verdict in verdicts], dtype=np.int8),
             radius=np.array([verdict.radius for verdict in verdicts], dtype=np.float64),
-            has_radius=has_radius,
+            has_radius=Outcome.CERTIFIED in outcomes or Outcome.PREDICTED not in outcomes,
             sigma=np.array([point.sigma for point in points], dtype=np.float64),
             seconds=np.array([point.seconds for point in points], dtype=np.float64),
-            p_a=np.array([_top_lower(verdict) for verdict in verdicts], dtype=np.float64),
-            alpha=alpha,
-            num_classes=num_classes,
+            p_a=bounds.pop(Quantity.TOP_LOWER, np.full(len(points), math.nan)),
+            alpha=max((verdict.bounds.alpha for verdict in verdicts if verdict.bounds is not None), default=None),
+            num_classes=next((tally.num_classes for point in points for tally in point.tallies), None),
             norm=norms.pop(),
-            independent_noise=independent_noise,
-            expected=expected,
             certificate=np.array([verdict.certificate for verdict in verdicts]),
-            extra=_other_bounds(verdicts) | _positions(points),
-            settings=settings or {},
+            reason=_object_column([verdict.reason for verdict in verdicts]),
+            extra={quantity.value.replace("-", "_"): column for quantity, column in bounds.items()}
+            | _list_positions(points),
         )
-
-
-_COLUMNS: dict[str, type[np.generic]] = {
-    "index": np.int64,
-    "label": np.int64,
-    "prediction": np.int64,
-    "outcome": np.int8,
-    "radius": np.float64,
-    "sigma": np.float64,
-    "seconds": np.float64,
-    "p_a": np.float64,
-    "certificate": np.str_,
-}
 
 
 def _read_only(values: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[np.generic]:
@@ -256,42 +246,42 @@ def _read_only(values: NDArray[np.generic], dtype: type[np.generic]) -> NDArray[
     return column
 
 
-def _classes(labels: Iterable[int | None]) -> IntArray:
+def _class_column(labels: Iterable[int | None]) -> IntArray:
     return np.array([NO_CLASS if label is None else label for label in labels], dtype=np.int64)
 
 
+def _object_column(reasons: Sequence[Reason | None]) -> NDArray[np.object_]:
+    column = np.full(len(reasons), None, dtype=np.object_)
+    column[:] = reasons
+    return column
+
+
 def verdict_by(point: CertifiedPoint, certificate: str | None, name: str) -> Verdict:
-    """What that certificate says of a point of the run `name`; None takes the first, or the best of them."""
-    carried = {verdict.certificate: verdict for verdict in (point.verdict, *point.further)}
+    """The verdict of a certificate on a point of the run `name`; None selects the first, or the best of several."""
+    verdicts = {verdict.certificate: verdict for verdict in (point.verdict, *point.further)}
     if certificate is None:
         return point.verdict
-    if certificate not in carried:
+    if certificate not in verdicts:
         run = name.removesuffix(f"@{certificate}")
         raise RunError(
-            f"{run} does not carry the certificate {certificate}; it carries {', '.join(carried)}. For another one "
-            f"over the same samples: smoothcert recertify {run} --certificate {certificate} --out NEW"
+            f"{run} does not have the certificate {certificate}; it has {', '.join(verdicts)}. To compute another one "
+            f"from the same samples: smoothcert recertify {run} --certificate {certificate} --out NEW"
         )
-    return carried[certificate]
+    return verdicts[certificate]
 
 
-def _other_bounds(verdicts: Sequence[Verdict]) -> dict[str, FloatArray]:
-    """The bounded quantities other than p_A, one column each; nan where a verdict does not have one."""
-    held = [verdict.bounds.quantities if verdict.bounds is not None else {} for verdict in verdicts]
-    names = [quantity for quantity in Quantity if any(quantity in bounds for bounds in held)]
+def _list_bounds(verdicts: Sequence[Verdict]) -> dict[Quantity, FloatArray]:
+    """One column for each bounded quantity; nan where a verdict does not have it."""
+    bounds = [verdict.bounds.quantities if verdict.bounds is not None else {} for verdict in verdicts]
     return {
-        name.value.replace("-", "_"): np.array([b[name].value if name in b else math.nan for b in held])
-        for name in names
-        if name is not Quantity.TOP_LOWER
+        quantity: np.array([one[quantity].value if quantity in one else math.nan for one in bounds])
+        for quantity in Quantity
+        if any(quantity in one for one in bounds)
     }
 
 
-def _positions(points: Sequence[CertifiedPoint]) -> dict[str, FloatArray]:
-    """Where the memory keeps the region of each input; nan for an input without one."""
+def _list_positions(points: Sequence[CertifiedPoint]) -> dict[str, FloatArray]:
+    """The position of each input's region in the log of a memory; nan if it has none."""
     if all(point.promise is None for point in points):
         return {}
     return {"position": np.array([math.nan if p.promise is None else float(p.promise.position) for p in points])}
-
-
-def _top_lower(verdict: Verdict) -> float:
-    bound = None if verdict.bounds is None else verdict.bounds.quantities.get(Quantity.TOP_LOWER)
-    return math.nan if bound is None else bound.value

@@ -1,25 +1,24 @@
-"""Logs of smoothing experiments as tab-separated text: reading the dialects in use, writing the common one.
+"""Read and write logs of smoothing experiments: tab-separated text, in the dialects of the published programs.
 
     certify (Cohen, Salman, Jeong)   idx label predict radius correct time
     predict (Cohen)                  idx label predict correct time
     baseline (Levine)                … radius raw_count p_A_bar correct time
     second order (Levine)            … p_A_bar raw_grad_norm grad_norm_bound grad_norm_bound_nonvacuous …
-    dipole (Levine)                  … raw_count_symmetric raw_count_asymmetric p_A_symmetric_bar
-    p_A_asymmetric_bar … per-input sigma (Alfarra)        … with a column sigma
+    dipole (Levine)                  … raw_count_symmetric raw_count_asymmetric p_A_symmetric_bar p_A_asymmetric_bar …
+    per-input sigma (Alfarra)        … with a column sigma
 
-Columns are found by name, so their order does not matter, and further numeric columns are kept in
-`Results.extra`. `predict` -1 is an abstention. `time` is seconds, or h:m:s as Python prints a duration.
+Columns are found by name, so their order does not matter, and further numeric columns are kept in `Results.extra`.
+`predict` -1 is an abstention. `time` is in seconds, or h:m:s as Python prints a duration.
 
-The usual programs print radii to three significant digits *to nearest*: a radius read here may exceed the one
-that was proved by half a unit of its third digit. Nothing in the file tells, so nothing can be done about it
-here.
+The published programs round radii to three significant digits *to nearest*, so a radius in a log may exceed the proved
+one by half a unit of its third digit. The file does not contain what would be needed to correct this.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -38,8 +37,10 @@ _P_A_COLUMN = "p_A_bar"
 _EXPECTED_HEADER = "tab-separated names with idx, label, predict and at least one of radius and correct"
 _HEADER_LIMIT = 65536
 _DURATION_DECIMALS = 6
+_LEVEL, _RADIUS = "a finite number above 0", "a finite number of at least 0"
+_PROBABILITY = "a probability between 0 and 1"
 
-# Python's own int() and float() also take "1_000", " 5 " and digits of other scripts; a log never has those.
+# int() and float() also accept "1_000", " 5 " and digits of other scripts, which a log never has.
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:nan|inf)", re.IGNORECASE)
 _DURATION = re.compile(r"(?:([0-9]{1,9}) days?, )?([0-9]{1,9}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]{1,9})?)")
@@ -47,7 +48,7 @@ _DURATION = re.compile(r"(?:([0-9]{1,9}) days?, )?([0-9]{1,9}):([0-9]{1,2}):([0-
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The fields of a log by column, all of the same length; row number i stands on line i + 2."""
+    """The fields of a log by column, all of the same length. Row i is on line i + 2."""
 
     path: Path
     columns: Mapping[str, Sequence[str]]
@@ -58,7 +59,7 @@ class _Log:
 
     def fail(self, position: int, problem: str) -> NoReturn:
         unfinished = position == len(self) - 1 and not self.ends_in_newline
-        _fail(self.path, position + 2, problem, unfinished=unfinished)
+        _raise_problem(self.path, position + 2, problem, unfinished=unfinished)
 
     def integers(self, column: str, *, least: int) -> IntArray:
         texts = self.columns[column]
@@ -71,26 +72,36 @@ class _Log:
         self._match_all(column, _NUMBER, expected)
         return np.array(list(map(float, self.columns[column])), dtype=np.float64)
 
+    def optional(
+        self, column: str, *, default: float, valid: Callable[[FloatArray], BoolArray], expected: str
+    ) -> FloatArray:
+        """The numbers of a column that a log may lack."""
+        if column not in self.columns:
+            return np.full(len(self), default)
+        values = self.numbers(column, expected=expected)
+        self.require(column, valid(values), expected)
+        return values
+
     def require(self, column: str, holds: BoolArray, expected: str) -> None:
-        """Complain about the first row where the condition does not hold."""
+        """Raise an error for the first row where the condition does not hold."""
         wrong = np.flatnonzero(~holds)
         if wrong.size:
             first = int(wrong[0])
-            self.fail(first, f"{column} is {_shown(self.columns[column][first])}; expected {expected}")
+            self.fail(first, f"{column} is {_quote(self.columns[column][first])}; expected {expected}")
 
     def _match_all(self, column: str, pattern: re.Pattern[str], expected: str) -> None:
         matches = map(pattern.fullmatch, self.columns[column])
         first = next((position for position, match in enumerate(matches) if match is None), None)
         if first is not None:
-            self.fail(first, f"{column} is {_shown(self.columns[column][first])}; expected {expected}")
+            self.fail(first, f"{column} is {_quote(self.columns[column][first])}; expected {expected}")
 
 
 def read_log(path: Path, *, name: str | None = None) -> Results:
     """Read a log in any of the dialects above; rows keep their order.
 
-    A log says neither α nor the number of classes, so both are None. A row that gives a class with radius 0
-    (a smaller radius rounded away) is PREDICTED: it counts as an answer, and certifies nothing beyond radius
-    0. Anything malformed raises RunError with the line number and what was expected there.
+    A log states neither α nor the number of classes, so both are None. A row with a class and radius 0 (a small radius
+    that was rounded) is PREDICTED: it is an answer without a certificate. A malformed log raises RunError with the line
+    number and what was expected there.
     """
     log = _split_columns(path)
     label = log.integers("label", least=0)
@@ -109,9 +120,11 @@ def read_log(path: Path, *, name: str | None = None) -> Results:
         outcome=outcome.astype(np.int8),
         radius=radius,
         has_radius="radius" in log.columns,
-        sigma=_read_sigma(log),
+        sigma=log.optional("sigma", default=math.nan, valid=lambda v: np.isfinite(v) & (v > 0), expected=_LEVEL),
         seconds=_read_seconds(log),
-        p_a=_read_p_a(log),
+        p_a=log.optional(
+            _P_A_COLUMN, default=math.nan, valid=lambda v: np.isnan(v) | ((v >= 0) & (v <= 1)), expected=_PROBABILITY
+        ),
         extra=extra,
     )
 
@@ -119,14 +132,13 @@ def read_log(path: Path, *, name: str | None = None) -> Results:
 def write_cohen_tsv(results: Results, path: Path, *, digits: int = 6, overwrite: bool = False) -> None:
     """Write `idx label predict radius correct time`; without radii, `idx label predict correct time`.
 
-    Radii are rounded down to `digits` decimals. The dialect has one code for "no class", so abstentions and
-    failures are both -1. Time is in seconds, to nearest; where it is unknown the whole column is left out
-    rather than invented. An input without a label cannot be written. An existing file is refused unless
-    overwrite=True.
+    Radii are rounded down to `digits` decimals. The dialect has one code for "no class", so abstentions and failures
+    are both -1. Time is in seconds, rounded to nearest; the column is left out if any time is unknown. An input without
+    a label cannot be written. An existing file is refused unless overwrite=True.
     """
     if not results.labelled.all():
         raise InputError(
-            f"{results.name} holds inputs without a label, which this format cannot say; export csv or json"
+            f"{results.name} has inputs without a label, which this format does not support; export csv or json"
         )
     with_time = bool(np.isfinite(results.seconds).all())
     header = ["idx", "label", "predict", *(["radius"] if results.has_radius else []), "correct"]
@@ -145,10 +157,10 @@ def write_cohen_tsv(results: Results, path: Path, *, digits: int = 6, overwrite:
 
 
 def _read_lines(path: Path) -> tuple[list[str], bool]:
-    """The lines of the file without their ends, and whether the last one was ended."""
+    """The lines of the file, and whether the last one ends in a newline."""
     try:
         with path.open("rb") as stream:
-            # Looking at the start first keeps a mistaken multi-gigabyte file from being read whole.
+            # Check the start first, so that a wrong file of many gigabytes is not read completely.
             start = stream.read(_HEADER_LIMIT)
             if not start:
                 raise RunError(f"{path} is empty; expected a log whose first line has {_EXPECTED_HEADER}")
@@ -161,7 +173,7 @@ def _read_lines(path: Path) -> tuple[list[str], bool]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        _fail(path, line, f"byte {error.start} is not UTF-8 text; expected a tab-separated log")
+        _raise_problem(path, line, f"byte {error.start} is not UTF-8 text; expected a tab-separated log")
     ends_in_newline = text.endswith("\n")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     return (lines[:-1] if ends_in_newline else lines), ends_in_newline
@@ -171,9 +183,9 @@ def _parse_header(path: Path, text: str) -> tuple[str, ...]:
     header = tuple(text.split("\t"))
     missing = [column for column in _REQUIRED if column not in header]
     if missing or not {"radius", "correct"} & set(header):
-        _fail(path, 1, f"the header is {_shown(text)}; expected {_EXPECTED_HEADER}")
+        _raise_problem(path, 1, f"the header is {_quote(text)}; expected {_EXPECTED_HEADER}")
     if len(set(header)) != len(header) or "" in header:
-        _fail(path, 1, f"the header is {_shown(text)}; expected every column to have a name of its own")
+        _raise_problem(path, 1, f"the header is {_quote(text)}; expected a distinct name for every column")
     return header
 
 
@@ -184,8 +196,8 @@ def _split_columns(path: Path) -> _Log:
     for number, fields in enumerate(rows, start=2):
         if len(fields) != len(header):
             unfinished = number == len(lines) and not ends_in_newline
-            found = f"{len(fields)} fields in {_shown(lines[number - 1])}"
-            _fail(path, number, f"{found}; expected {len(header)}: {' '.join(header)}", unfinished=unfinished)
+            found = f"{len(fields)} fields in {_quote(lines[number - 1])}"
+            _raise_problem(path, number, f"{found}; expected {len(header)}: {' '.join(header)}", unfinished=unfinished)
     if not rows:
         raise RunError(f"{path} has a header but no results yet")
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
@@ -211,31 +223,9 @@ def _check_correct(log: _Log, label: IntArray, predict: IntArray) -> None:
 
 def _read_radius(log: _Log, predict: IntArray) -> FloatArray:
     """Radii, or zeros for a log without them."""
-    if "radius" not in log.columns:
-        return np.zeros(len(log))
-    expected = "a finite number of at least 0"
-    radius = log.numbers("radius", expected=expected)
-    log.require("radius", np.isfinite(radius) & (radius >= 0), expected)
+    radius = log.optional("radius", default=0.0, valid=lambda v: np.isfinite(v) & (v >= 0), expected=_RADIUS)
     log.require("radius", (predict >= 0) | (radius == 0), "0 where predict is -1")
     return radius
-
-
-def _read_sigma(log: _Log) -> FloatArray:
-    if "sigma" not in log.columns:
-        return np.full(len(log), math.nan)
-    expected = "a finite number above 0"
-    sigma = log.numbers("sigma", expected=expected)
-    log.require("sigma", np.isfinite(sigma) & (sigma > 0), expected)
-    return sigma
-
-
-def _read_p_a(log: _Log) -> FloatArray:
-    if _P_A_COLUMN not in log.columns:
-        return np.full(len(log), math.nan)
-    expected = "a probability between 0 and 1"
-    p_a = log.numbers(_P_A_COLUMN, expected=expected)
-    log.require(_P_A_COLUMN, np.isnan(p_a) | ((p_a >= 0) & (p_a <= 1)), expected)
-    return p_a
 
 
 def _read_seconds(log: _Log) -> FloatArray:
@@ -248,7 +238,7 @@ def _read_seconds(log: _Log) -> FloatArray:
 
 
 def _to_seconds(text: str) -> float:
-    """Seconds of a duration or a plain number; nan where the text is neither."""
+    """Seconds of a duration or a plain number; nan if the text is neither."""
     duration = _DURATION.fullmatch(text)
     if duration is None:
         return float(text) if _NUMBER.fullmatch(text) else math.nan
@@ -256,12 +246,12 @@ def _to_seconds(text: str) -> float:
     return ((int(days or 0) * 24 + int(hours)) * 60 + int(minutes)) * 60 + float(seconds)
 
 
-def _fail(path: Path, number: int, problem: str, *, unfinished: bool = False) -> NoReturn:
+def _raise_problem(path: Path, number: int, problem: str, *, unfinished: bool = False) -> NoReturn:
     hint = ""
     if unfinished:
-        hint = "; this last line has no end, as in a log that is still being written: wait, or remove the line"
+        hint = "; this last line is incomplete, as in a log that is still being written: wait, or remove the line"
     raise RunError(f"{path}, line {number}: {problem}{hint}")
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -24,9 +24,3 @@ __all__ = [
     "measure_batch",
     "segments",
 ]
-
-SAMPLING_VERSION = 1
-"""Raised by hand when the votes of a seed, or their meaning, change: runs of another number are not resumed.
-
-The golden votes in tests/golden fail if the votes change and this number does not.
-"""

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.analysis.thresholds import practical_largest_ratio, practical_smallest_ratio
 from smoothcert.certificates import envelope_radius, gaussian_radius
 from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma
 from smoothcert.numerics.rounding import format_down
 from smoothcert.records import Envelope, FloatArray, LipschitzSigma, SemiElastic
+from smoothcert.sigma.level_ratios import practical_largest_ratio, practical_smallest_ratio
 
 USUAL_SHARE = 0.95
 _LITTLE_FLOOR = 1e-3

@@ -7,7 +7,7 @@
   const shown = { hidden: new Set(), bound: false, row: 0 };
   document.body.classList.add("scripted", "show-counted");
 
-  // Text only ever enters the page as text.
+  // Text enters the page only as text.
   const element = (name, text, ...classes) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -72,7 +72,7 @@
     place.dataset.drawn = "yes";
   };
 
-  // The number of the probed radius under the pointer, or -1 beside the plot.
+  // The number of the radius under the pointer, or -1 outside the plot.
   const rowAt = (place, view, event) => {
     const plot = place.querySelector("svg .root > g > .background").getBoundingClientRect();
     const share = (event.clientX - plot.left) / plot.width, height = (event.clientY - plot.top) / plot.height;
@@ -99,14 +99,14 @@
     };
     place.addEventListener("pointermove", read);
     place.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") point(-1); });
-    // A finger does not hover: a tap reads, and moves the slider there. So does a click.
+    // On a touch screen nothing hovers: a tap or click reads the curves and moves the slider.
     place.addEventListener("click", (event) => {
       read(event);
       if (pointed >= 0) moveProbe(pointed);
     });
     document.addEventListener("pointerdown", (event) => { if (!place.contains(event.target)) point(-1); });
     document.addEventListener("keydown", (event) => { if (event.key === "Escape") point(-1); });
-    // However far a reader drags, the curves stay in sight.
+    // Dragging keeps the curves in sight.
     view.addSignalListener("zoom_r", (_, value) => {
       if (!Array.isArray(value)) return;
       const [low, high] = value, width = Math.min(high - low, wholeAxis[1]);
@@ -118,13 +118,13 @@
   };
   const wholeAxis = data.charts.accuracy ? data.charts.accuracy.layer[0].encoding.x.scale.domain : null;
 
-  // What is not looked at yet is drawn when it comes near, and before the page is printed.
+  // A chart is drawn when it comes near the visible part, and before printing.
   const visible = (place) => !place.closest("[hidden]");
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) embed(entry.target);
   }, { rootMargin: "600px" });
   all(".chart").forEach((place) => watcher.observe(place));
-  // Paper has no folds: what must be read with the figures is printed, too.
+  // Folded parts that must be read with the figures are opened for printing.
   let unfolded = [];
   addEventListener("beforeprint", () => {
     all(".chart").filter(visible).forEach(embed);
@@ -135,7 +135,7 @@
   const drawAll = () => Promise.all(all(".chart").filter(visible).map(embed));
   addEventListener("load", () => (window.requestIdleCallback || setTimeout)(drawAll));
 
-  // What the reader looks at is drawn anew at once, the rest after that is on the screen.
+  // Visible charts are redrawn first, the others afterwards.
   const later = (work) => requestAnimationFrame(() => setTimeout(work));
   const onScreen = (place) => {
     const { top, bottom } = place.getBoundingClientRect();
@@ -196,7 +196,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      // A page opened from a file may not use the clipboard; an old way often still works.
+      // A page opened from a file may not use the clipboard API; the older command often works.
       const area = element("textarea", text, "unseen");
       document.body.append(area);
       area.select();
@@ -258,7 +258,7 @@
     });
   }
 
-  // A page that loads itself anew leaves the reader where he was: choices by value, runs by name, folds by their title.
+  // A reload keeps the state of the page: choices by value, runs by name, folds by their title.
   const choices = "select[id], #probe", folds = (open) => all("details").filter((fold) => fold.open === open);
   const title = (fold) => fold.querySelector("summary").textContent;
   const remember = () => sessionStorage.setItem("smoothcert-view", JSON.stringify({

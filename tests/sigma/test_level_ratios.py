@@ -1,4 +1,4 @@
-"""How far apart two noise levels may lie: the paper's table, many digits, and the order of the thresholds."""
+"""Ratios of noise levels: the table of the paper, many digits, and the order of the thresholds."""
 
 import mpmath
 import numpy as np
@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from smoothcert.analysis.thresholds import (
+from smoothcert.errors import InputError
+from smoothcert.sigma.level_ratios import (
     largest_ratio,
     practical_largest_ratio,
     practical_smallest_ratio,
     simple_smallest_ratio,
     smallest_ratio,
 )
-from smoothcert.errors import InputError
 
 P_A = [0.9, 0.99, 0.999, 0.99993]
 probabilities = st.one_of(
@@ -78,7 +78,7 @@ def test_at_the_practical_ratios_the_opponent_has_one_half(p_a: float, dimension
         median = 2 * _quantile(half, mpmath.mpf(1) / 2)
         below = mpmath.mpf(float(practical_smallest_ratio(p_a, dimension))) ** 2 * median / 2
         above = mpmath.mpf(float(practical_largest_ratio(p_a, dimension))) ** 2 * median / 2
-        # Within the smallest ratio lies at most 1 - p_A, beyond the largest too: rounded to the safe side, by little.
+        # The probability below the smallest ratio, and above the largest, is at most 1 - p_A, by a small margin.
         assert _lower(half, below) <= 1 - mpmath.mpf(p_a)
         assert _lower(half, below * (1 + mpmath.mpf(10) ** -11)) > 1 - mpmath.mpf(p_a)
         assert _lower(half, above) >= mpmath.mpf(p_a)
@@ -113,7 +113,7 @@ def test_they_all_come_near_to_one_as_the_dimension_grows() -> None:
         gap = np.abs(function(0.99, size) - 1)
         assert np.all(np.diff(gap) < 0)
         assert gap[-1] < 0.01
-    # The theorem is tight: what it leaves between itself and the truth vanishes beside the gap itself.
+    # The theorem is tight: its distance from the true ratio is small compared with the gap.
     assert practical_smallest_ratio(0.999, 3072) - smallest_ratio(0.999, 3072) < 0.2 * (1 - smallest_ratio(0.999, 3072))
 
 

@@ -1,0 +1,236 @@
+"""The two lanes of the tests: which ones `make test` leaves to `make test-all`.
+
+`make test` runs what takes milliseconds, and some representatives of each slow kind. A test is slow if it is marked
+`@pytest.mark.slow`, or if an entry below names it: its folder, its file, or the test as FILE::NAME (with all its
+parameters). Representatives of the same kind stay in the fast lane. `tests/test_lanes.py` fails where an entry names
+nothing any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Tests that are slow for one reason. representatives: FILE, FILE::NAME, or FILE::NAME[PARAMETERS]."""
+
+    slow: tuple[str, ...]
+    representatives: tuple[str, ...]
+
+
+LANES: dict[str, Kind] = {
+    "processes that are killed and resumed": Kind(
+        slow=(
+            "tests/cli/test_kill.py",
+            "tests/cli/test_memory_kill.py",
+            "tests/memory/test_memory_under_fire.py",
+            "tests/cli/test_certify_adaptive.py::test_killed_and_resumed",
+        ),
+        representatives=("tests/cli/test_kill.py::test_a_second_interrupt_stops_at_once_and_cleanly",),
+    ),
+    "a Ray cluster": Kind(
+        slow=(
+            "tests/cluster/test_ray_engine.py",
+            "tests/cluster/test_ray_failures.py",
+            "tests/cli/test_ray_cli.py",
+        ),
+        representatives=(
+            "tests/cluster/test_ray_engine.py::test_the_number_of_actors_and_how_the_model_travels_change_nothing",
+            "tests/cluster/test_ray_engine.py::test_files_travel_as_bytes",
+            "tests/cli/test_ray_cli.py::test_without_ray_the_message_says_how_to_install_it",
+        ),
+    ),
+    "a browser": Kind(
+        slow=("tests/report/test_report_browser.py", "tests/report/test_report_plane_browser.py"),
+        representatives=("tests/report/test_report_browser.py::test_the_gallery_is_sorted_and_sifted",),
+    ),
+    "a PostgreSQL server": Kind(
+        slow=(
+            "tests/runs/test_memory_runs.py::test_a_run_on_a_server",
+            "tests/memory/test_memory_recovery.py::TestPostgres",
+        ),
+        representatives=("tests/memory/test_memory_recovery.py::TestPostgres::test_to_a_file_and_to_a_server",),
+    ),
+    "memories with many claims, threads and processes": Kind(
+        slow=(
+            "tests/memory/test_claims_by_brute_force.py",
+            "tests/memory/test_damaged_memory.py",
+            "tests/memory/test_memory_audit.py",
+            "tests/memory/test_memory_databases.py::test_threads_share_a_memory",
+            "tests/memory/test_memory_databases.py::test_a_memory_survives_forks",
+            "tests/memory/test_memory_recovery.py::TestCommandLine",
+            "tests/smoothed/test_smoothed_memory.py::TestNoContradictionCanBeProduced",
+            "tests/smoothed/test_smoothed_memory.py::TestUnitBall",
+        ),
+        representatives=(
+            "tests/memory/test_claims_by_brute_force.py::test_every_claim_is_settled_as_brute_force_says[l2-1-scattered]",
+            "tests/memory/test_claims_by_brute_force.py::test_a_repeated_claim_is_answered_again_and_stored_once",
+            "tests/memory/test_damaged_memory.py::test_zeroed_pages_lose_nothing_in_silence",
+            "tests/memory/test_memory_audit.py::test_tampering_is_found[l2-Settlement.WHOLE-move_centre]",
+            "tests/memory/test_memory_audit.py::test_an_untouched_memory_is_consistent",
+        ),
+    ),
+    "commands in processes of their own": Kind(
+        slow=(
+            "tests/cli/test_attack_cli.py",
+            "tests/cli/test_certificates_cli.py::test_a_stopped_run_is_resumed",
+            "tests/cli/test_certificates_cli.py::test_several_certificates_are_shown_one_below_the_other",
+            "tests/cli/test_certificates_cli.py::test_soft_recertified",
+            "tests/cli/test_certificates_cli.py::test_soft_run_resumed",
+            "tests/cli/test_certificates_cli.py::test_the_program_itself",
+            "tests/cli/test_certify_adaptive.py",
+            "tests/cli/test_memory_of_sampling.py",
+            "tests/cli/test_reproduce_cli.py::test_interrupted_it_says_how_to_go_on_and_goes_on",
+            "tests/cli/test_verbs.py",
+            "tests/hostile/test_hostile_models.py::test_the_command_line_says_so_too",
+            "tests/hostile/test_hostile_surroundings.py::test_any_words_on_the_command_line",
+            "tests/report/test_report_hostile.py::test_a_missing_extra_is_named",
+            "tests/report/test_report_plane.py::TestCommand",
+            "tests/report/test_report_watching.py",
+            "tests/runs/test_grid_of_runs.py::test_the_command_line_says_what_it_found",
+        ),
+        representatives=(
+            "tests/cli/test_attack_cli.py::test_every_second_input_and_at_most_three_of_them",
+            "tests/cli/test_attack_cli.py::test_close_calls_are_abstentions_and_no_changes",
+            "tests/cli/test_certificates_cli.py::test_soft_run_resumed",
+            "tests/cli/test_verbs.py::test_recertify",
+            "tests/cli/test_verbs.py::test_table_json_has_the_promised_keys",
+            "tests/cli/test_verbs.py::test_verbs_without_a_model_do_not_import_torch",
+            "tests/cli/test_verbs.py::test_version_and_help",
+            "tests/report/test_report_watching.py::test_the_page_and_its_state_are_served_and_nothing_else",
+        ),
+    ),
+    "recipes from beginning to end": Kind(
+        slow=("tests/reproduction/test_reproduction.py",),
+        representatives=("tests/reproduction/test_reproduction.py::test_a_step_not_begun_may_change",),
+    ),
+    "runs of every kind": Kind(
+        slow=(
+            "tests/report/test_report_content.py::test_every_kind_of_run_has_a_page",
+            "tests/report/test_report_content.py::test_ten_thousand_inputs_stay_small",
+            "tests/report/test_report_plane.py::TestAnswers",
+            "tests/report/test_report_truth.py",
+            "tests/questions/test_adaptive.py",
+            "tests/runs/test_backend_runs.py",
+            "tests/runs/test_certificate_documents.py::test_every_kind_fits_the_schema",
+            "tests/runs/test_certificates_engine.py",
+            "tests/runs/test_grid_of_runs.py::test_floats_of_eight_bits_get_the_noise_that_bytes_get",
+            "tests/runs/test_grid_of_runs.py::test_a_number_of_levels_can_be_asked_for",
+            "tests/runs/test_memory_runs.py::TestSharing",
+            "tests/runs/test_memory_runs.py::TestStoppedAndResumed",
+            "tests/runs/test_model_checks_of_runs.py",
+            "tests/runs/test_noise_options.py",
+            "tests/runs/test_sigma_runs.py",
+            "tests/runs/test_stored_tallies.py::test_any_json_in_place_of_the_counts_raises_what_the_store_expects",
+        ),
+        representatives=(
+            "tests/report/test_report_truth.py::test_every_kind_of_run_has_the_figures_of_table_and_no_others[votes]",
+            "tests/questions/test_adaptive.py::test_each_input_gets_the_largest_radius_that_is_true",
+            "tests/questions/test_adaptive.py::test_recertify_asks_the_same_question_again",
+            "tests/runs/test_certificates_engine.py::test_what_is_stored_is_what_was_sampled",
+            "tests/runs/test_certificate_documents.py::test_every_kind_fits_the_schema[votes]",
+            "tests/runs/test_model_checks_of_runs.py::test_a_run_asks_at_least_two_thousand_times[decide]",
+            "tests/runs/test_memory_runs.py::TestStoppedAndResumed::test_after_every_shard",
+        ),
+    ),
+    "the checker, in ball arithmetic": Kind(
+        slow=(
+            "tests/verify/test_manifests.py",
+            "tests/verify/test_memory_log.py",
+            "tests/verify/test_point.py",
+            "tests/verify/test_reading.py",
+            "tests/verify/test_reasons.py",
+            "tests/verify/test_replay.py",
+            "tests/verify/test_run_checks.py",
+        ),
+        representatives=(
+            "tests/verify/test_point.py::test_honest_documents_pass_and_a_billionth_more_does_not[dipole-separate]",
+            "tests/verify/test_run_checks.py::test_a_fresh_run_is_proved[votes]",
+        ),
+    ),
+    "forged documents and runs": Kind(
+        slow=("tests/forgers",),
+        representatives=(
+            "tests/forgers/test_forged_fields.py::test_every_value_of_a_document[votes]",
+            "tests/forgers/test_forged_attacks.py::test_resealed_as_it_was",
+        ),
+    ),
+    "statistical coverage": Kind(
+        slow=(
+            "tests/coverage",
+            "tests/questions/test_adaptive_judges.py::test_all_answers_of_an_input_together_are_wrong_at_most_alpha_often",
+            "tests/questions/test_adaptive_judges.py::test_the_precise_radius_is_too_large_at_most_alpha_often",
+            "tests/statistics/test_anytime_validity.py",
+            "tests/statistics/test_means.py::test_betting_is_what_the_definition_says",
+        ),
+        representatives=(
+            "tests/coverage/test_every_bound_is_covered.py",
+            "tests/coverage/test_vote_coverage.py::test_control_is_caught",
+            "tests/coverage/test_vote_coverage.py::test_the_truths_are_true",
+            "tests/coverage/test_linear_oracle.py::test_predict_is_wrong_no_more_often_than_alpha",
+        ),
+    ),
+    "interval arithmetic, and properties over all arguments": Kind(
+        slow=(
+            "tests/certificates/test_envelope.py",
+            "tests/certificates/test_historical.py::test_every_level_within_the_envelope_is_certified",
+            "tests/certificates/test_historical.py::test_renyi_is_li_where_the_levels_are_equal",
+            "tests/certificates/test_historical.py::test_the_envelope_radius_is_never_above_the_tight_one",
+            "tests/certificates/test_portfolio.py::test_no_certificate_is_above_the_truth",
+            "tests/certificates/test_two_points.py",
+            "tests/numerics/test_ball.py::test_against_interval_arithmetic",
+            "tests/numerics/test_ball.py::test_corners",
+            "tests/numerics/test_ball.py::test_the_inverse",
+            "tests/numerics/test_ball.py::test_where_certificates_look",
+        ),
+        representatives=(
+            "tests/certificates/test_envelope.py::test_sigma_may_jump",
+            "tests/certificates/test_envelope.py::test_the_worst_case_against_interval_arithmetic",
+            "tests/certificates/test_historical.py::test_the_envelope_radius_is_never_above_the_tight_one",
+        ),
+    ),
+    "classifiers smoothed with every certificate": Kind(
+        slow=(
+            "tests/sigma/test_sigma_fitting.py::test_higher_dimensions_bear_less",
+            "tests/sigma/test_sigma_fitting.py::test_the_rate_costs_what_it_may_and_a_little_more_would_cost_more",
+            "tests/smoothed/test_float_attacks_end_to_end.py",
+            "tests/smoothed/test_smoothed.py::test_torch_module_estimator_and_onnx_agree",
+            "tests/smoothed/test_smoothed_detection.py::test_eight_bits_are_found_and_used",
+            "tests/smoothed/test_smoothed_shapes.py",
+            "tests/smoothed/test_soft_smoothing.py::test_digits_by_a_trained_model",
+        ),
+        representatives=("tests/smoothed/test_smoothed_shapes.py::test_between_two_walls_the_shape_helps",),
+    ),
+    "training": Kind(
+        slow=(
+            "tests/training/test_input_dependent_noise.py",
+            "tests/training/test_objectives_learn.py",
+            "tests/training/test_resuming.py",
+            "tests/training/test_sigma_training.py",
+            "tests/training/test_train_command.py",
+        ),
+        representatives=("tests/training/test_objectives_learn.py::test_with_a_sigma_that_is_carried_along",),
+    ),
+    "large networks, and models that deceive": Kind(
+        slow=(
+            "tests/adversarial",
+            "tests/models/test_backends.py::test_the_large_residual_network",
+        ),
+        representatives=(
+            "tests/adversarial/test_adversarial_checks.py::test_dependence_on_the_batch_is_caught_in_every_kind_of_run",
+            "tests/adversarial/test_adversarial_checks.py::test_two_thousand_rows_are_asked_whatever_batch_workers_and_shards",
+        ),
+    ),
+}
+
+
+def is_slow(node: str) -> bool:
+    """Whether a test, named as pytest does from the folder of the repository, is left to `make test-all`."""
+    representatives = (entry for kind in LANES.values() for entry in kind.representatives)
+    return not _names(representatives, node) and _names((entry for kind in LANES.values() for entry in kind.slow), node)
+
+
+def _names(entries: Iterable[str], node: str) -> bool:
+    return any(node == entry or node.startswith((f"{entry}/", f"{entry}::", f"{entry}[")) for entry in entries)
