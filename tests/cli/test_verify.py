@@ -223,7 +223,7 @@ class TestMistakes:
 class TestExport:
     def test_a_log_has_no_certificates(self, tmp_path: Path) -> None:
         (tmp_path / "log").write_text("idx\tlabel\tpredict\tradius\tcorrect\n0\t0\t0\t0.5\t1\n")
-        with pytest.raises(RunError, match="holds no tallies"):
+        with pytest.raises(RunError, match="has no tallies"):
             invoke(app, "export", tmp_path / "log", "--format", "certificate", "-o", tmp_path / "out")
 
     def test_the_place_must_be_a_directory(self, folder: Path, tmp_path: Path) -> None:
