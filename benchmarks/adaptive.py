@@ -10,24 +10,24 @@ same inputs, which takes long to make. Printed are ratios, and certified accurac
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
-from smoothcert.runs.jobs import Job, prepare
 
 from smoothcert.analysis.metrics import certified_accuracy, common_inputs
-from smoothcert.runs.execution import run_study
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.load import load_results
 from smoothcert.runs.results import Results
+from smoothcert.spec import ConstantLevel, DataSpec, Decide, FixedN, ModelSpec, NoiseSpec, RunSpec
 
 
-def made(job: Job, out: Path) -> Results:
-    with prepare(job, out, notice=lambda line: print(line, file=sys.stderr)) as run:
-        run_study(run.study, run.indices, run.store)
+def make_run(spec: RunSpec, out: Path) -> Results:
+    with prepare_run(spec, out, notice=lambda line: print(line, file=sys.stderr)) as run:
+        execute_run(run)
     return load_results(out)
 
 
@@ -74,13 +74,21 @@ def main() -> None:
     parser.add_argument("--fixed", type=Path)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    job = Job(
-        task="certify", model=given.model, data=given.data, sigma=given.sigma, n0=100, n=given.n, alpha=given.alpha,
-        skip=given.skip, seed=given.seed, batch=given.batch, decide=given.radii,
-    )  # fmt: skip
-    adaptive = made(job, given.out / "adaptive")
+    radii = tuple(sorted(float(radius) for radius in given.radii.split(",")))
+    spec = RunSpec(
+        task="certify",
+        model=ModelSpec(place=given.model),
+        data=DataSpec(place=given.data, skip=given.skip),
+        noise=NoiseSpec(),
+        sigma=ConstantLevel(level=given.sigma),
+        question=Decide(radii=radii, n=given.n, n0=100),
+        alpha=given.alpha,
+        seed=given.seed,
+        batch=given.batch,
+    )
+    adaptive = make_run(spec, given.out / "adaptive")
     fixed = (
-        made(dataclasses.replace(job, decide=None), given.out / "fixed")
+        make_run(msgspec.structs.replace(spec, question=FixedN(n=given.n, n0=100)), given.out / "fixed")
         if given.fixed is None
         else load_results(given.fixed)
     )

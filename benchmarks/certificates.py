@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from smoothcert.questions.certification import Votes, certify_votes
 
 from smoothcert.certificates import CERTIFICATES, get_portfolio
+from smoothcert.questions import Votes
+from smoothcert.questions.fixed_n import FixedNInquiry
 from smoothcert.records import AnyTally, GradientTally, PairTally, Smoothing, Stage, StreamId, Tally, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics import prove
@@ -74,7 +75,8 @@ def statistics_seconds(name: str, *, inputs: int = INPUTS) -> float:
     votes = [
         Votes(index, 0, chosen[index], (tally(portfolio.tally, index, generator),), 0.0) for index in range(inputs)
     ]
-    return best(lambda: certify_votes(votes, portfolio, alpha=0.001, smoothing=Smoothing()))
+    inquiry = FixedNInquiry(portfolio, Smoothing(), n=SAMPLES, n0=100, alpha=0.001)
+    return best(lambda: inquiry.answer(votes))
 
 
 def main() -> None:
@@ -93,7 +95,8 @@ def main() -> None:
         sigma = np.full(INPUTS, 0.25)
         votes = [Votes(i, 0, chosen[i], (sampled[i],), 0.0) for i in range(INPUTS)]
         theorem = best(lambda: certificate.radius(values, sigma=sigma, smoothing=Smoothing()))  # noqa: B023
-        whole = best(lambda: certify_votes(votes, portfolio, alpha=0.001, smoothing=Smoothing()))  # noqa: B023
+        inquiry = FixedNInquiry(portfolio, Smoothing(), n=SAMPLES, n0=100, alpha=0.001)
+        whole = best(lambda: inquiry.answer(votes))  # noqa: B023
         yardstick = yardstick or whole
         print(f"{name:24}  {theorem:7.3f}s  {whole:7.3f}s  {whole / yardstick:5.1f}")
 

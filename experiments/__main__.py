@@ -117,7 +117,7 @@ def _run_rows(
 def _write_page(reproduction: Reproduction, command: list[str]) -> None:
     from experiments.reproduction.measuring import measure_finished_rows
     from experiments.reproduction.reporting import result_page
-    from smoothcert.runs.files import write_atomically
+    from smoothcert.files import write_atomically
 
     if reproduction.directory.is_dir():
         page = result_page(reproduction, measure_finished_rows(reproduction), command=command)

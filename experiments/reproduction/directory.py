@@ -272,7 +272,7 @@ class Reproduction:
         self._write()
 
     def _write(self) -> None:
-        from smoothcert.runs.files import write_atomically
+        from smoothcert.files import write_atomically
 
         document: dict[str, Any] = {
             "format": _FORMAT,

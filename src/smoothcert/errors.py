@@ -1,34 +1,34 @@
-"""The exceptions smoothcert raises on purpose.
+"""The exceptions of smoothcert.
 
     SmoothcertError
     ├── InputError            a parameter or an input cannot be used (exit 2)
     ├── MissingExtraError     an optional package is not installed (exit 2)
     ├── DataError             a dataset is unknown, missing, corrupt or of the wrong shape (exit 3)
-    ├── ModelError            a model cannot be loaded, or does not answer as a classifier must (exit 4)
-    │   ├── BatchTooLargeError    memory does not hold a batch of this size
-    │   └── ModelMismatchError    what was sampled is not the model that was given, or it is no fixed function
+    ├── ModelError            a model cannot be loaded, or its answers are invalid (exit 4)
+    │   ├── BatchTooLargeError    a batch does not fit in memory
+    │   └── ModelMismatchError    the sampled votes are not those of the given model, or it is not deterministic
     ├── RunError              a run directory or a log cannot be used (exit 5)
     │   ├── RunBusyError          another process is writing to it
     │   ├── ManifestMismatchError it was made with other settings
     │   ├── CorruptRunError       it is damaged
     │   └── StepFailedError       a step of a reproduction failed (exit code of the step)
     ├── RegionMemoryError     a memory of promised regions cannot be used (exit 6)
-    │   └── DamagedMemoryError    it has lost or changed what was promised
-    ├── BrokenCertificateError an attack inside a certified radius changed the answer (exit 7)
+    │   └── DamagedMemoryError    promised regions were lost or changed
+    ├── BrokenCertificateError an attack changed the answer inside a certified radius (exit 7)
     ├── UnverifiedError       the independent checker does not confirm a result (exit 1)
-    ├── ClusterError          a cluster cannot be reached, has no room, or loses its workers (exit 8)
-    ├── NoiseError            the noise is not what it must be: a generator fails its self-test (exit 9)
-    └── InterruptedRunError   stopped on request; what was finished is stored (exit 130)
+    ├── ClusterError          a cluster is unreachable or full, or loses its workers (exit 8)
+    ├── NoiseError            a noise generator fails its self-test (exit 9)
+    └── InterruptedRunError   stopped on request; finished results are stored (exit 130)
 
-Every message says what was given, what was expected and what to do next. The command line prints the message and
-leaves with the exit code; it never shows a traceback for one of these.
+Each message says what was given, what was expected and what to do. The command line prints the message without a
+traceback, and ends with the exit code.
 """
 
 from __future__ import annotations
 
 
 class SmoothcertError(Exception):
-    """Base of everything smoothcert raises on purpose."""
+    """Base class of all exceptions of smoothcert."""
 
     exit_code = 1
 
@@ -40,7 +40,7 @@ class InputError(SmoothcertError, ValueError):
 
 
 class MissingExtraError(SmoothcertError, ImportError):
-    """An optional package is needed for what was asked."""
+    """An optional package is required and not installed."""
 
     exit_code = 2
 
@@ -55,17 +55,17 @@ class DataError(SmoothcertError):
 
 
 class ModelError(SmoothcertError):
-    """A model cannot be loaded, or does not answer as a classifier must."""
+    """A model cannot be loaded, or its answers are invalid."""
 
     exit_code = 4
 
 
 class BatchTooLargeError(ModelError):
-    """Memory does not hold a batch of this size."""
+    """A batch does not fit in memory."""
 
 
 class ModelMismatchError(ModelError):
-    """The model, asked again about single noisy copies, does not give the votes that were counted for them."""
+    """The model gives other answers for single noisy copies than the votes that were counted for them."""
 
 
 class RunError(SmoothcertError):
@@ -87,25 +87,25 @@ class CorruptRunError(RunError):
 
 
 class StepFailedError(RunError):
-    """A command that was run as a step of a reproduction failed; the exit code is its own."""
+    """A step of a reproduction failed. The exit code is that of its command."""
 
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)
-        # A process that a signal ended has a negative code, which no process can leave with.
+        # A process ended by a signal has a negative return code, which is not a valid exit code.
         self.exit_code = exit_code if 0 < exit_code < 256 else 1
 
 
 class RegionMemoryError(SmoothcertError):
-    """A memory of promised regions is missing, damaged, of another version, or out of reach."""
+    """A memory of promised regions is missing, damaged, of another version, or unreachable."""
 
     exit_code = 6
 
 
 class DamagedMemoryError(RegionMemoryError):
-    """A memory of promised regions is not what was written. what: without the way out, which the message adds."""
+    """A memory of promised regions was changed. what: the problem; the message adds what to do."""
 
     WAY_OUT = (
-        "Stop everybody who uses it; then restore a backup, or write what is provably intact to a new memory with "
+        "Stop all programs that use it; then restore a backup, or copy what is provably intact to a new memory with "
         "`smoothcert memory recover OLD NEW`"
     )
 
@@ -114,34 +114,34 @@ class DamagedMemoryError(RegionMemoryError):
         self.what = what
 
     def __str__(self) -> str:
-        return f"{self.what}. Nothing is answered from it. {self.WAY_OUT}"
+        return f"{self.what}. It is not used for answers. {self.WAY_OUT}"
 
 
 class BrokenCertificateError(SmoothcertError):
-    """An attack inside a certified radius changed the smoothed classifier's answer: a certificate is false."""
+    """An attack changed the smoothed classifier's answer inside a certified radius: a certificate is false."""
 
     exit_code = 7
 
 
 class UnverifiedError(SmoothcertError):
-    """The independent checker does not confirm a result that was just computed: a defect of ours."""
+    """The independent checker does not confirm a new result, which is a bug of smoothcert."""
 
     exit_code = 1
 
 
 class ClusterError(SmoothcertError):
-    """A cluster cannot be reached, has no room, has other software, or loses its workers again and again."""
+    """A cluster is unreachable or full, has other software, or repeatedly loses its workers."""
 
     exit_code = 8
 
 
 class NoiseError(SmoothcertError):
-    """A generator of noise does not give what it must: known answers, or the right distribution."""
+    """A noise generator fails its self-test: known values, or the distribution."""
 
     exit_code = 9
 
 
 class InterruptedRunError(SmoothcertError):
-    """The work was stopped on request; everything finished so far is stored."""
+    """The work was stopped on request. Finished results are stored."""
 
     exit_code = 130

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, and alone; each room says in its own words what went wrong."""
+"""Write files atomically, and lock files against other processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from smoothcert.errors import RunBusyError, RunError
 
 
 def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: str | None = None) -> None:
-    """Write `content` under a temporary name next to `path`, then move it there in one step.
+    """Write `content` to a temporary file next to `path`, then rename it in one step.
 
-    At any moment, also after a crash or a power cut, `path` is absent, old or complete. With overwrite=False an
-    existing file is left alone and FileExistsError is raised, also when it appeared while we were writing. Other
-    failures are OSErrors too; none leaves the temporary file behind. prefix: of the temporary name, which always ends
-    in ".part".
+    At any time, also after a crash or power failure, `path` is absent, old or complete. With overwrite=False, an
+    existing file is kept and FileExistsError is raised, also if it appeared during the writing. Other failures are
+    OSErrors. The temporary file is always removed. prefix: of its name, which ends in ".part".
     """
     if not overwrite and path.exists():
         raise FileExistsError(f"{path} already exists")
@@ -39,35 +38,49 @@ def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: s
         temporary.unlink(missing_ok=True)
 
 
+def write_atomically(path: Path, content: bytes, *, overwrite: bool) -> None:
+    """`write_whole` with a RunError for all failures."""
+    if path.exists() and not overwrite:
+        raise RunError(
+            f"{path} already exists and is not overwritten: choose another name (or --force, if the command has it)"
+        )
+    try:
+        write_whole(path, content, overwrite=overwrite)
+    except FileExistsError as error:
+        raise RunError(f"{path} was created by another program in the meantime and is not overwritten") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def move_to_unused_name(source: Path, target: Path) -> None:
-    """Give a finished file its name, on the same disk; FileExistsError if the name is taken."""
+    """Rename a file on the same disk. Raises FileExistsError if the new name exists."""
     try:
         os.link(source, target)
     except FileExistsError:
         raise
     except OSError:
-        # Some file systems have no hard links. Creating the name first claims it, or fails if it is taken.
+        # Some file systems have no hard links. `touch` reserves the name, or fails if it exists.
         target.touch(exist_ok=False)
         source.replace(target)
 
 
 def _default_mode() -> int:
-    """The permissions an ordinary new file would get; mkstemp gives the owner alone."""
+    """The permissions of an ordinary new file. Files of mkstemp are readable by the owner only."""
     mask = os.umask(0o022)
     os.umask(mask)
     return 0o666 & ~mask
 
 
 def lock_beside(path: Path) -> Path:
-    """The file whose lock stands for `path`."""
+    """The lock file of `path`."""
     return path.with_name(path.name + ".lock")
 
 
 @contextlib.contextmanager
 def alone_with(path: Path) -> Iterator[None]:
-    """Holds the lock of `path`, a file beside it, so that no other process writes there; RunBusyError where one does.
+    """Hold the lock of `path`, so that no other process writes to it. Raises a RunBusyError if one does.
 
-    The operating system drops the lock with the process, however it ends. The file, `lock_beside`, stays.
+    The operating system releases the lock when the process ends, for any reason. The file `lock_beside(path)` remains.
     """
     lock = FileLock(lock_beside(path))
     try:

@@ -7,6 +7,7 @@ wrong type, an unknown field or a missing one is an error that names the field.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -105,7 +106,8 @@ class RuleLevel(SpecPart, frozen=True, kw_only=True, tag="rule", tag_field="kind
 class OptimisedLevel(SpecPart, frozen=True, kw_only=True, tag="optimised", tag_field="kind"):
     """The best noise level of each input, searched within [least, most] from `start`.
 
-    search: the name of the search; settings: those that were given. two_class: for a two-class certificate.
+    search: the name of the search. settings: of the search; the command line adds the defaults. two_class: for a
+    two-class certificate.
     """
 
     start: Level
@@ -304,7 +306,8 @@ Part = TypeVar("Part", bound=SpecPart)
 
 def to_json(part: SpecPart) -> dict[str, Any]:
     """The part as plain JSON; `decode_part` reads it back."""
-    document: dict[str, Any] = msgspec.to_builtins(part)
+    # Through text, so that tuples become lists and the document equals what is read back from a file.
+    document: dict[str, Any] = json.loads(json.dumps(msgspec.to_builtins(part)))
     return document
 
 
@@ -327,9 +330,20 @@ def decode_manifest(document: object, *, source: object) -> RunManifest:
     try:
         manifest = decode_part(document, RunManifest)
         manifest.spec.noise.levels  # noqa: B018  (raises while the grid is not known)
+        _check_states_sigma(manifest)
     except ValueError as error:
         raise CorruptRunError(f"{source} is not a valid manifest: {error}") from error
     return manifest
+
+
+def _check_states_sigma(manifest: RunManifest) -> None:
+    """Without the facts about its rule a run would be read as one with a constant level."""
+    varies = not isinstance(manifest.spec.sigma, ConstantLevel)
+    if varies != (manifest.sigma is not None) or varies != (manifest.digests.sigma is not None):
+        expected = "required" if varies else "not allowed"
+        raise ValueError(
+            f"`$.sigma` and `$.digests.sigma` are {expected} where `$.spec.sigma` is {manifest.spec.sigma}"
+        )
 
 
 def list_differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
@@ -338,7 +352,10 @@ def list_differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
     Compared are the specs without places and engines, the sampling version, the seed, the digests of model, data, sigma
     and memory, and what was measured. Versions of libraries, the code digest and descriptions are information.
     """
-    return list_differing_values(_comparable(stored), _comparable(wanted), holder="run")
+    differing = list_differing_values(_comparable(stored), _comparable(wanted), holder="run")
+    if stored.digests.sigma != wanted.digests.sigma:
+        differing += list_differing_values(_sigma_facts(stored), _sigma_facts(wanted), holder="run")
+    return differing
 
 
 def list_differing_values(stored: Mapping[str, Any], wanted: Mapping[str, Any], *, holder: str) -> list[str]:
@@ -372,6 +389,10 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         "measured": to_json(manifest.measured),
         "inputs": manifest.data.inputs,
     }
+
+
+def _sigma_facts(manifest: RunManifest) -> dict[str, Any]:
+    return {"sigma": None if manifest.sigma is None else to_json(manifest.sigma)}
 
 
 def _without_place(sigma: SigmaSpec) -> SigmaSpec:

@@ -1,4 +1,4 @@
-"""Reading JSON documents of ours: what is no JSON, though Python's reader takes it, is refused."""
+"""Read JSON strictly: refuse what Python's reader accepts although it is not valid JSON."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any, NoReturn
 
 
 def strict_loads(content: bytes | str) -> Any:
-    """The value in strict JSON; a ValueError for NaN, infinities, numbers like 1e999 and a name twice in an object.
+    """Parse JSON. Raises a ValueError for NaN, infinities, numbers like 1e999 and duplicate names in an object.
 
-    A NaN compares false with everything, and two readers may take different ones of two equal names: neither can stand
-    in a document that something is proved from.
+    NaN compares false with everything, and two readers can disagree about duplicate names, so neither may occur in a
+    document that proves something.
     """
-    return json.loads(content, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_distinct)
+    return json.loads(
+        content, parse_constant=_refuse_constant, parse_float=_parse_finite, object_pairs_hook=_build_object
+    )
 
 
-def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"the number {text[:40]} is larger than any float")
     return value
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
         raise ValueError("an object has the same name twice")
-    return found
+    return values

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import finished
-from smoothcert.runs.jobs import Job
 
 from adversarial_models import SIZE
 from cli_runner import smoothcert
+from run_specs import finish_run, make_spec
 from smoothcert.errors import InputError, InterruptedRunError, ModelError, RunError
 
 REFUSED = {ModelError.exit_code, InputError.exit_code}
@@ -223,12 +222,12 @@ def test_a_run_is_not_resumed_with_another_threshold(
 ) -> None:
     """Fails if plain attributes are not part of a model's identity: 5 inputs of class 0 then, and 35 of class 1."""
     out = tmp_path / "run"
-    job = Job(
-        task="certify", model="models_of_the_room:threshold", data=str(place / "black.npz"), sigma=0.5, n0=20, n=1000,
+    spec = make_spec(
+        model="models_of_the_room:threshold", data=str(place / "black.npz"), sigma=0.5, n0=20, n=1000,
         alpha=0.001, seed=3, batch=100, certificate="gaussian", num_classes=2, device="cpu",
     )  # fmt: skip
     with pytest.raises(InterruptedRunError):
-        finished(job, out, stop_after=1)
+        finish_run(spec, out, stop_after=1)
     begun = predictions(out)
     assert 0 < len(begun) < 40
     assert set(begun) == {0}

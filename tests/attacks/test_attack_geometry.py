@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.optimize import minimize
 from torch import Tensor
 
-from smoothcert.attacks import lengths, project, random_start, steepest
-from smoothcert.attacks.geometry import inside, usable
+from smoothcert.attacks import lengths, project, random_start, steepest_direction
+from smoothcert.attacks.geometry import clip_to_bounds, mask_gradients
 from smoothcert.records import Norm
 
 NORMS = [Norm.L1, Norm.L2]
@@ -67,7 +67,7 @@ def test_what_lies_inside_is_not_moved_and_each_row_has_its_own_radius() -> None
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_steepest_direction_has_unit_norm_and_climbs(norm: Norm) -> None:
     gradients = torch.randn(5, 3, 7, generator=torch.Generator().manual_seed(1))
-    directions = steepest(gradients, norm=norm)
+    directions = steepest_direction(gradients, norm=norm)
     torch.testing.assert_close(lengths(directions, norm=norm), torch.ones(5))
     climbs = (directions * gradients).flatten(1).sum(dim=1)
     # Hölder: no direction of unit norm climbs faster than the dual norm of the gradient.
@@ -78,7 +78,7 @@ def test_a_steepest_direction_has_unit_norm_and_climbs(norm: Norm) -> None:
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("size", [0.0, 1e-30, 1e30])
 def test_gradients_of_any_size_have_a_direction_and_zero_has_none(norm: Norm, size: float) -> None:
-    directions = steepest(torch.full((1, 4), size), norm=norm)
+    directions = steepest_direction(torch.full((1, 4), size), norm=norm)
     assert torch.isfinite(directions).all()
     torch.testing.assert_close(lengths(directions, norm=norm), torch.tensor([0.0 if size == 0 else 1.0]))
 
@@ -97,6 +97,6 @@ def test_random_starts_fill_the_ball_evenly(norm: Norm) -> None:
 def test_bounds_cut_points_and_take_away_gradients_that_lead_out() -> None:
     points = torch.tensor([[0.0, 1.0, 0.5, 0.0]])
     gradients = torch.tensor([[-1.0, 1.0, float("nan"), 1.0]])
-    assert usable(gradients, points, (0.0, 1.0)).tolist() == [[0.0, 0.0, 0.0, 1.0]]
-    assert usable(gradients, points, None).tolist() == [[-1.0, 1.0, 0.0, 1.0]]
-    assert inside(torch.tensor([[-0.5, 1.5]]), (0.0, 1.0)).tolist() == [[0.0, 1.0]]
+    assert mask_gradients(gradients, points, (0.0, 1.0)).tolist() == [[0.0, 0.0, 0.0, 1.0]]
+    assert mask_gradients(gradients, points, None).tolist() == [[-1.0, 1.0, 0.0, 1.0]]
+    assert clip_to_bounds(torch.tensor([[-0.5, 1.5]]), (0.0, 1.0)).tolist() == [[0.0, 1.0]]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert.attacks.attack_search import put_on_grid
+from smoothcert.attacks.attack_search import snap_to_grid
 from smoothcert.noise import from_grid, to_grid
 from smoothcert.records import Norm
 
@@ -33,7 +33,7 @@ def test_it_is_on_the_grid_and_inside(seed, levels, limit, norm):
     delta = generator.normal(size=(4, SIZE))
     length = np.abs(delta).sum(axis=1) if norm is Norm.L1 else np.linalg.norm(delta, axis=1)
     points = (inputs + delta * (0.999 * limit / length)[:, None]).astype(np.float32)
-    moved = put_on_grid(points, inputs, np.full(4, limit), norm, levels)
+    moved = snap_to_grid(points, inputs, np.full(4, limit), norm, levels)
     assert (exact_length(moved, inputs, norm, levels) <= limit).all()
 
 
@@ -46,12 +46,12 @@ def test_it_uses_nearly_all_of_the_radius_where_steps_are_small(norm):
     limit = 784 / 255 if norm is Norm.L1 else 28 / 255  # a step and a bit for every pixel
     length = np.abs(delta).sum() if norm is Norm.L1 else np.linalg.norm(delta)
     points = (inputs + delta * 0.999 * limit / length).astype(np.float32)
-    moved = put_on_grid(points, inputs, np.array([limit]), norm, 256)
+    moved = snap_to_grid(points, inputs, np.array([limit]), norm, 256)
     assert 0.9 * limit < exact_length(moved, inputs, norm, 256)[0] <= limit
 
 
 def test_points_beyond_the_range_stay_there():
     inputs = np.zeros((1, 2), dtype=np.float32)
     points = np.array([[-0.1, 0.2]], dtype=np.float32)
-    moved = put_on_grid(points, inputs, np.array([1.0]), Norm.L2, 11)
+    moved = snap_to_grid(points, inputs, np.array([1.0]), Norm.L2, 11)
     assert moved == pytest.approx(points, abs=1e-6)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.attacks import AttackObjective, EstimatedTarget, FixedNoise, FreshNoise, PlainTarget, SmoothedTarget
-from smoothcert.attacks.noises import unit_noise
+from smoothcert.attacks.attack_noise import unit_noise
 from smoothcert.records import Noise
 
 OBJECTIVES = list(AttackObjective)

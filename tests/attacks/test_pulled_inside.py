@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from smoothcert.attacks.attack_search import distances, pulled_inside
+from smoothcert.attacks.attack_search import distances, pull_inside
 from smoothcert.records import Norm
 
 _VALUES = st.floats(0.0, 1.0, width=32)
@@ -34,7 +34,7 @@ def _is_within(points: np.ndarray, inputs: np.ndarray, limit: float, norm: Norm)
 def test_points_end_inside_exactly_and_in_bounds(
     norm: Norm, inputs: np.ndarray, points: np.ndarray, limit: float
 ) -> None:
-    pulled = pulled_inside(points, inputs, np.array([limit]), norm, (0.0, 1.0))
+    pulled = pull_inside(points, inputs, np.array([limit]), norm, (0.0, 1.0))
     assert _is_within(pulled, inputs, limit, norm)
     assert (pulled >= 0).all()
     assert (pulled <= 1).all()
@@ -47,6 +47,6 @@ def test_points_outside_end_close_to_the_limit(norm: Norm) -> None:
     inputs = np.full((2, 50), 0.5, dtype=np.float32)
     points = inputs + np.float32(0.3)
     limits = np.array([0.7, math.inf])
-    pulled = pulled_inside(points, inputs, limits, norm, None)
+    pulled = pull_inside(points, inputs, limits, norm, None)
     assert distances(pulled, inputs, norm)[0] == pytest.approx(0.7, rel=1e-6)
     assert np.array_equal(pulled[1], points[1])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from smoothcert.questions.certification import smoothing_of
 
 from smoothcert.certificates import get_certificate
 from smoothcert.certificates.envelope import envelope_radius
 from smoothcert.certificates.lipschitz import lipschitz_factor, lipschitz_radius
 from smoothcert.errors import InputError
+from smoothcert.questions import describe_smoothing
 from smoothcert.records import FloatArray, LipschitzSigma, Quantity, Smoothing, Widened
 
 PROBABILITY = st.floats(0.5, 0.9999)
@@ -58,7 +58,7 @@ def _both(smoothing: Smoothing, *, sigma: float) -> tuple[FloatArray, FloatArray
 @pytest.mark.parametrize("slope", [1e-3, 0.1, 0.5, 2.0])
 def test_on_a_grid_the_tight_radius_of_the_moved_envelope_is_never_smaller(dimension: int, slope: float) -> None:
     for floor, ratio in itertools.product((0.05, 0.65), (1.0, 1.5)):
-        smoothing = smoothing_of(
+        smoothing = describe_smoothing(
             LipschitzSigma(constant=slope, floor=floor), dimension=dimension, num_classes=2, grid=256
         )
         loose, tight = _both(smoothing, sigma=floor * ratio)

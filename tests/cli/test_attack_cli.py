@@ -304,7 +304,7 @@ def test_one_of_several_certificates_is_attacked_by_name(tmp_path: Path) -> None
 def test_auto_means_any_device_also_where_the_run_was_made_on_another(tmp_path: Path) -> None:
     run = _certified(tmp_path, n=1000)
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["extra"]["job"]["device"] = "cuda:63"
+    manifest["spec"]["model"]["device"] = "cuda:63"
     (run / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="is not there"):
         invoke(app, "attack", run, *QUICK)
@@ -370,9 +370,9 @@ def test_a_proved_break_is_told_at_once_and_outlives_an_interruption(tmp_path: P
     assert len(heard) == 1
     assert heard[0].startswith("CERTIFICATE BROKEN: the answer to input 0 changes")
     assert len(_lines(out)) == 8
-    # Gone on with and stopped at once by Ctrl-C, the command still says so.
+    # Resumed and stopped at once by Ctrl-C, the command still reports it.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("smoothcert.attacks.attack_run._found", _interrupted)
+        patch.setattr("smoothcert.attacks.attack_run._search_groups", _interrupted)
         with pytest.raises(BrokenCertificateError, match="the answer to 8 of 8 inputs") as failure:
             invoke(app, "attack", run, *QUICK, "--out", out)
     assert failure.value.exit_code == 7
@@ -394,7 +394,7 @@ def _attacked(run: Path, out: Path, *, stop_after: int | None = None) -> list[ob
 
     with prepare_attack(run, settings, out=out, workers=1) as attack:
         run_attack(attack, stop=stop, on_results=on_results)
-        return list(attack.record.found)
+        return list(attack.record.results)
 
 
 def test_an_attack_that_was_stopped_or_killed_goes_on_to_the_same_results(tmp_path: Path) -> None:
@@ -456,7 +456,7 @@ def test_another_model_than_that_of_the_run_is_refused(run: Path, tmp_path: Path
         (("--step-size", 0), "positive"),
         (("--alpha", 0.7), "outside"),
         (("--looks", 0), "must be at least 1"),
-        (("--looks", 12), "is not a number of samples"),
+        (("--looks", 12), "is invalid: expected an integer from 1 to"),
         (("--bounds", "all"), "use data, any"),
         (("--n", 3), "can never predict"),
     ],

@@ -17,12 +17,12 @@ from unittest import mock
 
 import pytest
 from scipy import special
-from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import smoothcert
+from run_specs import make_spec, resumed_spec
 from smoothcert.cli import main
 from smoothcert.errors import InterruptedRunError
-from smoothcert.runs.execution import run_study
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore, read_manifest
 
 MODEL = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits", "--sigma", 0.1)
@@ -226,7 +226,7 @@ def test_certify_prints_the_table_it_leaves_behind(runs: Path, tmp_path: Path) -
 
 
 def test_names_may_be_joined_by_commas(runs: Path) -> None:
-    """The same run: it is gone on with, not refused."""
+    """The same run: it is resumed, not refused."""
     again = right("certify", *MODEL, *SMALL, "--certificate", "dipole,gaussian", "--out", runs / "pairs")
     assert "5 of 5 inputs are already in" in again.err
     best = right("certify", *MODEL, *SMALL, "--certificate", "best-of(dipole,gaussian)", "--out", runs / "best")
@@ -241,7 +241,7 @@ def test_the_best_of_several_is_one_row(runs: Path) -> None:
         for name in ("dipole", "gaussian")
     ]
     assert best["best"]["acr"] >= max(members)
-    assert read_manifest(runs / "best").parameters["certificate"] == "best-of(dipole,gaussian)"
+    assert read_manifest(runs / "best").spec.certificate_text == "best-of(dipole,gaussian)"
     with RunStore.open(runs / "best") as store:
         for point in store.points():
             assert point.bounds is not None
@@ -252,11 +252,11 @@ def test_the_best_of_several_is_one_row(runs: Path) -> None:
 @pytest.mark.parametrize("certificate", ["dipole,gaussian", "best-of(dipole,gaussian)", "second-order,gaussian"])
 def test_a_stopped_run_is_resumed(certificate: str, runs: Path, tmp_path: Path) -> None:
     whole = {"dipole,gaussian": "pairs", "best-of(dipole,gaussian)": "best", "second-order,gaussian": "gradients"}
-    job, out, stop = Job.of_run(runs / whole[certificate], task="certify"), tmp_path / "run", threading.Event()
-    assert job.certificate == certificate
+    spec, out, stop = resumed_spec(runs / whole[certificate]), tmp_path / "run", threading.Event()
+    assert spec.certificate_text == certificate
     stop.set()
-    with prepare(job, out) as run, pytest.raises(InterruptedRunError):
-        run_study(run.study, run.indices, run.store, stop=stop)
+    with prepare_run(spec, out) as run, pytest.raises(InterruptedRunError):
+        execute_run(run, stop=stop)
     done = right("certify", "--resume", out)
     assert "1 of 5 inputs are already in" in done.err
     assert done.out.replace("run@", "").splitlines()[2:]
@@ -363,13 +363,15 @@ def test_soft_recertified(runs: Path, tmp_path: Path) -> None:
 
 
 def test_soft_run_resumed(runs: Path, tmp_path: Path) -> None:
-    """Stopped after the first inputs, gone on with by the command line: the very same run."""
+    """Stopped after the first inputs, resumed by the command line: the very same run."""
     certificate = "gaussian-soft,gaussian"
-    job = Job(task="certify", model="sample_models:logistic_digits", data="digits", sigma=0.25, n0=20, n=1000,
-              alpha=0.001, max_inputs=5, seed=1, batch=64, certificate=certificate)  # fmt: skip
+    spec = make_spec(
+        model="sample_models:logistic_digits", data="digits", sigma=0.25, n0=20, n=1000, alpha=0.001, max_inputs=5,
+        seed=1, batch=64, certificate=certificate,
+    )  # fmt: skip
     stop = threading.Event()
-    with prepare(job, tmp_path / "soft") as run, pytest.raises(InterruptedRunError):
-        run_study(run.study, run.indices, run.store, stop=stop, on_shard=lambda _: stop.set())
+    with prepare_run(spec, tmp_path / "soft") as run, pytest.raises(InterruptedRunError):
+        execute_run(run, stop=stop, on_shard=lambda _: stop.set())
     with RunStore.open(tmp_path / "soft") as store:
         assert 0 < len(store.points()) < 5
     resumed = right("certify", "--resume", tmp_path / "soft", "--json").rows()
@@ -393,8 +395,8 @@ BAD = [
     (("certify", "--resume", "RUNS/pairs", "--certificate", "dipole"), 2, "leave --certificate out"),
     (("certify", "--resume", "RUNS/pairs", *PAIRS, "--best-of"), 2, "--resume takes all settings from the run"),
     (("certify", "--resume", "RUNS/pairs", "--best-of"), 2, "leave --best-of out"),
-    (("certify", *MODEL, *SMALL, "--certificate", "dipole", "--out", "RUNS/pairs"), 5, "parameters.certificate"),
-    (("certify", *MODEL, *SMALL, *PAIRS, "--best-of", "--out", "RUNS/pairs"), 5, "best-of(dipole,gaussian)"),
+    (("certify", *MODEL, *SMALL, "--certificate", "dipole", "--out", "RUNS/pairs"), 5, "spec.certificates"),
+    (("certify", *MODEL, *SMALL, *PAIRS, "--best-of", "--out", "RUNS/pairs"), 5, "spec.best_of: the run has False"),
     (("certify", *MODEL, "--certificate", "gaussian-soft", "--certificate", "dipole"), 2, "cannot share their samples"),
     (("certify", *MODEL, *SOFT, "--best-of"), 2, "they speak of two classifiers"),
     (("certify", *MODEL, "--certificate", "gaussian-soft", "--n", 12), 2, "use n ≥ 13"),
@@ -453,7 +455,7 @@ def test_an_unfinished_run_says_so_for_every_certificate(runs: Path, tmp_path: P
     part = tmp_path / "part"
     shutil.copytree(runs / "pairs", part)
     manifest = json.loads((part / "manifest.json").read_text())
-    manifest["parameters"]["inputs"] = 9
+    manifest["data"]["inputs"] = 9
     (part / "manifest.json").write_text(json.dumps(manifest))
     for done in (right("table", part), right("table", f"{part}@gaussian"), right("recertify", part)):
         assert "unfinished: 5 of 9 inputs" in done.out

@@ -99,7 +99,7 @@ def test_precision(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (("--decide", "0.1,much"), "expected radii such as"),
-        (("--decide", "0.1", "--precision", "0.1"), "ask one of them"),
+        (("--decide", "0.1", "--precision", "0.1"), "use one of them"),
         (("--decide", "-0.1"), "positive finite"),
         (("--precision", "0"), "positive finite"),
         (("--decide", "0.9"), "can never decide a radius of 0.9"),
@@ -119,14 +119,14 @@ def test_what_is_refused(words: tuple[str, ...], sentence: str, tmp_path: Path) 
 def test_another_question_is_another_run(run: Path) -> None:
     done = smoothcert("certify", *MODEL, *SMALL, "--decide", "0.1", "--out", run)
     assert done.returncode == 5
-    assert "parameters.decide" in done.stderr
+    assert "spec.question.radii" in done.stderr
     resumed = smoothcert("certify", "--resume", run, "--decide", "0.1")
     assert resumed.returncode == 2
     assert "leave --decide out" in resumed.stderr
 
 
 def test_killed_and_resumed(run: Path, tmp_path: Path) -> None:
-    """Killed while the second shard of six inputs is drawn, and gone on with by one worker."""
+    """Killed while the second shard of six inputs is drawn, and resumed by one worker."""
     out = tmp_path / "run"
     process = subprocess.Popen(
         command("certify", *MODEL, *SMALL, *DECIDE, "--out", out),

@@ -6,16 +6,20 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from smoothcert.runs.jobs import SIGMA_RULE, Job
 
 from cli_runner import invoke, smoothcert
+from run_specs import resumed_spec
 from sample_rules import digits_knn, random_network, saved
 from smoothcert.cli.main import app
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ManifestMismatchError
+from smoothcert.runs.execution import PreparedRun, execute_run
+from smoothcert.runs.resumption import SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.files import load_rule
+from smoothcert.spec import RuleLevel
 
 MODEL = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits")
 SMALL = ("--n0", 20, "--n", 500, "--max", 8, "--seed", 1, "--batch", 64)
@@ -42,13 +46,14 @@ def radii(path: Path) -> list[float]:
 def test_a_fitted_rule_is_kept_with_the_run(folder: Path) -> None:
     rule = load_rule(folder / "knn.safetensors")
     assert (folder / "run" / SIGMA_RULE).read_bytes() == (folder / "knn.safetensors").read_bytes()
-    parameters = read_manifest(folder / "run").parameters
-    assert parameters["sigma_rule"]["digest"] == rule.digest
-    assert parameters["envelope"] == {"kind": "semi-elastic", "rate": 0.02}
-    assert parameters["certificate"] == "envelope"
+    manifest = read_manifest(folder / "run")
+    assert manifest.digests.sigma == rule.digest
+    assert manifest.sigma is not None
+    assert manifest.sigma.envelope == {"kind": "semi-elastic", "rate": 0.02}
+    assert manifest.spec.certificates == ("envelope",)
 
 
-def test_the_same_command_again_goes_on(folder: Path) -> None:
+def test_the_same_command_resumes(folder: Path) -> None:
     result = invoke(
         app, "certify", *MODEL, *SMALL, "--sigma-rule", folder / "knn.safetensors", "--out", folder / "run"
     )  # fmt: skip
@@ -68,19 +73,17 @@ def test_stopped_and_resumed_without_the_original(
         if next(stopping, True):
             raise KeyboardInterrupt
 
-    from smoothcert.runs.execution import run_study
-
-    def interrupted(study, indices, store, **options):  # type: ignore[no-untyped-def]
-        run_study(study, indices, store, **options, on_shard=stop_at_the_second)
+    def interrupted(run: PreparedRun, **options: Any) -> None:
+        execute_run(run, **options, on_shard=stop_at_the_second)
 
     with monkeypatch.context() as patch:
-        patch.setattr("smoothcert.cli.running.run_study", interrupted)
-        with pytest.raises(InterruptedRunError, match=r"Go on with: smoothcert certify --resume"):
+        patch.setattr("smoothcert.cli.running.execute_run", interrupted)
+        with pytest.raises(InterruptedRunError, match=r"Resume with: smoothcert certify --resume"):
             invoke(app, *given)
     assert 0 < len(radii(out)) < 8
     rule.unlink()
     saved(rule, digits_knn(rate=0.05))
-    with pytest.raises(ManifestMismatchError, match=r"sigma_rule"):
+    with pytest.raises(ManifestMismatchError, match=r"digests\.sigma"):
         invoke(app, *given)
     result = invoke(app, "certify", "--resume", out)
     assert "inputs are already in" in result.stderr
@@ -126,7 +129,9 @@ def test_recertify(folder: Path, tmp_path: Path) -> None:
         ).stdout
     )  # fmt: skip
     assert row["sigma_range"] is not None
-    assert read_manifest(tmp_path / "again").parameters["envelope"] == {"kind": "semi-elastic", "rate": 0.02}
+    again = read_manifest(tmp_path / "again")
+    assert again.sigma is not None
+    assert again.sigma.envelope == {"kind": "semi-elastic", "rate": 0.02}
     assert len(json.loads(invoke(app, "recertify", folder / "run", "--certificate", "renyi", "--json").stdout)) == 1
     with pytest.raises(InputError, match="is proved for a constant sigma"):
         invoke(app, "recertify", folder / "run", "--certificate", "gaussian")
@@ -145,7 +150,8 @@ def test_own_code_is_refused_by_certify_and_fine_for_predict(tmp_path: Path) -> 
     refused = smoothcert("certify", *own, "--out", tmp_path / "certify")
     assert refused.returncode == 2
     assert "Traceback" not in refused.stderr
-    assert refused.stderr.strip().splitlines()[-1].startswith("smoothcert: nothing is proved about how fast")
+    last = refused.stderr.strip().splitlines()[-1]
+    assert last.startswith("smoothcert: this sigma has no envelope: nothing is proved about how fast")
     for way in ("an envelope", "a memory", "smoothcert predict"):
         assert way in refused.stderr
     assert not (tmp_path / "certify").exists()
@@ -187,4 +193,4 @@ def test_the_default_folder_is_named_after_the_rule(
     )  # fmt: skip
     (made,) = (tmp_path / "runs").iterdir()
     assert made.name.endswith("sigma-knn")
-    assert Job.of_run(made, task="predict").sigma_rule == str(made / SIGMA_RULE)
+    assert resumed_spec(made, task="predict").sigma == RuleLevel(place=str(made / SIGMA_RULE))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sample_models import digits_by_brightness
-from smoothcert.cluster.ray_chunks import OpenJob, Piece
+from smoothcert.cluster.ray_chunks import ChunkPiece, OpenJob
 from smoothcert.cluster.ray_engine import Pace
 from smoothcert.models import as_classifier
 from smoothcert.records import Noise, Stage, StreamId, TallyKind
@@ -43,7 +43,7 @@ def requests_for(
     ]
 
 
-def counted(piece: Piece) -> tuple[np.ndarray, ...]:
+def counted(piece: ChunkPiece) -> tuple[np.ndarray, ...]:
     """What an actor does."""
     chunk = piece.chunk
     counter = new_counter(CLASSIFIER, chunk.inputs, chunk.requests, draws=chunk.draws)
@@ -99,12 +99,15 @@ def test_a_chunk_holds_the_batches_and_nothing_else() -> None:
     found = []
     for piece in job.pieces(lambda: 3):
         chunk = piece.chunk
-        assert len(chunk.requests) == len(piece.touched) <= len(requests)
+        assert len(chunk.requests) == len(piece.request_numbers) <= len(requests)
         assert len(chunk.inputs) == len({request.row for request in chunk.requests})
-        for place, number in enumerate(piece.touched):
+        for place, number in enumerate(piece.request_numbers):
             assert (chunk.inputs[chunk.requests[place].row] == INPUTS[requests[number].row]).all()
         found += [
-            [(requests[piece.touched[each.request]], each.first_row, each.last_row, each.counter) for each in slices]
+            [
+                (requests[piece.request_numbers[each.request]], each.first_row, each.last_row, each.counter)
+                for each in slices
+            ]
             for slices in chunk.batches()
         ]
     assert found == whole

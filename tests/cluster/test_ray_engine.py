@@ -10,23 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import finished, timeless
-from smoothcert.runs.jobs import Job
 
 from ray_clusters import actor_processes, running_cluster
 from ray_models import kills_its_actor, logistic_with_pid, refuses_batches
+from run_specs import finish_run, make_spec, resumed_spec, without_times
 from sample_models import digits_by_brightness
 from smoothcert.cluster import ray_crew
 from smoothcert.cluster.ray_engine import RayEngine
-from smoothcert.cluster.ray_model import ModelIdentity, shipped
+from smoothcert.cluster.ray_model import ModelIdentity, pack_model
 from smoothcert.cluster.ray_worker import Failure
 from smoothcert.data import load_dataset
 from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier
 from smoothcert.records import CertifiedPoint, Noise
+from smoothcert.runs.execution import check_spec
 from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.spec import LocalEngineSpec, RayEngineSpec, RunSpec
 
-SETTINGS: dict[str, Any] = {"sigma": 0.25, "seed": 3, "batch": 64}
+SMOOTHING: dict[str, Any] = {"sigma": 0.25, "seed": 3, "batch": 64}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def logistic() -> object:
 def certified(
     smoothed: SmoothedClassifier, inputs: np.ndarray, certificate: str, n: int = 3000
 ) -> list[CertifiedPoint]:
-    return timeless(smoothed.certify(inputs, n0=60, n=n, certificate=certificate, indices=range(len(inputs))))
+    return without_times(smoothed.certify(inputs, n0=60, n=n, certificate=certificate, indices=range(len(inputs))))
 
 
 def test_every_kind_of_tally_is_that_of_the_local_engine(address: str, inputs: np.ndarray, logistic: object) -> None:
@@ -67,15 +68,15 @@ def test_every_kind_of_tally_is_that_of_the_local_engine(address: str, inputs: n
             (Noise.GAUSSIAN, "gaussian-soft"),
             (Noise.UNIFORM, "uniform-l1"),
         ):
-            local = SmoothedClassifier(logistic, noise=noise, **SETTINGS)
-            remote = SmoothedClassifier(logistic, noise=noise, tallier=engine, **SETTINGS)
+            local = SmoothedClassifier(logistic, noise=noise, **SMOOTHING)
+            remote = SmoothedClassifier(logistic, noise=noise, tallier=engine, **SMOOTHING)
             assert certified(remote, inputs, certificate) == certified(local, inputs, certificate)
-        predicted = SmoothedClassifier(logistic, tallier=engine, **SETTINGS).predict(
+        predicted = SmoothedClassifier(logistic, tallier=engine, **SMOOTHING).predict(
             inputs, n=5000, indices=range(8), progress=progress.append
         )
         assert sum(progress) == 8 * 5000
-        local = SmoothedClassifier(logistic, **SETTINGS)
-        assert timeless(predicted) == timeless(local.predict(inputs, n=5000, indices=range(8)))
+        local = SmoothedClassifier(logistic, **SMOOTHING)
+        assert without_times(predicted) == without_times(local.predict(inputs, n=5000, indices=range(8)))
 
 
 def test_the_number_of_actors_and_how_the_model_travels_change_nothing(address: str, inputs: np.ndarray) -> None:
@@ -107,18 +108,18 @@ def test_a_worker_killed_costs_its_chunks_a_retry(
             os.kill(killed[0], signal.SIGKILL)
 
     with RayEngine("ray_models:logistic_with_pid", address=address) as engine:
-        remote = SmoothedClassifier(logistic, tallier=engine, **SETTINGS)
-        found = timeless(remote.certify(inputs, n0=60, n=20_000, indices=range(8), progress=progress))
+        remote = SmoothedClassifier(logistic, tallier=engine, **SMOOTHING)
+        found = without_times(remote.certify(inputs, n0=60, n=20_000, indices=range(8), progress=progress))
     assert len(killed) == 1
     assert drawn == 8 * 20_060  # what was done twice is told once
-    assert found == certified(SmoothedClassifier(logistic, **SETTINGS), inputs, "gaussian", n=20_000)
+    assert found == certified(SmoothedClassifier(logistic, **SMOOTHING), inputs, "gaussian", n=20_000)
 
 
 def test_an_error_of_the_model_is_the_one_it_is_here(address: str, inputs: np.ndarray) -> None:
     with pytest.raises(ModelError) as here:
-        SmoothedClassifier(refuses_batches, **SETTINGS).certify(inputs, n0=60, n=3000)
+        SmoothedClassifier(refuses_batches, **SMOOTHING).certify(inputs, n0=60, n=3000)
     with RayEngine(refuses_batches, address=address) as engine, pytest.raises(ModelError) as there:
-        SmoothedClassifier(refuses_batches, tallier=engine, **SETTINGS).certify(inputs, n0=60, n=3000)
+        SmoothedClassifier(refuses_batches, tallier=engine, **SMOOTHING).certify(inputs, n0=60, n=3000)
     assert type(there.value) is type(here.value)
     assert str(there.value) == str(here.value)
     assert "ray_models.py" in there.value.__notes__[0]
@@ -139,7 +140,7 @@ def test_a_chunk_that_ends_its_actors_ends_the_run(
 
 def test_a_node_with_another_model_is_refused(address: str, inputs: np.ndarray) -> None:
     with RayEngine("sample_models:darkness", address=address) as engine:
-        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SETTINGS)
+        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SMOOTHING)
         with pytest.raises(ModelError, match="another function") as refused:
             smoothed.certify(inputs, n0=60, n=3000)
     here = as_classifier(digits_by_brightness, input_shape=inputs.shape[1:])
@@ -153,11 +154,11 @@ def test_actors_that_find_no_place_are_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(ray_crew, "_SECONDS_WITHOUT_A_PLACE", 3.0)
     with RayEngine(digits_by_brightness, address=address, actors=1, cpus_per_actor=2) as engine:
-        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SETTINGS)
+        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SMOOTHING)
         with pytest.raises(ClusterError, match=r"each asks for 2 CPUs, and the cluster has 3 nodes with 2 CPUs"):
             smoothed.certify(inputs, n0=60, n=3000)
     with RayEngine(digits_by_brightness, address=address, gpus_per_actor=1) as engine:
-        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SETTINGS)
+        smoothed = SmoothedClassifier(digits_by_brightness, tallier=engine, **SMOOTHING)
         with pytest.raises(ClusterError, match=r"no node holds an actor with 1 CPUs and 1 GPUs"):
             smoothed.certify(inputs, n0=60, n=3000)
 
@@ -170,37 +171,41 @@ def test_a_model_that_actors_cannot_have(address: str, inputs: np.ndarray) -> No
         return digits_by_brightness(batch)
 
     with RayEngine(unsendable, address=address) as engine:
-        smoothed = SmoothedClassifier(unsendable, tallier=engine, **SETTINGS)
+        smoothed = SmoothedClassifier(unsendable, tallier=engine, **SMOOTHING)
         with pytest.raises(ModelError, match="cannot be sent to other processes"):
             smoothed.certify(inputs, n0=60, n=3000)
 
 
-RUN = Job(
-    task="certify",
-    model="sample_models:digits_by_brightness",
-    data="digits",
-    sigma=0.25,
-    n0=50,
-    n=700,
-    alpha=0.001,
-    max_inputs=20,
-    seed=5,
-    batch=64,
-    num_classes=10,
-)
+SETTINGS: dict[str, Any] = {
+    "task": "certify",
+    "model": "sample_models:digits_by_brightness",
+    "data": "digits",
+    "sigma": 0.25,
+    "n0": 50,
+    "n": 700,
+    "alpha": 0.001,
+    "max_inputs": 20,
+    "seed": 5,
+    "batch": 64,
+    "num_classes": 10,
+}
+
+
+def spec(**changes: Any) -> RunSpec:
+    return make_spec(**(SETTINGS | changes))
 
 
 def test_runs_with_a_rule_for_sigma_with_a_memory_and_with_neither(address: str, tmp_path: Path) -> None:
-    jobs = {
-        "predict": dataclasses.replace(RUN, task="predict", n0=None),
-        "rule": dataclasses.replace(RUN, sigma=None, sigma_rule="sample_rules:proven_by_brightness"),
-        "memory": dataclasses.replace(RUN, sigma=None, sigma_rule="sample_rules:by_brightness"),
+    changes: dict[str, dict[str, Any]] = {
+        "predict": {"task": "predict", "n0": None},
+        "rule": {"sigma": None, "sigma_rule": "sample_rules:proven_by_brightness"},
+        "memory": {"sigma": None, "sigma_rule": "sample_rules:by_brightness"},
     }
-    for name, job in jobs.items():
+    for name, change in changes.items():
         kept = {kind: str(tmp_path / f"{name}-{kind}.db") if name == "memory" else None for kind in ("here", "there")}
-        here = finished(dataclasses.replace(job, memory=kept["here"]), tmp_path / f"{name}-here")
-        there = dataclasses.replace(job, memory=kept["there"], engine="ray", address=address)
-        assert finished(there, tmp_path / f"{name}-there") == here
+        here = finish_run(spec(**change, memory=kept["here"]), tmp_path / f"{name}-here")
+        there = spec(**change, memory=kept["there"], engine="ray", address=address)
+        assert finish_run(there, tmp_path / f"{name}-there") == here
 
 
 def test_questions_shared_noise_and_noise_in_the_first_layer(address: str, tmp_path: Path) -> None:
@@ -217,23 +222,23 @@ def test_questions_shared_noise_and_noise_in_the_first_layer(address: str, tmp_p
         ("shared", {"shared_noise": True}),
         ("layer", {"model": str(path), "num_classes": None, "noise_at": "first-layer"}),
     ):
-        job = dataclasses.replace(RUN, **more)
-        here = finished(job, tmp_path / f"{name}-here")
-        assert finished(dataclasses.replace(job, engine="ray", address=address), tmp_path / f"{name}-there") == here
+        here = finish_run(spec(**more), tmp_path / f"{name}-here")
+        assert finish_run(spec(**more, engine="ray", address=address), tmp_path / f"{name}-there") == here
 
 
-def test_a_run_goes_on_with_the_other_engine(address: str, tmp_path: Path) -> None:
-    whole = finished(RUN, tmp_path / "whole")
-    on_ray = dataclasses.replace(RUN, engine="ray", address=address, actors=2)
-    for first, second in ((RUN, "ray"), (on_ray, "local")):
+def test_a_run_is_resumed_by_the_other_engine(address: str, tmp_path: Path) -> None:
+    whole = finish_run(spec(), tmp_path / "whole")
+    on_ray = spec(engine="ray", address=address, actors=2)
+    for first, second in ((spec(), "ray"), (on_ray, "local")):
         out = tmp_path / f"then-{second}"
         with pytest.raises(InterruptedRunError):
-            finished(first, out, stop_after=1)
-        moved: dict[str, Any] = {"engine": second, "address": address if second == "ray" else None}
-        job = Job.of_run(out, task="certify", **moved)
-        assert job.actors is None
-        assert finished(job, out) == whole
-    assert Job.of_run(tmp_path / "then-local", task="certify").actors == 2  # recorded, and not compared
+            finish_run(first, out, stop_after=1)
+        engine = RayEngineSpec(address=address) if second == "ray" else LocalEngineSpec()
+        resumed = resumed_spec(out, engine=engine)
+        assert resumed.engine == engine
+        assert finish_run(resumed, out) == whole
+    # Recorded, and not compared.
+    assert resumed_spec(tmp_path / "then-local").engine == RayEngineSpec(address=address, actors=2)
 
 
 def test_settings_of_the_other_engine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +251,7 @@ def test_settings_of_the_other_engine_are_refused(monkeypatch: pytest.MonkeyPatc
         ({"engine": "ray", "device": "cuda"}, "needs --gpus-per-actor"),
     ):
         with pytest.raises(InputError, match=words):
-            dataclasses.replace(RUN, **wrong).check()
+            check_spec(spec(**wrong))
     with pytest.raises(InputError, match="HOST:PORT"), RayEngine("a:b", address="ray://head:10001"):
         pass
     with pytest.raises(InputError, match="some CPUs or GPUs"):
@@ -255,7 +260,7 @@ def test_settings_of_the_other_engine_are_refused(monkeypatch: pytest.MonkeyPatc
         _ = RayEngine("a:b").actors
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"--engine ray needs ray: pip install 'smoothcert\[ray\]'"):
-        dataclasses.replace(RUN, engine="ray").check()
+        check_spec(spec(engine="ray"))
 
 
 def test_a_cluster_that_is_not_there() -> None:
@@ -280,14 +285,14 @@ def test_nodes_with_other_software_are_refused() -> None:
 
 def test_errors_travel_whole() -> None:
     for error in (MissingExtraError("torch", "torch", "this"), ValueError("words"), OSError(2, "gone", "file")):
-        found = Failure.of(error).raised()
+        found = Failure.of(error).to_exception()
         assert type(found) is type(error)
         assert str(found) == str(error)
 
     class ForeignError(Exception):
         pass
 
-    found = Failure.of(ForeignError("strange")).raised()
+    found = Failure.of(ForeignError("strange")).to_exception()
     assert isinstance(found, ModelError)
     assert "ForeignError: strange" in str(found)
 
@@ -308,13 +313,13 @@ def test_files_travel_as_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "linear.onnx"
     onnx.save(model, path, save_as_external_data=True, location="linear.weights", size_threshold=0)
     here = as_classifier(path, input_shape=(64,))
-    package = shipped(path, {"input_shape": (64,)})
+    package = pack_model(path, {"input_shape": (64,)})
     assert list(package.files or ()) == ["linear.onnx", "linear.weights"]
     for file in tmp_path.iterdir():
         file.unlink()
-    there = package.unpacked(ModelIdentity.of(here))
+    there = package.unpack(ModelIdentity.of(here))
     assert there.digest == here.digest
     batch = np.random.default_rng(0).random((9, 64), dtype=np.float32)
     assert (there.classify(batch) == here.classify(batch)).all()
     with pytest.raises(ModelError, match="no file"):
-        shipped(path, {})
+        pack_model(path, {})

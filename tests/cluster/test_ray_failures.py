@@ -1,6 +1,5 @@
 """A node or the driver of a Ray run killed half-way: the run equals the local one, tally for tally."""
 
-import dataclasses
 import signal
 import subprocess
 import time
@@ -9,29 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_runs import finished, timeless
-from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import command, environment, smoothcert
 from ray_clusters import running_cluster
+from run_specs import finish_run, make_spec, without_times
 from smoothcert.records import CertifiedPoint
-from smoothcert.runs.execution import run_study
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import RunSpec
 
 INPUTS = 24
-JOB = Job(
-    task="certify",
-    model="sample_models:logistic_digits",
-    data="digits",
-    sigma=0.25,
-    n0=50,
-    n=20_000,
-    alpha=0.001,
-    max_inputs=INPUTS,
-    seed=5,
-    batch=64,
-    certificate="dipole",
-)
+SETTINGS: dict[str, Any] = {
+    "task": "certify",
+    "model": "sample_models:logistic_digits",
+    "data": "digits",
+    "sigma": 0.25,
+    "n0": 50,
+    "n": 20_000,
+    "alpha": 0.001,
+    "max_inputs": INPUTS,
+    "seed": 5,
+    "batch": 64,
+    "certificate": "dipole",
+}
+
+
+def spec(**changes: Any) -> RunSpec:
+    return make_spec(**(SETTINGS | changes))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> list[CertifiedPoint]:
-    return finished(JOB, tmp_path_factory.mktemp("local") / "run")
+    return finish_run(spec(), tmp_path_factory.mktemp("local") / "run")
 
 
 def stored(out: Path) -> int:
@@ -54,7 +57,7 @@ def stored(out: Path) -> int:
 
 def arguments(cluster: Any, out: Path) -> tuple[object, ...]:
     return (
-        "certify", "--model", JOB.model, "--data", "digits", "--sigma", 0.25, "--n0", 50, "--n", 20_000,
+        "certify", "--model", SETTINGS["model"], "--data", "digits", "--sigma", 0.25, "--n0", 50, "--n", 20_000,
         "--max", INPUTS, "--seed", 5, "--batch", 64, "--certificate", "dipole", "--out", out,
         "--engine", "ray", "--address", cluster.address,
     )  # fmt: skip
@@ -73,7 +76,7 @@ def started(cluster: Any, out: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("engine", ["ray", "local"])
-def test_the_driver_killed_and_the_run_gone_on_with(
+def test_the_driver_killed_and_the_run_resumed(
     cluster: Any, whole: list[CertifiedPoint], tmp_path: Path, engine: str
 ) -> None:
     out = tmp_path / "run"
@@ -85,10 +88,10 @@ def test_the_driver_killed_and_the_run_gone_on_with(
     assert resumed.returncode == 0, resumed.stderr
     assert ("actors on Ray" in resumed.stderr) is (engine == "ray")
     with RunStore.open(out) as store:
-        assert timeless(store.points()) == whole
+        assert without_times(store.points()) == whole
 
 
-def test_ctrl_c_stores_what_is_finished_and_says_how_to_go_on(cluster: Any, tmp_path: Path) -> None:
+def test_ctrl_c_stores_what_is_finished_and_says_how_to_resume(cluster: Any, tmp_path: Path) -> None:
     out = tmp_path / "run"
     process = started(cluster, out)
     process.send_signal(signal.SIGINT)
@@ -102,7 +105,7 @@ def test_ctrl_c_stores_what_is_finished_and_says_how_to_go_on(cluster: Any, tmp_
 
 def test_a_node_killed_half_way(cluster: Any, whole: list[CertifiedPoint], tmp_path: Path) -> None:
     """Last in this file: the node does not come back."""
-    job = dataclasses.replace(JOB, engine="ray", address=cluster.address)
+    on_ray = spec(engine="ray", address=cluster.address)
     left = []
 
     def on_shard(_: list[CertifiedPoint]) -> None:
@@ -111,8 +114,8 @@ def test_a_node_killed_half_way(cluster: Any, whole: list[CertifiedPoint], tmp_p
             cluster.remove_node(victim, allow_graceful=False)
             left.append(survivor)
 
-    with prepare(job, tmp_path / "run") as run:
-        run_study(run.study, run.indices, run.store, on_shard=on_shard)
-        found = timeless(run.store.points())
+    with prepare_run(on_ray, tmp_path / "run") as run:
+        execute_run(run, on_shard=on_shard)
+        found = without_times(run.store.points())
     assert list(cluster.worker_nodes) == left
     assert found == whole

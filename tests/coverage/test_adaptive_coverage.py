@@ -1,7 +1,7 @@
 """How often an answer is wrong that was sampled for until it was found: --decide and --precision.
 
-The whole way is gone: `draw_until_answered` decides when to look and when to stop, with votes drawn from their exact
-law in place of a sampler, and `answer_votes` says what is certified. Every statement is judged by `coverage_judge`; the
+The whole path is tested: `estimate` decides when to look and when to stop, with votes drawn from their exact law in
+place of a sampler, and `answer` says what is certified. Every statement is judged by `coverage_judge`; the
 controls are procedures with a known mistake, which the same judge must refute.
 """
 
@@ -14,18 +14,28 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from smoothcert.questions.answers import Inquiry, answer_votes
-from smoothcert.questions.certification import Votes, smoothing_of
-from smoothcert.questions.questions import Decide, Precision, Question, looks
-from smoothcert.questions.rounds import draw_until_answered
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, selection_of
-from smoothcert.certificates import get_certificate
+from smoothcert.certificates import get_certificate, get_portfolio
+from smoothcert.questions import Votes, describe_smoothing, make_inquiry
 from smoothcert.questions.deciding import least_probabilities
-from smoothcert.records import AnyTally, CertifiedPoint, FloatArray, IntArray, Proof, Quantity, Stage, StreamId, Tally
+from smoothcert.questions.sequential import SequentialInquiry, list_looks
+from smoothcert.records import (
+    AnyTally,
+    CertifiedPoint,
+    FloatArray,
+    IntArray,
+    Proof,
+    Quantity,
+    ReasonCode,
+    Stage,
+    StreamId,
+    Tally,
+)
 from smoothcert.records.envelopes import ConstantSigma, SemiElastic
 from smoothcert.sampling.drawing import Drawing, Draws
+from smoothcert.spec import Decide, Precision, QuestionSpec
 from smoothcert.statistics import (
     clopper_pearson_lower,
     clopper_pearson_upper,
@@ -58,34 +68,33 @@ class SimulatedVotes:
         return Tally(stream, SIGMA, np.array([hits, stop - start - hits]), 0, ((start, stop),))
 
 
-def inquiry(question: Question, name: str, *, alpha: float) -> Inquiry:
+def inquiry(question: QuestionSpec, name: str, *, alpha: float) -> SequentialInquiry:
     certificate = get_certificate(name)
     envelope = SemiElastic(rate=0.1) if name == "envelope" else ConstantSigma()
-    smoothing = smoothing_of(envelope, dimension=5, num_classes=2, noise=certificate.noise)
-    return Inquiry(question, certificate, smoothing, n=N, alpha=alpha)
+    smoothing = describe_smoothing(envelope, dimension=5, num_classes=2, noise=certificate.noise)
+    found = make_inquiry(question, get_portfolio(name), alpha=alpha, smoothing=smoothing)
+    assert isinstance(found, SequentialInquiry)
+    return found
 
 
-def answered(asked: Inquiry, p: float, *, seed: int, choosing: int = 20) -> list[CertifiedPoint]:
+def answered(asked: SequentialInquiry, p: float, *, seed: int, choosing: int = 20) -> list[CertifiedPoint]:
     """choosing: selection votes for each input."""
     generator = np.random.default_rng([seed, N])
     drawing = SimulatedVotes(p, dict.fromkeys(range(REPETITIONS), SIGMA), generator)
     # Whatever chose the class must not have looked at these votes; here it is always class 0.
-    labels: dict[int, int | None] = dict.fromkeys(range(REPETITIONS), 0)
-    found = draw_until_answered(cast(Drawing, drawing), labels, asked)
-    votes = [
-        Votes(index=i, label=0, selection=selection_of(np.array([choosing, 0, 0]), i), estimation=found[i], seconds=0.0)
-        for i in range(REPETITIONS)
-    ]
-    return answer_votes(votes, asked)
+    selection = {row: selection_of(np.array([choosing, 0, 0]), row) for row in range(REPETITIONS)}
+    ((rows, found),) = asked.estimate(cast(Drawing, drawing), [range(REPETITIONS)], selection)
+    votes = [Votes(index=row, label=0, selection=selection[row], estimation=found[row], seconds=0.0) for row in rows]
+    return asked.answer(votes)
 
 
-def least(asked: Inquiry, radius: float) -> float:
+def least(asked: SequentialInquiry, radius: float) -> float:
     """The least probability that certifies this radius: the edge of the hypothesis that is tested."""
     found = least_probabilities(asked.certificate, (radius,), sigmas=np.array([SIGMA]), smoothing=asked.smoothing)
     return float(found[0, 0])
 
 
-def true_radius(asked: Inquiry, p: float) -> float:
+def true_radius(asked: SequentialInquiry, p: float) -> float:
     values = {Quantity.TOP_LOWER: np.array([p])}
     return float(asked.certificate.radius(values, sigma=SIGMA, smoothing=asked.smoothing)[0])
 
@@ -94,7 +103,7 @@ def decided(name: str, radii: tuple[float, ...], at: int, *, alpha: float) -> Ca
     """p just below what the radius number `at` needs: a yes to it, or to a larger one, is wrong."""
 
     def run() -> Statements:
-        asked = inquiry(Decide(radii), name, alpha=alpha)
+        asked = inquiry(Decide(radii=radii, n=N, n0=20), name, alpha=alpha)
         p = least(asked, radii[at]) * (1 - 1e-9)
         points = answered(asked, p, seed=at)
         return {"a yes": Seen.of([point.radius >= radii[at] for point in points])}
@@ -105,20 +114,25 @@ def decided(name: str, radii: tuple[float, ...], at: int, *, alpha: float) -> Ca
     )  # fmt: skip
 
 
+def is_refuted(point: CertifiedPoint, radius: float) -> bool:
+    reason = point.reason
+    return reason is not None and reason.code is ReasonCode.RADIUS_REFUTED and reason.numbers["radius"] == radius
+
+
 def refuted(radius: float, *, alpha: float) -> Case:
     """p exactly what the radius needs: a no that claims to be proved is wrong."""
 
     def run() -> Seen:
-        asked = inquiry(Decide((radius,)), "gaussian", alpha=alpha)
+        asked = inquiry(Decide(radii=(radius,), n=N, n0=20), "gaussian", alpha=alpha)
         points = answered(asked, least(asked, radius), seed=7)
-        return Seen.of([f"refute a radius of {radius:g}" in point.reason for point in points])
+        return Seen.of([is_refuted(point, radius) for point in points])
 
     return Case(f"decide {radius}, a proved no, α = {alpha:g}", alpha, run)
 
 
 def narrowed(name: str, p: float, *, width: float, alpha: float) -> Case:
     def run() -> Statements:
-        asked = inquiry(Precision(width), name, alpha=alpha)
+        asked = inquiry(Precision(width=width, n=N, n0=20), name, alpha=alpha)
         points = answered(asked, p, seed=3)
         radii = np.array([point.radius for point in points])
         bounds = np.array([max((b.value for b in v.bounds.quantities.values()), default=0.0) if
@@ -216,7 +230,7 @@ def peeking_from_both_sides() -> Seen:
 
 
 def our_looks() -> IntArray:
-    return np.array([at for at in looks(N) if at <= HORIZON])
+    return np.array([at for at in list_looks(N) if at <= HORIZON])
 
 
 def fixed_bound_after_stopping() -> Seen:

@@ -12,13 +12,14 @@ import functools
 import numpy as np
 import pytest
 from scipy import optimize, stats
-from smoothcert.questions.certification import certify_votes, smoothing_of
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Line, draw_votes, false_plain_radii, false_radii
 from smoothcert.certificates import envelope_radius, gaussian_radius, get_portfolio
+from smoothcert.questions import describe_smoothing
 from smoothcert.records import Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
+from stored_answers import certify_votes
 
 DIMENSION = 10
 N = 300
@@ -58,7 +59,7 @@ THREE = Line.of("three classes", (0, 0.6), (2, 0.2), (1, 0.2), num_classes=3)
 
 
 def smoothing(name: str, *, num_classes: int = 2) -> Smoothing:
-    return smoothing_of(ENVELOPES[name], dimension=DIMENSION, num_classes=num_classes)
+    return describe_smoothing(ENVELOPES[name], dimension=DIMENSION, num_classes=num_classes)
 
 
 def certified(

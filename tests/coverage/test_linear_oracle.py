@@ -6,13 +6,13 @@ Here the real sampler draws. Every statement is judged by `coverage_judge`, and 
 import numpy as np
 import pytest
 from scipy import stats
-from smoothcert.questions.certification import recertify_points
 
 from coverage_judge import Seen
 from sample_models import at_distance
 from smoothcert.certificates import get_portfolio
 from smoothcert.records import CertifiedPoint, Outcome, Quantity, Smoothing, Stage, merge
 from smoothcert.smoothed import SmoothedClassifier
+from stored_answers import recertify_points
 
 TRIALS = 1000
 SIGMA = 0.25

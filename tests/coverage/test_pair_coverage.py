@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy import special, stats
-from smoothcert.questions.certification import certify_votes
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Line, beyond, draw_pairs, false_plain_radii, false_radii
@@ -21,6 +20,7 @@ from smoothcert.records import PairTally, Proof, Stage, StreamId
 from smoothcert.statistics import prove
 from smoothcert.statistics.binomial import clopper_pearson_lower
 from smoothcert.statistics.pairs import both_lower, one_sided_lower, pair_region, pairs_of_every_class
+from stored_answers import certify_votes
 
 STREAM = StreamId(1, 0, Stage.ESTIMATION)
 DRAWS = 20_000

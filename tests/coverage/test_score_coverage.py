@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from scipy import special
-from smoothcert.questions.certification import smoothing_of
 
 from coverage_judge import Case, Seen, Statements
 from coverage_worlds import ScoreLine, beyond, draw_scores, false_plain_radii, false_radii
 from hoeffding_bounds import hoeffding_lower, hoeffding_upper
+from smoothcert.questions import describe_smoothing
 from smoothcert.records import FloatArray, Noise, Proof, Smoothing
 from smoothcert.records.envelopes import Envelope, LipschitzSigma, SemiElastic
 from smoothcert.statistics import (
@@ -127,7 +127,7 @@ def certified(
 def smoothing(world: ScoreLine, envelope: Envelope | None) -> Smoothing:
     if envelope is None:
         return world.smoothing()
-    return smoothing_of(envelope, dimension=5, num_classes=3, noise=world.noise)
+    return describe_smoothing(envelope, dimension=5, num_classes=3, noise=world.noise)
 
 
 ELASTIC, FLAT = SemiElastic(rate=0.1), LipschitzSigma(constant=0.05, floor=0.4)

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import special
-from smoothcert.questions.certification import Votes, certify_votes
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import selection_of, votes_of
@@ -27,9 +26,11 @@ from smoothcert.analysis.options import BoundChoice, BoundMethod
 from smoothcert.certificates import get_portfolio
 from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.claims import claim_region
+from smoothcert.questions import Votes
 from smoothcert.records import CertifiedPoint, IntArray, Norm, Outcome, Smoothing
 from smoothcert.runs.results import NO_CLASS, Results, outcome_code
 from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bound
+from stored_answers import certify_votes
 
 RADIUS = 0.5
 

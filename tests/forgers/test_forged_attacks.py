@@ -122,7 +122,7 @@ def test_one_field_of_a_result(run: Path, edit: str, place: int) -> None:
     write(run, lines, reseal=False)
     assert_refused(run, "the seal of line")
     if place == 1:
-        with pytest.raises(CorruptRunError, match="changed after it was written"):
+        with pytest.raises(CorruptRunError, match="does not match its seal"):
             invoke(app, "attack", run, *QUICK, "--radius", "certified,0.6")
     write(run, lines)
     assert_refused(run, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sqlite3
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from smoothcert.runs.jobs import Job, prepare
 
 import hostile_models
 from cli_runner import command, environment, smoothcert
+from run_specs import make_spec
 from smoothcert.errors import ModelError, ModelMismatchError
 from smoothcert.models import load_classifier
-from smoothcert.records import CertifiedPoint, Outcome
-from smoothcert.runs.execution import run_study
+from smoothcert.records import CertifiedPoint, Outcome, ReasonCode
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.smoothed import SmoothedClassifier
 
 SHAPE = (1, 8, 8)
@@ -38,7 +39,9 @@ def test_no_finite_answer_is_no_answer(model: str, certificate: str | None) -> N
     """Fails where argmax decides alone: NaN and infinity win there, for class 0, with the largest radius there is."""
     for point in certified(model, certificate=certificate):
         assert (point.outcome, point.radius, point.prediction) == (Outcome.FAILED, 0.0, None)
-        assert point.reason
+        assert point.reason is not None
+        assert point.reason.code is ReasonCode.NO_FINITE_ANSWER
+        assert str(point.reason)
 
 
 def test_invalid_votes_count_against_the_class() -> None:
@@ -89,20 +92,20 @@ def test_the_command_line_says_so_too(tmp_path: Path, model: str) -> None:
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path) -> None:
     """Fails where results are written at the end."""
-    job = Job(
-        task="certify", model="hostile_models:Fails", data="digits", sigma=0.25, n0=20, n=400, alpha=0.001,
+    spec = make_spec(
+        model="hostile_models:Fails", data="digits", sigma=0.25, n0=20, n=400, alpha=0.001,
         max_inputs=60, seed=3, batch=64, certificate="gaussian",
     )  # fmt: skip
-    with pytest.raises(ModelError, match="the cable came off"), prepare(job, tmp_path / "run") as run:
-        run_study(run.study, run.indices, run.store)
+    with pytest.raises(ModelError, match="the cable came off"), prepare_run(spec, tmp_path / "run") as run:
+        execute_run(run)
     with sqlite3.connect(tmp_path / "run" / "results.sqlite") as connection:
         (before,) = connection.execute("SELECT count(*) FROM points").fetchone()
     assert 0 < before < 60
     kept = _points(tmp_path / "run")
-    # The same command goes on, and changes nothing of what there was.
-    with prepare(job, tmp_path / "run") as run:
+    # The same command resumes the run, and changes nothing of what there was.
+    with prepare_run(spec, tmp_path / "run") as run:
         assert run.finished == before
-        run_study(run.study, run.indices[: before + 1], run.store)
+        execute_run(dataclasses.replace(run, indices=run.indices[: before + 1]))
     assert _points(tmp_path / "run")[: len(kept)] == kept
 
 

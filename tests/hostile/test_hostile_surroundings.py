@@ -18,33 +18,34 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from smoothcert.runs.jobs import Job, prepare
 from typer.testing import CliRunner
 
 from cli_runner import command, environment
 from foreseen import same_every_time
+from run_specs import make_spec
 from smoothcert.cli.main import app
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import write_whole
-from smoothcert.runs.execution import run_study
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import RunSpec
 
 MODEL = "sample_models:digits_by_brightness"
 
 
-def job(**changes: object) -> Job:
+def spec(**changes: object) -> RunSpec:
     settings: dict[str, object] = {
         "task": "certify", "model": MODEL, "data": "digits", "sigma": 0.25, "n0": 20, "n": 200, "alpha": 0.001,
         "max_inputs": 40, "seed": 3, "batch": 64, "certificate": "gaussian",
     }  # fmt: skip
-    return Job(**{**settings, **changes})  # type: ignore[arg-type]
+    return make_spec(**{**settings, **changes})  # type: ignore[arg-type]
 
 
-def finish(asked: Job, out: Path, *, before: Callable[[], object] = lambda: None, **hooks: Any) -> None:
+def finish(asked: RunSpec, out: Path, *, before: Callable[[], object] = lambda: None, **hooks: Any) -> None:
     """Run or resume. before: done when the run is there, and nothing is in it yet."""
-    with prepare(asked, out) as prepared:
+    with prepare_run(asked, out) as prepared:
         before()
-        run_study(prepared.study, prepared.indices, prepared.store, **hooks)
+        execute_run(prepared, **hooks)
 
 
 def fill(place: Path, *, leave: int = 0) -> None:
@@ -63,7 +64,7 @@ def stored(run: Path) -> list[tuple[object, ...]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    finish(job(), path)
+    finish(spec(), path)
     return path
 
 
@@ -88,20 +89,20 @@ class TestDisk:
         """Fails where a shard is written in parts, and where SQLite's own error goes through."""
         out = small_disk / "run"
         with pytest.raises(RunError, match="full"):
-            finish(job(), out, before=lambda: fill(small_disk, leave=12_288))
+            finish(spec(), out, before=lambda: fill(small_disk, leave=12_288))
         (small_disk / "filler").unlink()
         before = stored(out)
         assert before == stored(run)[: len(before)]
-        finish(job(), out)
+        finish(spec(), out)
         assert stored(out) == stored(run)
 
     def test_no_room_for_a_run_at_all(self, small_disk: Path) -> None:
         """Fails where half a run is left, which the next attempt takes for somebody's."""
         fill(small_disk)
         with pytest.raises(RunError, match=r"full|No space"):
-            finish(job(), small_disk / "run")
+            finish(spec(), small_disk / "run")
         (small_disk / "filler").unlink()
-        finish(job(max_inputs=2), small_disk / "run")
+        finish(spec(max_inputs=2), small_disk / "run")
         assert len(stored(small_disk / "run")) == 2
 
     def test_a_file_is_whole_or_as_it_was(self, tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ class TestDisk:
             place.chmod(0o555)
         try:
             with pytest.raises(RunError, match=r"cannot be (made|written)"):
-                finish(job(), place / "run")
+                finish(spec(), place / "run")
         finally:
             subprocess.run(["umount", "-l", str(place)], capture_output=True, check=False)
             place.chmod(0o755)
@@ -144,7 +145,7 @@ class TestDisk:
         """Fails where NotADirectoryError goes through."""
         (tmp_path / "file").write_text("")
         with pytest.raises(RunError, match="cannot be"):
-            finish(job(), tmp_path / "file" / "run")
+            finish(spec(), tmp_path / "file" / "run")
 
     def test_a_run_removed_while_it_is_written(self, tmp_path: Path) -> None:
         """Fails where results go on into a file that has no name any more, and are reported as stored."""
@@ -157,7 +158,7 @@ class TestDisk:
                 removed.set()
 
         with pytest.raises(RunError, match="cannot be used"):
-            finish(job(n=2000, max_inputs=200), out, on_shard=remove)
+            finish(spec(n=2000, max_inputs=200), out, on_shard=remove)
         assert removed.is_set()
 
 
@@ -165,7 +166,7 @@ def test_a_clock_that_goes_back(tmp_path: Path, run: Path, monkeypatch: pytest.M
     """Fails where durations are differences of time.time(), or order is told by it."""
     now = iter(range(10**9, 0, -1))
     monkeypatch.setattr(time, "time", lambda: float(next(now)))
-    finish(job(), tmp_path / "run")
+    finish(spec(), tmp_path / "run")
     assert stored(tmp_path / "run") == stored(run)
     with RunStore.open(tmp_path / "run") as store:
         assert all(point.seconds >= 0 for point in store.points())

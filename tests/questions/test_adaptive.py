@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import finished, timeless
 from scipy import special
-from smoothcert.questions.answers import Inquiry, answer_points
-from smoothcert.questions.certification import recertify_points
-from smoothcert.runs.jobs import Job
 
+from run_specs import finish_run, make_spec, without_times
 from sample_models import DIMENSION, Linear, never_finite
 from smoothcert import Outcome, SmoothedClassifier, Stage
-from smoothcert.certificates import CERTIFICATES, get_portfolio
+from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError, InterruptedRunError
-from smoothcert.questions import Decide, Precision
-from smoothcert.records import CertifiedPoint, Proof, Quantity, Smoothing, Tally
+from smoothcert.questions import make_inquiry
+from smoothcert.questions.sequential import SequentialInquiry
+from smoothcert.records import CertifiedPoint, Proof, Quantity, ReasonCode, Smoothing, Tally
 from smoothcert.records.envelopes import LipschitzSigma
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import read_manifest
 from smoothcert.sigma import CallableRule
+from smoothcert.spec import Decide, FixedN, Precision, QuestionSpec, RunSpec
+from stored_answers import answer_again, fixed_inquiry
 
 SIGMA = 0.25
 RADII = (0.1, 0.25, 0.4)
@@ -48,6 +48,12 @@ def smoothed(**settings: object) -> tuple[SmoothedClassifier, np.ndarray]:
 def drawn(point: CertifiedPoint) -> int:
     tally = point.tally(Stage.ESTIMATION)
     return 0 if tally is None else tally.n
+
+
+def inquiry(question: QuestionSpec) -> SequentialInquiry:
+    found = make_inquiry(question, get_portfolio("gaussian"), alpha=0.001, smoothing=CONSTANT)
+    assert isinstance(found, SequentialInquiry)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +85,10 @@ def test_the_bounds_name_the_test(decided: list[CertifiedPoint]) -> None:
             assert bound.value == pytest.approx(special.ndtr(point.radius / SIGMA), rel=1e-9)
             assert str(point.guarantee).startswith("Except with probability at most 0.001")
         else:
-            assert "a radius of 0.1" in point.reason
+            assert point.reason is not None
+            assert point.reason.code in (ReasonCode.RADIUS_REFUTED, ReasonCode.RADIUS_UNDECIDED)
+            assert point.reason.numbers["radius"] == 0.1
+            assert "a radius of 0.1" in str(point.reason)
             assert not point.bounds.quantities
 
 
@@ -88,29 +97,29 @@ def test_every_look_is_stored_and_the_answers_follow_from_the_votes(decided: lis
         ends = [tally.ranges for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION]
         assert ends[0] == ((0, 64),)
         assert all(after[0][0] == before[0][1] for before, after in itertools.pairwise(ends))
-    again = answer_points(decided, Inquiry(Decide(RADII), CERTIFICATES["gaussian"], CONSTANT, n=20_000, alpha=0.001))
+    again = answer_again(decided, inquiry(Decide(radii=RADII, n=20_000, n0=100)))
     assert again == decided
 
 
 def test_sampling_stopped_as_soon_as_the_answer_was_there(decided: list[CertifiedPoint]) -> None:
     """One look earlier the question was open, at the last one it is not."""
-    inquiry = Inquiry(Decide(RADII), CERTIFICATES["gaussian"], CONSTANT, n=20_000, alpha=0.001)
+    asked = inquiry(Decide(radii=RADII, n=20_000, n0=100))
     for point in decided:
         assert point.bounds is not None
-        judge, hits, trials = inquiry.judge(np.array([SIGMA])), 0, 0
+        monitor, hits, trials = asked.monitor(np.array([SIGMA])), 0, 0
         for tally in point.tallies[1:]:
-            assert judge.open[0]
+            assert monitor.open[0]
             assert isinstance(tally, Tally)
             hits, trials = hits + int(tally.counts[point.bounds.label]), trials + tally.n
-            judge.look(np.array([0]), np.array([hits]), np.array([trials]))
-        assert not judge.open[0]
+            monitor.look(np.array([0]), np.array([hits]), np.array([trials]))
+        assert not monitor.open[0]
 
 
 def test_workers_and_batches_change_nothing(decided: list[CertifiedPoint]) -> None:
     for settings in ({"workers": 1}, {"batch": 33, "workers": 2}):
         classifier, inputs = smoothed(**settings)
         points = classifier.certify(inputs, n=20_000, decide=RADII, labels=[1] * len(inputs))
-        assert timeless(points) == timeless(decided)
+        assert without_times(points) == without_times(decided)
 
 
 def test_the_votes_are_a_prefix_of_those_of_a_fixed_run(decided: list[CertifiedPoint]) -> None:
@@ -131,7 +140,7 @@ def test_precision() -> None:
         if distance < 0.4:
             assert distance - point.radius < 0.08
     assert sum(map(drawn, points)) < 0.3 * 20_000 * len(points)
-    again = answer_points(points, Inquiry(Precision(0.08), CERTIFICATES["gaussian"], CONSTANT, n=20_000, alpha=0.001))
+    again = answer_again(points, inquiry(Precision(width=0.08, n=20_000, n0=100)))
     assert again == points
 
 
@@ -165,12 +174,12 @@ def test_an_input_without_an_answer_draws_nothing() -> None:
 
 def test_stopped_votes_are_never_read_as_a_fixed_number_of_them(decided: list[CertifiedPoint]) -> None:
     with pytest.raises(InputError, match="bounds for a fixed number of samples do not hold"):
-        recertify_points(decided, get_portfolio("gaussian"), alpha=0.001, smoothing=CONSTANT)
+        answer_again(decided, fixed_inquiry("gaussian", alpha=0.001, smoothing=CONSTANT))
 
 
 def test_what_cannot_be_asked() -> None:
     classifier, inputs = smoothed()
-    with pytest.raises(InputError, match="ask one of them"):
+    with pytest.raises(InputError, match="use one of them"):
         classifier.certify(inputs, decide=0.1, precision=0.1)
     with pytest.raises(InputError, match="no anytime-valid test"):
         classifier.certify(inputs, decide=0.1, certificate="dipole")
@@ -179,7 +188,7 @@ def test_what_cannot_be_asked() -> None:
 
 
 def test_with_a_memory(tmp_path: Path) -> None:
-    """A region is claimed with the radius that was decided; the answers of the judge are those without one."""
+    """A region is claimed with the radius that was decided; the answers of the votes are those without one."""
     classifier, inputs = smoothed(memory=tmp_path / "regions.sqlite")
     apart = inputs * np.float32(1.0)
     apart[:, 1] = 10.0 * np.arange(len(inputs))
@@ -190,19 +199,19 @@ def test_with_a_memory(tmp_path: Path) -> None:
         assert (point.promise is not None) == (distance > 0.1)
 
 
-def job(**settings: object) -> Job:
+def spec(**settings: object) -> RunSpec:
     given = {
         "task": "certify", "model": "sample_models:digits_by_brightness", "num_classes": 10, "data": "digits",
         "sigma": 0.1, "n0": 20, "n": 1000, "alpha": 0.01, "max_inputs": 70, "seed": 1, "batch": 64,
         "decide": "0.02,0.05",
     } | settings  # fmt: skip
-    return Job(**given)
+    return make_spec(**given)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("adaptive") / "run"
-    finished(job(), out)
+    finish_run(spec(), out)
     return out
 
 
@@ -210,29 +219,28 @@ def test_a_run_resumes_to_the_same_points(run: Path, tmp_path: Path) -> None:
     """Seventy inputs are two shards; the second one is made by another process with another number of workers."""
     out = tmp_path / "run"
     with pytest.raises(InterruptedRunError):
-        finished(job(), out, stop_after=1)
-    resumed = finished(job(workers=1), out)
-    with_all = finished(job(), run)
+        finish_run(spec(), out, stop_after=1)
+    resumed = finish_run(spec(workers=1), out)
+    with_all = finish_run(spec(), run)
     assert len(resumed) == 70
     assert resumed == with_all
 
 
 def test_the_manifest_says_what_was_asked(run: Path) -> None:
     manifest = read_manifest(run)
-    assert manifest.parameters["decide"] == [0.02, 0.05]
-    assert "precision" not in manifest.parameters
-    assert manifest.extra["alpha_split"] == {"gaussian": {Proof.TOP_DECIDED.value: 0.01}}
+    assert manifest.spec.question == Decide(radii=(0.02, 0.05), n=1000, n0=20)
+    assert manifest.alpha_split == {"gaussian": {Proof.TOP_DECIDED.value: 0.01}}
 
 
 def test_a_fixed_run_says_nothing_of_it(tmp_path: Path) -> None:
-    finished(job(decide=None, max_inputs=2), tmp_path / "run")
-    assert not {"decide", "precision"} & read_manifest(tmp_path / "run").parameters.keys()
+    finish_run(spec(decide=None, max_inputs=2), tmp_path / "run")
+    assert read_manifest(tmp_path / "run").spec.question == FixedN(n=1000, n0=20)
 
 
 def test_recertify_asks_the_same_question_again(run: Path) -> None:
-    stored = finished(job(), run)
+    stored = finish_run(spec(), run)
     same = recertify_run(run)
-    assert timeless(list(same.points)) == stored
+    assert without_times(list(same.points)) == stored
     stricter = recertify_run(run, alpha=1e-6).points
     assert all(point.radius <= before.radius for point, before in zip(stricter, stored, strict=True))
     proofs = {proof for point in stricter if point.bounds for proof in point.bounds.spent}
@@ -247,8 +255,8 @@ def test_recertify_with_fewer_samples_uses_earlier_looks(run: Path, tmp_path: Pa
     assert max(drawn(point) for point in fewer.points) <= 100
     fewer.save(tmp_path / "fewer")
     # Its votes were looked at too: it stays a run of its own kind.
-    assert read_manifest(tmp_path / "fewer").parameters["decide"] == [0.02, 0.05]
-    assert timeless(list(recertify_run(tmp_path / "fewer").points)) == timeless(list(fewer.points))
+    assert read_manifest(tmp_path / "fewer").spec.question == Decide(radii=(0.02, 0.05), n=100, n0=20)
+    assert without_times(list(recertify_run(tmp_path / "fewer").points)) == without_times(list(fewer.points))
     with pytest.raises(InputError, match="first looked at after 64"):
         recertify_run(run, n=50)
     with pytest.raises(InputError, match="no input was sampled further than"):

@@ -2,18 +2,25 @@
 
 import numpy as np
 import pytest
-from smoothcert.questions.certification import (
-    Votes,
-    certify_votes,
-    check_can_certify,
-    check_can_predict,
-    recertify_points,
-)
 
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError
-from smoothcert.records import Guarantee, Norm, Outcome, Quantity, Smoothing, Stage, StreamId, Tally
+from smoothcert.questions import Votes, check_predict_is_possible, check_question
+from smoothcert.records import (
+    Guarantee,
+    Norm,
+    Outcome,
+    Quantity,
+    Reason,
+    ReasonCode,
+    Smoothing,
+    Stage,
+    StreamId,
+    Tally,
+)
+from smoothcert.spec import FixedN
 from smoothcert.statistics import clopper_pearson_lower, clopper_pearson_upper
+from stored_answers import answer_again, certify_votes, fixed_inquiry
 
 
 def votes(selection: list[int], estimation: list[int], *, invalid_selection: int = 0, invalid: int = 0) -> Votes:
@@ -30,7 +37,7 @@ def votes(selection: list[int], estimation: list[int], *, invalid_selection: int
 
 
 def certify(item: Votes, name: str = "gaussian", alpha: float = 0.001):  # type: ignore[no-untyped-def]
-    return certify_votes([item], get_portfolio(name), alpha=alpha, smoothing=Smoothing())[0]
+    return certify_votes([item], name, alpha=alpha, smoothing=Smoothing())[0]
 
 
 def test_the_class_comes_from_the_selection_votes_alone() -> None:
@@ -62,7 +69,8 @@ def test_invalid_votes_never_help() -> None:
 def test_all_invalid_is_a_failure_with_a_reason() -> None:
     point = certify(votes([10, 10], [50, 50], invalid_selection=80))
     assert point.outcome is Outcome.FAILED
-    assert "80 of 100" in point.reason
+    assert point.reason == Reason(ReasonCode.NO_FINITE_ANSWER, {"invalid": 80, "n": 100})
+    assert "80 of 100" in str(point.reason)
     assert point.prediction is None
     assert point.radius == 0.0
 
@@ -85,30 +93,34 @@ def test_the_sentence_never_claims_certainty() -> None:
 
 def test_smaller_alpha_smaller_radius() -> None:
     (first,) = [certify(votes([100, 0], [9000, 1000]))]
-    (second,) = recertify_points([first], get_portfolio("gaussian"), alpha=1e-6, smoothing=Smoothing())
-    (third,) = recertify_points([first], get_portfolio("gaussian"), alpha=0.001, smoothing=Smoothing())
+    (second,) = answer_again([first], fixed_inquiry("gaussian", alpha=1e-6, smoothing=Smoothing()))
+    (third,) = answer_again([first], fixed_inquiry("gaussian", alpha=0.001, smoothing=Smoothing()))
     assert second.radius < first.radius
     assert third == first
 
 
+def check(name: str, *, n: int, n0: int = 100, alpha: float = 0.001) -> None:
+    check_question(FixedN(n=n, n0=n0), get_portfolio(name), alpha=alpha)
+
+
 def test_n_too_small_says_the_smallest_useful_one() -> None:
     with pytest.raises(InputError, match=r"n=9 at alpha=0\.001 can never certify.*p > 0\.464.*n ≥ 10, and 100000"):
-        check_can_certify(get_portfolio("gaussian"), n=9, alpha=0.001)
-    check_can_certify(get_portfolio("gaussian"), n=10, alpha=0.001)
+        check("gaussian", n=9)
+    check("gaussian", n=10)
     with pytest.raises(InputError, match="n ≥ 11"):
-        check_can_certify(get_portfolio("gaussian-two-class"), n=10, alpha=0.001)
-    check_can_certify(get_portfolio("gaussian-two-class"), n=11, alpha=0.001)
+        check("gaussian-two-class", n=10)
+    check("gaussian-two-class", n=11)
     with pytest.raises(InputError, match="n ≥ 11"):
-        check_can_predict(n=10, alpha=0.001)
-    check_can_predict(n=11, alpha=0.001)
+        check_predict_is_possible(n=10, alpha=0.001)
+    check_predict_is_possible(n=11, alpha=0.001)
     for n in (0, -5, 10**20, 1e3):
-        with pytest.raises(InputError, match="number of samples"):
-            check_can_certify(get_portfolio("gaussian"), n=n, alpha=0.001)  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="number of samples"):
-            check_can_certify(get_portfolio("gaussian"), n=100, n0=n, alpha=0.001)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=rf"^n={n} is invalid: expected an integer from 1 to \d+"):
+            check("gaussian", n=n)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=rf"^n0={n} is invalid: expected an integer from 1 to \d+"):
+            check("gaussian", n=100, n0=n)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, -0.1, float("nan"), 5e-324])
 def test_alpha_out_of_range(alpha: float) -> None:
     with pytest.raises(InputError, match="alpha"):
-        check_can_certify(get_portfolio("gaussian"), n=1000, alpha=alpha)
+        check("gaussian", n=1000, alpha=alpha)

@@ -329,7 +329,7 @@ def test_own_group() -> None:
     tally = gradients(0, 10, group=(1, 0, 2, 2))
     assert (tally.own_group(0), tally.own_group(1)) == (1, 0)
     for together in (2, 3):
-        with pytest.raises(InputError, match=f"class {together} cannot be told"):
+        with pytest.raises(InputError, match=f"class {together} is not available"):
             tally.own_group(together)
 
 
@@ -358,7 +358,7 @@ def test_votes_of_scores() -> None:
         ({"hits": np.array([2**62, 9]), "cells": np.array([1, SCORE_CELLS])}, r"1 … 9"),
         ({"hits": np.array([9, 8]), "cells": np.array([1, SCORE_CELLS])}, "cannot hold 8 scores"),
         ({"hits": np.array([9]), "cells": np.array([SCORE_CELLS])}, "cannot hold 0 scores"),
-        ({"hits": np.array([9.5, 9]), "cells": np.array([1, SCORE_CELLS])}, "whole numbers"),
+        ({"hits": np.array([9.5, 9]), "cells": np.array([1, SCORE_CELLS])}, "needs integers"),
     ],
 )
 def test_scores_that_cannot_be(change: dict[str, object], message: str) -> None:

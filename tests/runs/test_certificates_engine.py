@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import finished, timeless
-from smoothcert.runs.jobs import Job
 
+from run_specs import finish_run, make_spec, resumed_spec, without_times
 from smoothcert.errors import (
     CorruptRunError,
     InputError,
@@ -22,24 +21,32 @@ from smoothcert.errors import (
     SmoothcertError,
 )
 from smoothcert.records import CertifiedPoint, Stage, TallyKind, Verdict
+from smoothcert.runs.execution import check_spec
 from smoothcert.runs.load import load_all, load_pair, load_results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import RunSpec
 
-JOB = Job(
-    task="certify",
-    model="sample_models:digits_by_brightness",
-    data="digits",
-    sigma=0.1,
-    n0=50,
-    n=2000,
-    alpha=0.001,
-    max_inputs=6,
-    skip=3,
-    seed=5,
-    batch=256,
-    num_classes=10,
-)
+SETTINGS: dict[str, Any] = {
+    "task": "certify",
+    "model": "sample_models:digits_by_brightness",
+    "data": "digits",
+    "sigma": 0.1,
+    "n0": 50,
+    "n": 2000,
+    "alpha": 0.001,
+    "max_inputs": 6,
+    "skip": 3,
+    "seed": 5,
+    "batch": 256,
+    "num_classes": 10,
+}
+
+
+def spec(certificate: str, **changes: Any) -> RunSpec:
+    return make_spec(**(SETTINGS | changes), certificate=certificate)
+
+
 STORED_KIND = {
     "gaussian": TallyKind.VOTES,
     "dipole": TallyKind.PAIRS,
@@ -56,10 +63,6 @@ STORED_KIND = {
 Run = Callable[..., Path]
 
 
-def job(certificate: str, **settings: object) -> Job:
-    return dataclasses.replace(JOB, certificate=certificate, **settings)
-
-
 def said(points: list[CertifiedPoint]) -> list[tuple[int, int | None, Verdict, tuple[Verdict, ...]]]:
     """All that a point states, without how its samples were stored."""
     return [(point.index, point.label, point.verdict, point.further) for point in points]
@@ -67,20 +70,20 @@ def said(points: list[CertifiedPoint]) -> list[tuple[int, int | None, Verdict, t
 
 def points_of(run: Path) -> list[CertifiedPoint]:
     with RunStore.open(run) as store:
-        return timeless(store.points())
+        return without_times(store.points())
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run with these settings, made once; nobody may change it."""
-    found: dict[Job, Path] = {}
+    found: dict[tuple[str, ...], Path] = {}
 
     def make(certificate: str, **settings: object) -> Path:
-        wanted = job(certificate, **settings)
-        if wanted not in found:
-            found[wanted] = tmp_path_factory.mktemp("engine") / "run"
-            finished(wanted, found[wanted])
-        return found[wanted]
+        key = (certificate, *(f"{name}={value}" for name, value in settings.items()))
+        if key not in found:
+            found[key] = tmp_path_factory.mktemp("engine") / "run"
+            finish_run(spec(certificate, **settings), found[key])
+        return found[key]
 
     return make
 
@@ -93,9 +96,9 @@ def test_resumed_equals_never_stopped(certificate: str, made: Run, tmp_path: Pat
     for stop_after in (1, 2):
         out = tmp_path / f"stopped-{stop_after}"
         with pytest.raises(InterruptedRunError, match="stored"):
-            finished(job(certificate), out, stop_after=stop_after)
+            finish_run(spec(certificate), out, stop_after=stop_after)
         assert 0 < len(points_of(out)) < len(whole)
-        assert finished(Job.of_run(out, task="certify"), out) == whole
+        assert finish_run(resumed_spec(out), out) == whole
 
 
 @pytest.mark.parametrize("certificate", STORED_KIND)
@@ -111,28 +114,28 @@ def test_what_is_stored_is_what_was_sampled(certificate: str, made: Run) -> None
 @pytest.mark.parametrize("certificate", ["dipole", "second-order", "gaussian-soft"])
 def test_batch_workers_and_subset_change_no_count(certificate: str, made: Run, tmp_path: Path) -> None:
     whole = points_of(made(certificate))
-    assert finished(job(certificate, batch=33, workers=1), tmp_path / "b") == whole
-    assert finished(job(certificate, max_inputs=2), tmp_path / "c") == whole[:2]
+    assert finish_run(spec(certificate, batch=33, workers=1), tmp_path / "b") == whole
+    assert finish_run(spec(certificate, max_inputs=2), tmp_path / "c") == whole[:2]
 
 
-def test_going_on_with_another_certificate_is_refused(tmp_path: Path) -> None:
-    finished(job("dipole", max_inputs=1), tmp_path / "run")
+def test_resuming_with_another_certificate_is_refused(tmp_path: Path) -> None:
+    finish_run(spec("dipole", max_inputs=1), tmp_path / "run")
     for other in ("dipole,gaussian", "best-of(dipole,gaussian)", "second-order", "gaussian"):
-        with pytest.raises(ManifestMismatchError, match=r"parameters\.certificate"):
-            finished(job(other, max_inputs=1), tmp_path / "run")
+        with pytest.raises(ManifestMismatchError, match=r"spec\.(certificates|best_of)"):
+            finish_run(spec(other, max_inputs=1), tmp_path / "run")
 
 
 @pytest.mark.parametrize("certificate", STORED_KIND)
 def test_recertified_at_the_same_settings_nothing_changes(certificate: str, made: Run) -> None:
     run = made(certificate)
-    assert timeless(recertify_run(run).points) == points_of(run)
+    assert without_times(recertify_run(run).points) == points_of(run)
 
 
 @pytest.mark.parametrize("certificate", STORED_KIND)
 def test_recertified_at_another_alpha_equals_a_fresh_run(certificate: str, made: Run) -> None:
     again = recertify_run(made(certificate), alpha=0.02)
-    assert timeless(again.points) == points_of(made(certificate, alpha=0.02))
-    assert again.parameters["alpha"] == 0.02
+    assert without_times(again.points) == points_of(made(certificate, alpha=0.02))
+    assert again.spec.alpha == 0.02
 
 
 @pytest.mark.parametrize("certificate", STORED_KIND)
@@ -143,7 +146,7 @@ def test_recertified_with_fewer_samples_equals_a_fresh_run(certificate: str, mad
     again.save(tmp_path / "saved")
     with RunStore.open(tmp_path / "saved") as store:
         assert store.points() == again.points
-        assert store.manifest.parameters["n"] == 1000
+        assert store.manifest.spec.question.n == 1000
     assert said(recertify_run(tmp_path / "saved", alpha=0.02).points) == said(
         points_of(made(certificate, n=1000, alpha=0.02))
     )
@@ -175,7 +178,7 @@ def test_recertified_by_another_certificate_equals_a_fresh_run(source: str, targ
     """Gaussian included: the votes of a gradient tally are those of a plain run with the same seed."""
     again = recertify_run(made(source), certificate=target)
     assert said(again.points) == said(points_of(made(target)))
-    assert again.parameters["certificate"] == target
+    assert again.spec.certificate_text == target
 
 
 def test_gaussian_from_pairs_is_a_plain_run_of_half_the_samples(made: Run) -> None:
@@ -233,9 +236,9 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_loaded() -> No
         ("dipoles", "did you mean dipole"),
     ):
         with pytest.raises(InputError, match=words):
-            job(certificate, model="missing.safetensors", data="missing.npz").check()
+            check_spec(spec(certificate, model="missing.safetensors", data="missing.npz"))
     with pytest.raises(InputError, match="odd"):
-        job("second-order", n=999).check()
+        check_spec(spec("second-order", n=999))
 
 
 # Reading back a run with several certificates.
@@ -303,11 +306,11 @@ def test_a_folder_with_an_at_sign_is_a_folder(made: Run, tmp_path: Path) -> None
 @pytest.mark.parametrize("certificate", ["dipole, gaussian", " best-of(dipole, gaussian) "])
 def test_spaces_between_the_names_do_not_spoil_a_run(certificate: str, tmp_path: Path) -> None:
     """They are accepted when the run is made, so what was computed must be found again."""
-    points = finished(job(certificate, max_inputs=2), tmp_path / "run")
+    points = finish_run(spec(certificate, max_inputs=2), tmp_path / "run")
     names = [results.name for results in load_all([tmp_path / "run"])]
     assert names == (["run"] if "best" in certificate else ["run@dipole", "run@gaussian"])
     assert {verdict.certificate for verdict in (points[0].verdict, *points[0].further)} == {"dipole", "gaussian"}
-    assert finished(job(certificate.replace(" ", ""), max_inputs=2), tmp_path / "run") == points
+    assert finish_run(spec(certificate.replace(" ", ""), max_inputs=2), tmp_path / "run") == points
 
 
 # A damaged store is named, whatever is damaged.

@@ -1,28 +1,41 @@
-"""The grid that a run finds in its data, asks for, or goes on with: files of floats, .npy, .npz and .csv."""
+"""The grid that a run finds in its data, is asked for, or is resumed with: files of floats, .npy, .npz and .csv."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from engine_runs import finished
-from smoothcert.runs.jobs import Job
 
 from cli_runner import smoothcert
+from run_specs import finish_run, make_spec, resumed_spec
 from smoothcert.errors import CorruptRunError, DataError, InputError, InterruptedRunError, ManifestMismatchError
-from smoothcert.records import CertifiedPoint
+from smoothcert.records import CertifiedPoint, Noise
+from smoothcert.records.sentences import describe_noise
 from smoothcert.runs.certificate_documents import document_of
 from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.spec import NoiseSpec, RunSpec
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (6, 64)).astype(np.uint8)
 LABELS = np.arange(6) % 3
-JOB = Job(
-    task="certify", model="sample_models:digits_by_brightness", data="", sigma=0.25, n0=20, n=400, alpha=0.001,
-    seed=5, batch=64, num_classes=10,
-)  # fmt: skip
+SETTINGS: dict[str, Any] = {
+    "task": "certify",
+    "model": "sample_models:digits_by_brightness",
+    "data": "",
+    "sigma": 0.25,
+    "n0": 20,
+    "n": 400,
+    "alpha": 0.001,
+    "seed": 5,
+    "batch": 64,
+    "num_classes": 10,
+}
+
+
+def spec(**changes: Any) -> RunSpec:
+    return make_spec(**(SETTINGS | changes))
 
 
 def saved(folder: Path, x: np.ndarray, ending: str = ".npz") -> str:
@@ -40,8 +53,8 @@ def saved(folder: Path, x: np.ndarray, ending: str = ".npz") -> str:
     return str(file)
 
 
-def job_on(folder: Path, x: np.ndarray, ending: str = ".npz", **settings: object) -> Job:
-    return dataclasses.replace(JOB, data=saved(folder, x, ending), **settings)
+def spec_on(folder: Path, x: np.ndarray, ending: str = ".npz", **settings: Any) -> RunSpec:
+    return spec(data=saved(folder, x, ending), **settings)
 
 
 def floats() -> np.ndarray:
@@ -53,29 +66,29 @@ def counts(points: list[CertifiedPoint]) -> list[list[list[int]]]:
 
 
 def grid_of(run: Path) -> int | None:
-    return read_manifest(run).parameters.get("grid")
+    return read_manifest(run).grid
 
 
 @pytest.mark.parametrize("ending", [".npz", ".npy", ".csv"])
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
 def test_floats_of_eight_bits_get_the_noise_that_bytes_get(tmp_path: Path, ending: str, noise: str) -> None:
     (tmp_path / "bytes").mkdir()
-    of_bytes = finished(job_on(tmp_path / "bytes", PIXELS, noise=noise), tmp_path / "run-of-bytes")
-    points = finished(job_on(tmp_path, PIXELS / 255, ending, noise=noise), tmp_path / "run")
+    of_bytes = finish_run(spec_on(tmp_path / "bytes", PIXELS, noise=noise), tmp_path / "run-of-bytes")
+    points = finish_run(spec_on(tmp_path, PIXELS / 255, ending, noise=noise), tmp_path / "run")
     assert grid_of(tmp_path / "run") == 256
     assert all(point.grid == 256 for point in points)
     assert counts(points) == counts(of_bytes)
 
 
 def test_such_a_run_is_verified_and_replayed(tmp_path: Path) -> None:
-    finished(job_on(tmp_path, PIXELS / np.float32(255)), tmp_path / "run")
-    told = smoothcert("verify", tmp_path / "run", "--replay", JOB.model, 2)
+    finish_run(spec_on(tmp_path, PIXELS / np.float32(255)), tmp_path / "run")
+    told = smoothcert("verify", tmp_path / "run", "--replay", SETTINGS["model"], 2)
     assert told.returncode == 0, told.stdout + told.stderr
     assert "float" not in told.stdout
 
 
 def test_the_command_line_says_what_it_found(tmp_path: Path) -> None:
-    common = ("--model", JOB.model, "--num-classes", 10, "--sigma", 0.25, "--n", 200, "--max", 1)
+    common = ("--model", SETTINGS["model"], "--num-classes", 10, "--sigma", 0.25, "--n", 200, "--max", 1)
     (tmp_path / "a").mkdir()
     exact = smoothcert("predict", *common, "--data", saved(tmp_path, PIXELS / 255), "--out", tmp_path / "exact")
     plain = smoothcert("predict", *common, "--data", saved(tmp_path / "a", floats()), "--out", tmp_path / "plain")
@@ -91,19 +104,21 @@ def test_the_command_line_says_what_it_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("asked", [{"grid": "float"}, {"noise": "float"}, {"noise": "gaussian-float"}])
 def test_float_noise_can_be_asked_for(tmp_path: Path, asked: dict[str, str]) -> None:
-    points = finished(job_on(tmp_path, PIXELS / 255, **asked), tmp_path / "run")
+    points = finish_run(spec_on(tmp_path, PIXELS / 255, **asked), tmp_path / "run")
     assert grid_of(tmp_path / "run") is None
-    assert read_manifest(tmp_path / "run").parameters["noise"] == "gaussian float32, not sound in floating point"
+    noise = read_manifest(tmp_path / "run").spec.noise
+    assert noise == NoiseSpec(kind=Noise.GAUSSIAN, grid=None, generator="philox4x32-10")
+    assert describe_noise(noise.levels) == "float32, not sound in floating point"
     assert all(point.grid is None for point in points)
 
 
 def test_a_number_of_levels_can_be_asked_for(tmp_path: Path) -> None:
     (tmp_path / "bytes").mkdir()
-    for name, job in (
-        ("floats", job_on(tmp_path, PIXELS / 255, grid="65536")),
-        ("of-bytes", job_on(tmp_path / "bytes", PIXELS, grid="65536")),
+    for name, wanted in (
+        ("floats", spec_on(tmp_path, PIXELS / 255, grid="65536")),
+        ("of-bytes", spec_on(tmp_path / "bytes", PIXELS, grid="65536")),
     ):
-        finished(job, tmp_path / name)
+        finish_run(wanted, tmp_path / name)
         assert grid_of(tmp_path / name) == 65536
         told = smoothcert("verify", tmp_path / name)
         assert told.returncode == 0, told.stdout + told.stderr
@@ -111,99 +126,96 @@ def test_a_number_of_levels_can_be_asked_for(tmp_path: Path) -> None:
 
 def test_every_input_decides_not_the_first_only(tmp_path: Path) -> None:
     values = np.vstack([PIXELS[:5] / 255, floats()[:1]])
-    finished(job_on(tmp_path, values, max_inputs=2), tmp_path / "run")
+    finish_run(spec_on(tmp_path, values, max_inputs=2), tmp_path / "run")
     assert grid_of(tmp_path / "run") is None
     with pytest.raises(DataError, match="does not lie on --grid 256"):
-        finished(job_on(tmp_path, values, max_inputs=2, grid="256"), tmp_path / "other")
+        finish_run(spec_on(tmp_path, values, max_inputs=2, grid="256"), tmp_path / "other")
     assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"grid": "many"}, "--grid many cannot be used: give detect, float or a number of levels"),
-        ({"grid": "1"}, "--grid 1 cannot be used"),
-        ({"grid": "-256"}, "--grid -256 cannot be used"),
-        ({"grid": "256", "noise": "float"}, "--noise float is noise in float32, and --grid 256 asks for exact steps"),
+        ({"grid": "many"}, "--grid many is invalid: give detect, float or a number of levels"),
+        ({"grid": "1"}, "--grid 1 is invalid"),
+        ({"grid": "-256"}, "--grid -256 is invalid"),
+        ({"grid": "256", "noise": "float"}, "--noise float is noise in float32, and --grid 256 requests exact steps"),
         ({"grid": "256", "noise": "uniform-float"}, "--noise uniform-float is noise in float32"),
     ],
 )
 def test_what_contradicts_itself_is_refused(tmp_path: Path, settings: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        finished(job_on(tmp_path, PIXELS / 255, **settings), tmp_path / "run")
+        finish_run(spec_on(tmp_path, PIXELS / 255, **settings), tmp_path / "run")
 
 
 def test_a_sigma_below_one_step_is_no_error_where_the_grid_was_only_found(tmp_path: Path) -> None:
-    finished(job_on(tmp_path, PIXELS / 255, sigma=1e-5), tmp_path / "run")
+    finish_run(spec_on(tmp_path, PIXELS / 255, sigma=1e-5), tmp_path / "run")
     assert grid_of(tmp_path / "run") is None
     with pytest.raises(DataError, match="almost always 0"):
-        finished(job_on(tmp_path, PIXELS / 255, sigma=1e-5, grid="256"), tmp_path / "other")
+        finish_run(spec_on(tmp_path, PIXELS / 255, sigma=1e-5, grid="256"), tmp_path / "other")
 
 
 def test_with_a_memory_floats_keep_float_noise_unless_the_grid_is_named(tmp_path: Path) -> None:
-    finished(job_on(tmp_path, PIXELS / 255, memory=str(tmp_path / "m.sqlite")), tmp_path / "run")
+    finish_run(spec_on(tmp_path, PIXELS / 255, memory=str(tmp_path / "m.sqlite")), tmp_path / "run")
     assert grid_of(tmp_path / "run") is None
-    finished(job_on(tmp_path, PIXELS / 255, memory=str(tmp_path / "n.sqlite"), grid="256"), tmp_path / "named")
+    finish_run(spec_on(tmp_path, PIXELS / 255, memory=str(tmp_path / "n.sqlite"), grid="256"), tmp_path / "named")
     assert grid_of(tmp_path / "named") == 256
 
 
-class TestGoingOn:
-    """A run goes on with the grid it was begun with."""
+class TestResuming:
+    """A run is resumed with the grid it was begun with."""
 
     @pytest.fixture
-    def stopped(self, tmp_path: Path) -> tuple[Job, Path]:
-        """As an earlier version left it: floats of eight bits, float noise, and no word of a grid."""
-        job = job_on(tmp_path, PIXELS / 255, n=4000)
+    def stopped(self, tmp_path: Path) -> tuple[RunSpec, Path]:
+        """Floats of eight bits in a run with float noise; and the spec that would detect their grid."""
+        detecting = spec_on(tmp_path, PIXELS / 255, n=4000)
         with pytest.raises(InterruptedRunError):
-            finished(dataclasses.replace(job, grid="float"), tmp_path / "old", stop_after=1)
-        file = tmp_path / "old" / "manifest.json"
-        manifest = json.loads(file.read_text())
-        del manifest["extra"]["job"]["grid"]
-        file.write_text(json.dumps(manifest))
-        return job, tmp_path / "old"
+            finish_run(spec_on(tmp_path, PIXELS / 255, n=4000, grid="float"), tmp_path / "old", stop_after=1)
+        return detecting, tmp_path / "old"
 
-    def test_resumed(self, stopped: tuple[Job, Path], tmp_path: Path) -> None:
-        job, run = stopped
-        points = finished(Job.of_run(run, task="certify"), run)
-        assert counts(points) == counts(finished(dataclasses.replace(job, grid="float"), tmp_path / "whole"))
+    def test_resumed(self, stopped: tuple[RunSpec, Path], tmp_path: Path) -> None:
+        _, run = stopped
+        points = finish_run(resumed_spec(run), run)
+        whole = spec_on(tmp_path, PIXELS / 255, n=4000, grid="float")
+        assert counts(points) == counts(finish_run(whole, tmp_path / "whole"))
 
-    def test_by_the_same_command(self, stopped: tuple[Job, Path]) -> None:
-        job, run = stopped
-        points = finished(job, run)
+    def test_by_the_same_command(self, stopped: tuple[RunSpec, Path]) -> None:
+        detecting, run = stopped
+        points = finish_run(detecting, run)
         assert len(points) == len(PIXELS)
         assert all(point.grid is None for point in points)
 
-    def test_another_grid_is_refused(self, stopped: tuple[Job, Path]) -> None:
-        job, run = stopped
-        with pytest.raises(ManifestMismatchError, match="grid"):
-            finished(dataclasses.replace(job, grid="256"), run)
+    def test_another_grid_is_refused(self, stopped: tuple[RunSpec, Path], tmp_path: Path) -> None:
+        _, run = stopped
+        with pytest.raises(ManifestMismatchError, match=r"spec\.noise\.grid: the run has None, now 256"):
+            finish_run(spec_on(tmp_path, PIXELS / 255, n=4000, grid="256"), run)
 
     def test_on_a_grid(self, tmp_path: Path) -> None:
-        job = job_on(tmp_path, PIXELS / 255, n=4000, grid="65536")
         with pytest.raises(InterruptedRunError):
-            finished(job, tmp_path / "run", stop_after=1)
-        resumed = Job.of_run(tmp_path / "run", task="certify")
-        assert resumed.grid == "65536"
-        finished(dataclasses.replace(job, grid="detect"), tmp_path / "run")
+            finish_run(spec_on(tmp_path, PIXELS / 255, n=4000, grid="65536"), tmp_path / "run", stop_after=1)
+        assert resumed_spec(tmp_path / "run").noise.grid == 65536
+        finish_run(spec_on(tmp_path, PIXELS / 255, n=4000, grid="detect"), tmp_path / "run")
         assert grid_of(tmp_path / "run") == 65536
 
-    @pytest.mark.parametrize("grid", ["256", 2.5, [256]])
+    @pytest.mark.parametrize("grid", ["256", 2.5, [256], 1, "detect", "float", True])
     def test_a_grid_that_makes_no_sense(self, tmp_path: Path, grid: object) -> None:
-        finished(job_on(tmp_path, PIXELS / 255), tmp_path / "run")
+        finish_run(spec_on(tmp_path, PIXELS / 255), tmp_path / "run")
         file = tmp_path / "run" / "manifest.json"
         manifest = json.loads(file.read_text())
-        manifest["parameters"]["grid"] = grid
+        manifest["spec"]["noise"]["grid"] = grid
         file.write_text(json.dumps(manifest))
-        with pytest.raises(CorruptRunError):
-            Job.of_run(tmp_path / "run", task="certify")
+        with pytest.raises(CorruptRunError, match="grid"):
+            resumed_spec(tmp_path / "run")
 
 
 @pytest.mark.parametrize("grid", ["detect", "float"])
 def test_exported_statements_say_what_is_not_sound(tmp_path: Path, grid: str) -> None:
-    finished(job_on(tmp_path, PIXELS / 255, n=4000, grid=grid), tmp_path / "run")
+    finish_run(spec_on(tmp_path, PIXELS / 255, n=4000, grid=grid), tmp_path / "run")
     with RunStore.open(tmp_path / "run") as store:
-        documents = [document_of(point, store.manifest) for point in store.points()]
-    certified = [one["statement"] for one in documents if one["verdicts"][0]["outcome"] == "certified"]
+        points = store.points()
+        documents = [document_of(point, store.manifest) for point in points]
+    assert {document["smoothing"]["noise"]["grid"] for document in documents} == {None if grid == "float" else 256}
+    certified = [str(point.guarantee) for point in points if point.guarantee is not None]
     assert certified
     assert all(("not sound in floating point" in one) == (grid == "float") for one in certified)
     file = tmp_path / "certificate.json"

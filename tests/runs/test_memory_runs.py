@@ -17,30 +17,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import finished, timeless
-from smoothcert.runs.jobs import Job, prepare
 
 from damaged_memories import put_back
 from memory_models import in_unit_ball, plane_points
+from run_specs import finish_run, make_spec, resumed_spec, without_times
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RegionMemoryError, RunError
 from smoothcert.memory import Claim, open_existing
 from smoothcert.records import CertifiedPoint, Norm, Outcome, Settlement
-from smoothcert.runs.execution import run_study
+from smoothcert.runs.execution import _shards, execute_run, prepare_run
 from smoothcert.runs.load import load_results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.spec import OptimisedLevel, RunSpec
 
 POINTS = 60
 
 
-def job(data: Path, memory: Path | str | None, **changes: object) -> Job:
+def spec(data: Path, memory: Path | str | None, **changes: object) -> RunSpec:
     settings: dict[str, object] = {
         "task": "certify", "model": "memory_models:ball_and_doubt", "data": str(data), "num_classes": 2,
         "sigma": 0.25, "sigma_rule": "optimised", "search": "grid:points=7,noises=16,check=16", "sigma_range": "0.05,4",
         "memory": None if memory is None else str(memory), "n0": 30, "n": 200, "alpha": 0.001, "seed": 5, "batch": 64,
         "input_range": "any",
     }  # fmt: skip
-    return Job(**{**settings, **changes})  # type: ignore[arg-type]
+    return make_spec(**{**settings, **changes})  # type: ignore[arg-type]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Whole:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     folder = tmp_path_factory.mktemp("whole")
     data, memory = plane_points(folder / "points.npz"), folder / "memory.sqlite"
-    points = finished(job(data, memory), folder / "run")
+    points = finish_run(spec(data, memory), folder / "run")
     return Whole(data, memory, folder / "run", points, claims_of(memory))
 
 
@@ -107,17 +107,20 @@ class TestWhatARunHolds:
 
     def test_the_points_come_back_from_the_store(self, whole: Whole) -> None:
         with RunStore.open(whole.run) as store:
-            assert timeless(store.points()) == whole.points
+            assert without_times(store.points()) == whole.points
 
     def test_the_manifest(self, whole: Whole) -> None:
         manifest = read_manifest(whole.run)
         with open_existing(whole.memory) as memory:
-            assert manifest.parameters["memory"] == memory.key.digest
-        assert manifest.parameters["certificate"] == "gaussian"
-        assert manifest.parameters["sigma_rule"]["kind"] == "optimised"
-        assert (manifest.parameters["sigma_rule"]["least"], manifest.parameters["sigma_rule"]["most"]) == (0.05, 4.0)
-        assert manifest.parameters["envelope"] is None
-        assert manifest.extra["job"]["memory"] == str(whole.memory.resolve())
+            assert manifest.digests.memory == memory.key.digest
+        assert manifest.spec.certificates == ("gaussian",)
+        assert manifest.sigma is not None
+        assert manifest.sigma.rule["kind"] == "optimised"
+        assert (manifest.sigma.rule["least"], manifest.sigma.rule["most"]) == (0.05, 4.0)
+        assert manifest.sigma.envelope is None
+        assert isinstance(manifest.spec.sigma, OptimisedLevel)
+        assert (manifest.spec.sigma.least, manifest.spec.sigma.most) == (0.05, 4.0)
+        assert manifest.spec.memory == str(whole.memory.resolve())
 
     def test_consistent(self, whole: Whole) -> None:
         assert_consistent(whole.memory)
@@ -140,14 +143,14 @@ class TestOrder:
         made = []
         for workers in (1, 2):
             memory = tmp_path / f"{workers}.sqlite"
-            settings = job(data, memory, model="memory_models:torch_ball", num_classes=None, workers=workers)
-            made.append((finished(settings, tmp_path / str(workers)), facts(claims_of(memory))))
+            settings = spec(data, memory, model="memory_models:torch_ball", num_classes=None, workers=workers)
+            made.append((finish_run(settings, tmp_path / str(workers)), facts(claims_of(memory))))
         assert made[0] == made[1]
         settled = {point.promise.settlement for point in made[0][0] if point.promise}
         assert {Settlement.CUT, Settlement.OVERRULED} <= settled
 
     def test_batch_changes_no_promise(self, whole: Whole, tmp_path: Path) -> None:
-        other = finished(job(whole.data, tmp_path / "memory.sqlite", batch=1000), tmp_path / "run")
+        other = finish_run(spec(whole.data, tmp_path / "memory.sqlite", batch=1000), tmp_path / "run")
         assert [point.promise for point in other] == [point.promise for point in whole.points]
         assert facts(claims_of(tmp_path / "memory.sqlite")) == facts(whole.claims)
 
@@ -155,7 +158,7 @@ class TestOrder:
         """Who comes first owns the region; each order is consistent in itself."""
         with np.load(whole.data) as stored:
             np.savez(tmp_path / "turned.npz", x=stored["x"][::-1], y=stored["y"][::-1])
-        other = finished(job(tmp_path / "turned.npz", tmp_path / "memory.sqlite"), tmp_path / "run")
+        other = finish_run(spec(tmp_path / "turned.npz", tmp_path / "memory.sqlite"), tmp_path / "run")
         assert [point.prediction for point in other[::-1]] != [point.prediction for point in whole.points]
         assert_consistent(tmp_path / "memory.sqlite")
 
@@ -165,18 +168,18 @@ class TestStoppedAndResumed:
     def test_by_a_stop(self, whole: Whole, tmp_path: Path, stop_after: int) -> None:
         memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
         with pytest.raises(InterruptedRunError):
-            finished(job(whole.data, memory), out, stop_after=stop_after)
+            finish_run(spec(whole.data, memory), out, stop_after=stop_after)
         with RunStore.open(out) as store:
             assert 0 < len(store.indices()) < POINTS
-        assert finished(job(whole.data, memory), out) == whole.points
-        assert finished(Job.of_run(out, task="certify"), out) == whole.points  # nothing is left to do
+        assert finish_run(spec(whole.data, memory), out) == whole.points
+        assert finish_run(resumed_spec(out), out) == whole.points  # nothing is left to do
         assert facts(claims_of(memory)) == facts(whole.claims)
 
     def test_after_every_shard(self, whole: Whole, tmp_path: Path) -> None:
         memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
         while True:
             try:
-                points = finished(job(whole.data, memory), out, stop_after=1)
+                points = finish_run(spec(whole.data, memory), out, stop_after=1)
                 break
             except InterruptedRunError:
                 continue
@@ -187,8 +190,8 @@ class TestStoppedAndResumed:
     def test_between_the_claims_and_the_store(self, whole: Whole, tmp_path: Path, lost: int) -> None:
         """As by kill -9: the claims of a shard are in the memory, but its points are not in the run."""
         memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
-        claim_without_storing(job(whole.data, memory), out, shard=lost)
-        assert finished(job(whole.data, memory), out) == whole.points
+        claim_without_storing(spec(whole.data, memory), out, shard=lost)
+        assert finish_run(spec(whole.data, memory), out) == whole.points
         assert facts(claims_of(memory)) == facts(whole.claims)
 
     def test_an_abstention_before_the_claim_that_covers_it(self, tmp_path: Path) -> None:
@@ -198,41 +201,39 @@ class TestStoppedAndResumed:
         )  # only the third is sure, and covers the rest
         np.savez(tmp_path / "x.npz", x=x, y=in_unit_ball(x))
         own = {"sigma": None, "sigma_rule": "memory_models:small_in_doubt", "search": None, "sigma_range": None}
-        runs = [job(tmp_path / "x.npz", tmp_path / f"{name}.sqlite", n=500, batch=1000, **own) for name in "ab"]
-        never_stopped = finished(runs[0], tmp_path / "a")
+        runs = [spec(tmp_path / "x.npz", tmp_path / f"{name}.sqlite", n=500, batch=1000, **own) for name in "ab"]
+        never_stopped = finish_run(runs[0], tmp_path / "a")
         kept = [point.promise.settlement if point.promise else None for point in never_stopped]
         assert kept == [None, None, Settlement.WHOLE, Settlement.INHERITED]
         claim_without_storing(runs[1], tmp_path / "b", shard=0)
-        assert finished(runs[1], tmp_path / "b") == never_stopped
+        assert finish_run(runs[1], tmp_path / "b") == never_stopped
 
     def test_moved_memory(self, whole: Whole, tmp_path: Path) -> None:
         memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
         with pytest.raises(InterruptedRunError):
-            finished(job(whole.data, memory), out, stop_after=3)
+            finish_run(spec(whole.data, memory), out, stop_after=3)
         copied(memory, tmp_path / "moved.sqlite")
-        moved = Job.of_run(out, task="certify", memory=str(tmp_path / "moved.sqlite"))
-        assert finished(moved, out) == whole.points
+        moved = resumed_spec(out, memory=str(tmp_path / "moved.sqlite"))
+        assert finish_run(moved, out) == whole.points
 
     def test_resuming_from_another_folder(self, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         with pytest.raises(InterruptedRunError):
-            finished(job(whole.data, "memory.sqlite"), Path("run"), stop_after=3)
+            finish_run(spec(whole.data, "memory.sqlite"), Path("run"), stop_after=3)
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
-        assert finished(Job.of_run(Path("../run"), task="certify"), Path("../run")) == whole.points
+        assert finish_run(resumed_spec(Path("../run")), Path("../run")) == whole.points
 
 
-def claim_without_storing(settings: Job, out: Path, *, shard: int) -> None:
+def claim_without_storing(settings: RunSpec, out: Path, *, shard: int) -> None:
     """Work up to this shard, and drop it after its claims were made."""
-    with prepare(settings, out) as run:
-        size, at = run.study.group_size(), 0
-        for start in range(0, len(run.indices), size):
-            group = run.indices[start : start + size]
-            for points in run.study.shards(group, done=frozenset(), progress=None):
-                if at == shard:
-                    return
-                run.store.add(points)
-                at += 1
+    at = 0
+    with prepare_run(settings, out) as run:
+        for points in _shards(run, frozenset(), None):
+            if at == shard:
+                return
+            run.store.add(points)
+            at += 1
     raise AssertionError(f"there are only {at} shards")
 
 
@@ -242,7 +243,7 @@ class TestOtherMemories:
         """A run with some promises, and its memory."""
         memory, out = tmp_path / "memory.sqlite", tmp_path / "run"
         with pytest.raises(InterruptedRunError):
-            finished(job(whole.data, memory), out, stop_after=6)
+            finish_run(spec(whole.data, memory), out, stop_after=6)
         return memory, out
 
     def stored(self, out: Path) -> list[CertifiedPoint]:
@@ -255,7 +256,7 @@ class TestOtherMemories:
         for part in memory.parent.glob("memory.sqlite*"):
             part.unlink()
         with pytest.raises(RunError, match=r"memory\.sqlite does not exist, but .*run has promised regions in one"):
-            finished(Job.of_run(out, task="certify"), out)
+            finish_run(resumed_spec(out), out)
         assert not memory.exists()  # and none was made
         assert self.stored(out) == before
 
@@ -263,18 +264,18 @@ class TestOtherMemories:
         """Of the same classifier, with the regions of another run."""
         _, out = stopped
         plane_points(tmp_path / "others.npz", seed=9)
-        finished(job(tmp_path / "others.npz", tmp_path / "other.sqlite"), tmp_path / "other")
+        finish_run(spec(tmp_path / "others.npz", tmp_path / "other.sqlite"), tmp_path / "other")
         count = len(claims_of(tmp_path / "other.sqlite"))
         with pytest.raises(RunError, match=r"does not hold \d+ of the \d+ regions .* in a new run"):
-            finished(Job.of_run(out, task="certify", memory=str(tmp_path / "other.sqlite")), out)
+            finish_run(resumed_spec(out, memory=str(tmp_path / "other.sqlite")), out)
         assert len(claims_of(tmp_path / "other.sqlite")) == count
 
     def test_that_of_another_classifier(self, stopped: tuple[Path, Path], whole: Whole, tmp_path: Path) -> None:
         _, out = stopped
-        settings = job(whole.data, tmp_path / "other.sqlite", sigma=0.3, max_inputs=5)
-        finished(settings, tmp_path / "other")
+        settings = spec(whole.data, tmp_path / "other.sqlite", sigma=0.3, max_inputs=5)
+        finish_run(settings, tmp_path / "other")
         with pytest.raises(RunError, match="does not hold"):
-            finished(Job.of_run(out, task="certify", memory=str(tmp_path / "other.sqlite")), out)
+            finish_run(resumed_spec(out, memory=str(tmp_path / "other.sqlite")), out)
 
     def test_put_back(self, stopped: tuple[Path, Path], whole: Whole, tmp_path: Path) -> None:
         memory, out = stopped
@@ -283,35 +284,35 @@ class TestOtherMemories:
             last = connection.execute("SELECT max(position) FROM claims").fetchone()[0]
         put_back(tmp_path / "earlier.sqlite", last - 2)
         with pytest.raises(RunError) as caught:
-            finished(Job.of_run(out, task="certify", memory=str(tmp_path / "earlier.sqlite")), out)
+            finish_run(resumed_spec(out, memory=str(tmp_path / "earlier.sqlite")), out)
         message = str(caught.value)
         assert f"the first at position {last - 1}" in message
         assert "does not hold 2 of the" in message
-        assert "put back to an earlier state" in message
+        assert "restored to an earlier state" in message
         # Also when others have claimed since: the places are taken by something else.
         plane_points(tmp_path / "others.npz", seed=9)
-        finished(job(tmp_path / "others.npz", tmp_path / "earlier.sqlite"), tmp_path / "other")
+        finish_run(spec(tmp_path / "others.npz", tmp_path / "earlier.sqlite"), tmp_path / "other")
         with pytest.raises(RunError, match="does not hold"):
-            finished(Job.of_run(out, task="certify", memory=str(tmp_path / "earlier.sqlite")), out)
+            finish_run(resumed_spec(out, memory=str(tmp_path / "earlier.sqlite")), out)
 
     def test_no_memory_any_more(self, stopped: tuple[Path, Path], whole: Whole) -> None:
         _, out = stopped
-        with pytest.raises(InputError, match="two ways out"):
-            finished(job(whole.data, None), out)
+        with pytest.raises(InputError, match=r"this sigma has no envelope: .*--memory FILE"):
+            finish_run(spec(whole.data, None), out)
         with pytest.raises(ManifestMismatchError, match="memory"):
-            finished(job(whole.data, None, sigma_rule=None, search=None, sigma_range=None), out)
+            finish_run(spec(whole.data, None, sigma_rule=None, search=None, sigma_range=None), out)
 
     def test_something_else(self, stopped: tuple[Path, Path], tmp_path: Path) -> None:
         _, out = stopped
         (tmp_path / "text").write_text("no database at all, but long enough to have a header")
         with pytest.raises(RegionMemoryError, match="not a SQLite database"):
-            finished(Job.of_run(out, task="certify", memory=str(tmp_path / "text")), out)
+            finish_run(resumed_spec(out, memory=str(tmp_path / "text")), out)
 
 
 class TestSharing:
     def test_the_same_run_twice_claims_nothing_new(self, whole: Whole, tmp_path: Path) -> None:
         memory = copied(whole.memory, tmp_path / "memory.sqlite")
-        again = finished(job(whole.data, memory), tmp_path / "again")
+        again = finish_run(spec(whole.data, memory), tmp_path / "again")
         for one, other in zip(whole.points, again, strict=True):
             if other.promise is not None and other.promise.settlement is not Settlement.INHERITED:
                 assert other == one
@@ -319,7 +320,7 @@ class TestSharing:
 
     def test_the_same_data_with_other_noise_keeps_all_classes(self, whole: Whole, tmp_path: Path) -> None:
         memory = copied(whole.memory, tmp_path / "memory.sqlite")
-        again = finished(job(whole.data, memory, seed=6), tmp_path / "again")
+        again = finish_run(spec(whole.data, memory, seed=6), tmp_path / "again")
         promised = {point.index: point.prediction for point in whole.points if point.prediction is not None}
         answers = {point.index: point.prediction for point in again}
         assert {index: answers[index] for index in promised} == promised
@@ -327,8 +328,8 @@ class TestSharing:
 
     def test_predict_follows(self, whole: Whole, tmp_path: Path) -> None:
         memory = copied(whole.memory, tmp_path / "memory.sqlite")
-        settings = job(whole.data, memory, task="predict", n0=None, seed=77)
-        points = finished(settings, tmp_path / "predict")
+        settings = spec(whole.data, memory, task="predict", n0=None, seed=77)
+        points = finish_run(settings, tmp_path / "predict")
         certified = {point.index: point for point in whole.points if point.prediction is not None}
         for point in points:
             if point.index in certified:
@@ -337,7 +338,7 @@ class TestSharing:
         assert len(claims_of(memory)) == len(whole.claims)
         with RunStore.open(tmp_path / "predict") as store:
             back = store.points()
-        assert timeless(back) == points
+        assert without_times(back) == points
         assert [np.isnan(point.sigma) for point in back] == [not point.tallies for point in points]
         results = load_results(tmp_path / "predict")
         assert len(results) == POINTS
@@ -345,9 +346,9 @@ class TestSharing:
     def test_uniform_predictions_of_both_kinds_fit_in_one_run(self, tmp_path: Path) -> None:
         """Some answered by the memory, some by votes: one run, one norm."""
         data = plane_points(tmp_path / "points.npz")
-        finished(job(data, tmp_path / "memory.sqlite", noise="uniform", max_inputs=6), tmp_path / "certify")
-        settings = job(data, tmp_path / "memory.sqlite", noise="uniform", task="predict", n0=None)
-        points = finished(settings, tmp_path / "predict")
+        finish_run(spec(data, tmp_path / "memory.sqlite", noise="uniform", max_inputs=6), tmp_path / "certify")
+        settings = spec(data, tmp_path / "memory.sqlite", noise="uniform", task="predict", n0=None)
+        points = finish_run(settings, tmp_path / "predict")
         assert {point.promise is not None for point in points} == {True, False}
         results = load_results(tmp_path / "predict")
         assert results.norm is Norm.L1
@@ -358,7 +359,7 @@ class TestSharing:
         files = [plane_points(tmp_path / f"{seed}.npz", count=40, seed=seed) for seed in (1, 2)]
         context = multiprocessing.get_context("spawn")
         processes = [
-            context.Process(target=certify_elsewhere, args=(job(file, memory), tmp_path / file.stem)) for file in files
+            context.Process(target=certify_elsewhere, args=(spec(file, memory), tmp_path / file.stem)) for file in files
         ]
         for process in processes:
             process.start()
@@ -389,7 +390,7 @@ class TestSharing:
         threads = [
             threading.Thread(
                 target=lambda seed=seed: found.update(
-                    {seed: finished(job(whole.data, memory, seed=seed, max_inputs=25), tmp_path / str(seed))}
+                    {seed: finish_run(spec(whole.data, memory, seed=seed, max_inputs=25), tmp_path / str(seed))}
                 )
             )
             for seed in (1, 2)
@@ -408,16 +409,16 @@ class TestSharing:
                     assert point.prediction is None or (kept is not None and kept.label == point.prediction)
 
 
-def certify_elsewhere(settings: Job, out: Path) -> None:
-    with prepare(settings, out) as run:
-        run_study(run.study, run.indices, run.store)
+def certify_elsewhere(settings: RunSpec, out: Path) -> None:
+    with prepare_run(settings, out) as run:
+        execute_run(run)
 
 
 class TestRefusals:
     @pytest.mark.parametrize("several", ["gaussian,gaussian-two-class", "best-of(gaussian,gaussian-two-class)"])
     def test_several_certificates(self, whole: Whole, tmp_path: Path, several: str) -> None:
         with pytest.raises(InputError, match="name one certificate"):
-            finished(job(whole.data, tmp_path / "memory.sqlite", certificate=several), tmp_path / "run")
+            finish_run(spec(whole.data, tmp_path / "memory.sqlite", certificate=several), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
     @pytest.mark.parametrize(
@@ -430,7 +431,7 @@ class TestRefusals:
     def test_a_place_where_no_memory_can_be(self, whole: Whole, tmp_path: Path) -> None:
         for place, words in ((tmp_path, "is a directory"), (tmp_path / "no" / "where.sqlite", "does not exist")):
             with pytest.raises(RegionMemoryError, match=words):
-                finished(job(whole.data, place), tmp_path / "run")
+                finish_run(spec(whole.data, place), tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
 
@@ -454,27 +455,27 @@ def test_a_run_on_a_server(server: str, whole: Whole, tmp_path: Path) -> None:
     heard: list[str] = []
     out = tmp_path / "run"
     with pytest.raises(InterruptedRunError):
-        finished(job(whole.data, server), out, stop_after=4)
-    with prepare(job(whole.data, server), out, notice=heard.append) as run:
-        run_study(run.study, run.indices, run.store)
-        assert timeless(run.store.points()) == whole.points
-        assert "geheim" not in repr(run.study.smoothed)
+        finish_run(spec(whole.data, server), out, stop_after=4)
+    with prepare_run(spec(whole.data, server), out, notice=heard.append) as run:
+        execute_run(run)
+        assert without_times(run.store.points()) == whole.points
+        assert "geheim" not in repr(run.smoothed)
     gc.collect()  # a connection that was left open would warn now
     assert facts(claims_of(server)) == facts(whole.claims)
     assert any("memory postgresql://tester@" in line for line in heard)
     assert not any("geheim" in line for line in heard)
     for file in out.iterdir():
         assert b"geheim" not in file.read_bytes(), file
-    stored = json.loads((out / "manifest.json").read_text())["extra"]["job"]["memory"]
+    stored = json.loads((out / "manifest.json").read_text())["spec"]["memory"]
     assert stored == server.replace(":geheim", "")
-    assert finished(Job.of_run(out, task="certify"), out) == whole.points
+    assert finish_run(resumed_spec(out), out) == whole.points
 
 
 def test_an_unreachable_server(whole: Whole, tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     address = "postgresql://tester:geheim@127.0.0.1:1/nowhere"
     with pytest.raises(RegionMemoryError, match="cannot be reached") as caught:
-        finished(job(whole.data, address), tmp_path / "run")
+        finish_run(spec(whole.data, address), tmp_path / "run")
     shown: BaseException | None = caught.value
     while shown is not None:
         assert "geheim" not in str(shown)

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine_runs import finished
-from smoothcert.runs.jobs import Job, prepare
 
 from cli_runner import invoke
+from run_specs import finish_run, make_spec
 from smoothcert.cli.main import app
 from smoothcert.errors import InterruptedRunError, ModelError, ModelMismatchError, RunError
-from smoothcert.runs.execution import run_study
+from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import RunSpec
 from verified_runs import MODEL, make_run
 
 LEAST = 2000
 
 
-def job(**changes) -> Job:
+def spec(**changes) -> RunSpec:
     settings = {
         "task": "certify", "model": MODEL, "data": "digits", "sigma": 0.25, "n0": 100, "n": 2000, "alpha": 0.001,
         "seed": 3, "batch": 64, "skip": 60, "max_inputs": 6, "certificate": "gaussian",
     }  # fmt: skip
-    return Job(**{**settings, **changes})
+    return make_spec(**{**settings, **changes})
 
 
 def counts(out: Path):
@@ -40,7 +40,7 @@ def counts(out: Path):
     ids=["plain", "batch", "workers", "decide", "predict"],
 )
 def test_a_run_asks_at_least_two_thousand_times(tmp_path, changes):
-    finished(job(**changes), tmp_path / "run")
+    finish_run(spec(**changes), tmp_path / "run")
     with RunStore.open(tmp_path / "run") as store:
         samples = sum(store.samples().values())
     found = counts(tmp_path / "run")
@@ -51,17 +51,17 @@ def test_a_run_asks_at_least_two_thousand_times(tmp_path, changes):
 
 def test_a_run_that_is_interrupted_and_resumed_asks_as_often(tmp_path):
     with pytest.raises(InterruptedRunError):
-        finished(job(), tmp_path / "run", stop_after=2)
+        finish_run(spec(), tmp_path / "run", stop_after=2)
     before = counts(tmp_path / "run")
     assert 0 < before.asked < LEAST
-    finished(job(), tmp_path / "run")
+    finish_run(spec(), tmp_path / "run")
     after = counts(tmp_path / "run")
     assert LEAST <= after.asked <= LEAST + 20
     assert after.drawn >= 6 * 2100
 
 
 def test_verify_says_how_often_and_what_that_shows(tmp_path):
-    finished(job(), tmp_path / "run")
+    finish_run(spec(), tmp_path / "run")
     told = invoke(app, "verify", tmp_path / "run").output
     assert "the model itself was asked again about 2,00" in told
     assert "none differed" in told
@@ -93,10 +93,9 @@ class Flipping:
 
 
 def flipping_run(out: Path, *, after: int) -> None:
-    with prepare(job(), out) as run:
-        smoothed = run.study.smoothed
-        smoothed._classifier = Flipping(after)
-        run_study(run.study, run.indices, run.store)
+    with prepare_run(spec(), out) as run:
+        run.smoothed._classifier = Flipping(after)
+        execute_run(run)
 
 
 @pytest.mark.parametrize("after", [2000, 9000])
@@ -108,7 +107,7 @@ def test_a_run_whose_model_changes_is_spoilt(tmp_path, after):
     assert told.exit_code == 1
     assert "must not be used" in told.output
     with pytest.raises(RunError, match="must not be used"):
-        finished(job(), out)
+        finish_run(spec(), out)
 
 
 @pytest.mark.parametrize("verb", ["table", "report", "recertify", "attack"])
@@ -125,7 +124,7 @@ def test_nothing_is_made_of_a_spoilt_run(tmp_path, verb):
 
 
 def test_a_memory_keeps_the_probe_of_its_model(tmp_path):
-    finished(job(memory=str(tmp_path / "memory.sqlite")), tmp_path / "run")
+    finish_run(spec(memory=str(tmp_path / "memory.sqlite")), tmp_path / "run")
     with closing(sqlite3.connect(tmp_path / "memory.sqlite")) as connection, connection:
         ((probe,),) = connection.execute("SELECT probe FROM probes").fetchall()
         flipped = probe.replace('"votes": [', '"votes": [9, ', 1)
@@ -134,4 +133,4 @@ def test_a_memory_keeps_the_probe_of_its_model(tmp_path):
         shortened = flipped[: flipped.rindex(",", 0, votes)] + flipped[votes:]
         connection.execute("UPDATE probes SET probe = ?", (shortened,))
     with pytest.raises(ModelError, match="is not the one of the memory"):
-        finished(job(memory=str(tmp_path / "memory.sqlite"), seed=4), tmp_path / "second")
+        finish_run(spec(memory=str(tmp_path / "memory.sqlite"), seed=4), tmp_path / "second")

@@ -1,4 +1,4 @@
-"""Seals are made with the rows, in the same transaction, and go on where a run goes on."""
+"""Seals are made with the rows, in the same transaction, and continue where a run is resumed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from sample_manifests import sample_manifest
 from sample_points import POINT
 from smoothcert.errors import RunError
-from smoothcert.records import CertifiedPoint, RunManifest, StreamId
+from smoothcert.records import CertifiedPoint, StreamId
 from smoothcert.runs.seals import canonical_json, document_digest
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import ModelFacts
 
-MANIFEST = RunManifest(
-    task="certify", parameters={"n": 10}, model={}, data={}, seed=1, environment={}, code="", extra={"é": [1, None]}
-)
+MANIFEST = sample_manifest(environment={"é": "1"}, model=ModelFacts(num_classes=10, probe={"é": [1, None]}))
 
 
 def point(index: int) -> CertifiedPoint:

@@ -1,18 +1,17 @@
 """The run on disk: what goes in comes out, nothing is overwritten, one writer, and damage is named."""
 
-import dataclasses
 import json
 import multiprocessing
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from smoothcert.questions.certification import Votes, certify_votes
 
-from smoothcert.certificates import get_portfolio
+from sample_manifests import sample_manifest, sample_spec
 from smoothcert.errors import (
     CorruptRunError,
     InputError,
@@ -21,22 +20,17 @@ from smoothcert.errors import (
     RunError,
     SmoothcertError,
 )
-from smoothcert.records import CertifiedPoint, RunManifest, Smoothing, Stage, StreamId, Tally
+from smoothcert.questions import Votes
+from smoothcert.records import CertifiedPoint, Smoothing, Stage, StreamId, Tally
 from smoothcert.runs.store import RunStore
+from smoothcert.spec import ConstantLevel, ModelSpec, RunManifest
+from stored_answers import certify_votes
 
 SEED = 12
 
 
-def manifest(**parameters: object) -> RunManifest:
-    return RunManifest(
-        task="certify",
-        parameters={"sigma": 0.25, "n": 1000, "alpha": 0.001, **parameters},
-        model={"digest": "abc"},
-        data={"digest": "def"},
-        seed=SEED,
-        environment={"numpy": "2"},
-        code="123",
-    )
+def manifest(**of_spec: object) -> RunManifest:
+    return sample_manifest(spec=sample_spec(**of_spec), seed=SEED, environment={"numpy": "2"})
 
 
 def point(index: int, *, votes: int = 900, label: int | None = 1, invalid: int = 0) -> CertifiedPoint:
@@ -54,7 +48,7 @@ def point(index: int, *, votes: int = 900, label: int | None = 1, invalid: int =
         ),
         seconds=0.5,
     )
-    return certify_votes([item], get_portfolio("gaussian-two-class"), alpha=0.001, smoothing=Smoothing())[0]
+    return certify_votes([item], "gaussian-two-class", alpha=0.001, smoothing=Smoothing())[0]
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
@@ -83,10 +77,23 @@ def test_a_result_is_never_overwritten(tmp_path: Path) -> None:
 
 def test_another_manifest_is_refused_with_the_difference(tmp_path: Path) -> None:
     RunStore.create(tmp_path / "run", manifest()).close()
-    with pytest.raises(ManifestMismatchError, match=r"parameters\.sigma: the run has 0\.25, now 0\.5"):
-        RunStore.resume(tmp_path / "run", manifest(sigma=0.5))
-    elsewhere = dataclasses.replace(manifest(), extra={"model": "moved/here"})
-    RunStore.resume(tmp_path / "run", elsewhere).close()
+    with pytest.raises(ManifestMismatchError, match=r"spec\.sigma\.level: the run has 0\.25, now 0\.5"):
+        RunStore.resume(tmp_path / "run", manifest(sigma=ConstantLevel(level=0.5)))
+    RunStore.resume(tmp_path / "run", manifest(model=ModelSpec(place="moved/here"))).close()
+
+
+def test_another_version_of_the_code_or_of_a_library_resumes_the_run(tmp_path: Path) -> None:
+    """Only SAMPLING_VERSION says that votes may differ."""
+    RunStore.create(tmp_path / "run", manifest()).close()
+    stored = manifest()
+    digests = msgspec.structs.replace(stored.digests, code="9" * 64)
+    later = msgspec.structs.replace(stored, digests=digests, environment={"numpy": "3"})
+    with RunStore.resume(tmp_path / "run", later) as store:
+        store.add([point(1)])
+        assert store.manifest == stored  # what was written stays
+    newer = msgspec.structs.replace(stored, sampling_version=stored.sampling_version + 1)
+    with pytest.raises(ManifestMismatchError, match=r"sampling_version: the run has 1, now 2"):
+        RunStore.resume(tmp_path / "run", newer)
 
 
 def _hold(path: Path, ready: object, release: object) -> None:
@@ -211,6 +218,10 @@ def damaged(tmp_path: Path) -> Path:
         "UPDATE verdicts SET radius = 0.0",
         "UPDATE verdicts SET outcome = 'PERFECT'",
         "UPDATE verdicts SET norm = 'l7'",
+        "UPDATE verdicts SET reason = 'some votes prove nothing'",
+        'UPDATE verdicts SET reason = \'{"code": "whim"}\'',
+        'UPDATE verdicts SET reason = \'{"code": "too-few-votes", "votes": 1, "n": 2}\'',
+        "UPDATE verdicts SET reason = '[]'",
         "UPDATE verdicts SET bounds = '{'",
         "UPDATE verdicts SET bounds = '[]'",
         "UPDATE verdicts SET prediction = NULL",

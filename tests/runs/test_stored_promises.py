@@ -1,4 +1,4 @@
-"""Promises in the store of a run: they come back as they were, and runs from before there were any still open."""
+"""Promises in the store of a run: they come back as they were, and a run without their table is refused."""
 
 from __future__ import annotations
 
@@ -11,25 +11,21 @@ from pathlib import Path
 
 import pytest
 
+from sample_manifests import sample_manifest, sample_spec
 from sample_points import POINT, undecided
 from smoothcert.errors import CorruptRunError, InputError
-from smoothcert.records import CertifiedPoint, Outcome, Promise, RunManifest, Settlement
+from smoothcert.records import CertifiedPoint, Noise, Outcome, Promise, Settlement
 from smoothcert.runs.load import load_results
 from smoothcert.runs.store import RESULTS, RunStore
+from smoothcert.spec import DataFacts, FixedN, ModelFacts, NoiseSpec
 
 DIGEST = "ab" * 32
-MANIFEST = RunManifest(
-    task="certify",
-    parameters={"alpha": 0.001, "n": 10, "certificate": "gaussian", "inputs": 5, "grid": 256},
-    model={"num_classes": 4},
-    data={},
-    seed=1,
-    environment={},
-    code="",
+MANIFEST = sample_manifest(
+    spec=sample_spec(question=FixedN(n=10, n0=1), noise=NoiseSpec(kind=Noise.GAUSSIAN, grid=256, generator="chacha20")),
+    model=ModelFacts(num_classes=4),
+    data=DataFacts(name="data", input_shape=(4,), size=5, inputs=5),
 )
-
-
-GRID = MANIFEST.parameters["grid"]
+GRID = MANIFEST.grid
 
 
 def promise(settlement: Settlement, *, position: int, label: int = 3, radius: float = 0.5) -> Promise:
@@ -105,7 +101,7 @@ def test_the_note_and_the_positions(run: Path) -> None:
     results = load_results(run)
     (note,) = results.notes
     assert "1 whole, 1 cut, 1 overruled, 1 inherited" in note
-    assert "as long as the memory lives" in note
+    assert "as long as the memory is kept and consulted" in note
     assert results.extra["position"][:4].tolist() == [1, 2, 3, 4]
     assert math.isnan(results.extra["position"][4])
 
@@ -118,31 +114,39 @@ def test_a_run_without_a_memory_has_neither(tmp_path: Path) -> None:
     assert results.notes == []
 
 
-class TestOlderRuns:
+class TestMissingTables:
+    """Every run has all tables: a run that lacks one is damaged, or was made by an earlier version."""
+
     @pytest.fixture
-    def older(self, run: Path, tmp_path: Path) -> Path:
-        """As it was made before there were promises, and so before there were seals."""
-        shutil.copytree(run, tmp_path / "older")
-        altered(tmp_path / "older", "DROP TABLE seals")
-        altered(tmp_path / "older", "DROP TABLE promises")
-        return tmp_path / "older"
+    def lacking(self, run: Path, tmp_path: Path) -> Path:
+        shutil.copytree(run, tmp_path / "lacking")
+        altered(tmp_path / "lacking", "DROP TABLE seals")
+        altered(tmp_path / "lacking", "DROP TABLE promises")
+        return tmp_path / "lacking"
 
-    def test_it_opens(self, older: Path) -> None:
-        assert stored(older) == [dataclasses.replace(point, promise=None) for point in POINTS]
-        assert load_results(older).notes == []
+    def test_it_is_not_read(self, lacking: Path) -> None:
+        for read in (stored, load_results):
+            with pytest.raises(CorruptRunError, match="no such table: promises"):
+                read(lacking)
 
-    def test_it_is_gone_on_with(self, older: Path) -> None:
-        more = [numbered(at, None) for at in (5, 6)]
-        with RunStore.resume(older, MANIFEST) as store:
-            store.add(more)
-            assert store.indices() == set(range(7))
-        assert stored(older)[5:] == more
+    def test_it_is_not_resumed(self, lacking: Path) -> None:
+        with RunStore.resume(lacking, MANIFEST) as store:
+            with pytest.raises(CorruptRunError, match="no such table"):
+                store.add([numbered(at, None) for at in (5, 6)])
+            assert store.indices() == set(range(5))
 
-    def test_a_promise_is_not_lost_in_silence(self, older: Path) -> None:
-        """Such a run has no memory; if it had one, half a shard must not be stored."""
-        with RunStore.resume(older, MANIFEST) as store:
+    def test_a_promise_is_not_lost_in_silence(self, lacking: Path) -> None:
+        """Half a shard must not be stored."""
+        with RunStore.resume(lacking, MANIFEST) as store:
             with pytest.raises(CorruptRunError, match="promises"):
                 store.add([numbered(5, None), numbered(6, promise(Settlement.WHOLE, position=9))])
+            assert store.indices() == set(range(5))
+
+    def test_nothing_is_stored_without_a_seal(self, run: Path) -> None:
+        altered(run, "DELETE FROM seals")
+        with RunStore.resume(run, MANIFEST) as store:
+            with pytest.raises(CorruptRunError, match="seals are missing"):
+                store.add([numbered(5, None)])
             assert store.indices() == set(range(5))
 
 
@@ -173,8 +177,7 @@ def test_a_promise_checks_itself() -> None:
 
 
 def test_float_noise_is_said_under_every_table_of_radii(tmp_path: Path) -> None:
-    parameters = {key: value for key, value in MANIFEST.parameters.items() if key != "grid"}
-    with RunStore.create(tmp_path / "run", dataclasses.replace(MANIFEST, parameters=parameters)) as store:
+    with RunStore.create(tmp_path / "run", sample_manifest(model=MANIFEST.model, data=MANIFEST.data)) as store:
         store.add([dataclasses.replace(point, promise=None) for point in POINTS])
     (note,) = load_results(tmp_path / "run").notes
     assert "not sound in floating point" in note

@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sample_manifests import sample_manifest
 from sample_points import POINT
 from smoothcert.errors import CorruptRunError
-from smoothcert.records import AnyTally, GradientTally, PairTally, RunManifest, ScoreTally, Stage, StreamId, Tally
+from smoothcert.records import AnyTally, GradientTally, PairTally, ScoreTally, Stage, StreamId, Tally
 from smoothcert.records.tallies import SCORE_CELLS
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_from_row, tally_row
+from smoothcert.spec import RunManifest
 
 SEED = 12
 STREAM = StreamId(SEED, 0, Stage.ESTIMATION)
@@ -207,7 +209,7 @@ DAMAGES = {
 
 
 def manifest() -> RunManifest:
-    return RunManifest(task="certify", parameters={}, model={}, data={}, seed=SEED, environment={}, code="")
+    return sample_manifest(seed=SEED)
 
 
 COLUMNS = ("idx", "stage", "start", "stop", "sigma", "kind", "num_classes", "counts", "sums")

@@ -1,11 +1,11 @@
 """SmoothedClassifier as a user holds it."""
 
-import dataclasses
 import threading
 
 import numpy as np
 import pytest
 
+from run_specs import without_times
 from sample_models import at_distance, digits_by_brightness
 from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.errors import InputError
@@ -17,10 +17,6 @@ def smoothed(**settings: object) -> SmoothedClassifier:
     return SmoothedClassifier(
         digits_by_brightness, **{"sigma": 0.1, "num_classes": 10, "seed": 4, "batch": 64, **settings}
     )
-
-
-def timeless(points):  # type: ignore[no-untyped-def]
-    return [dataclasses.replace(point, seconds=0.0) for point in points]
 
 
 def test_records_say_everything() -> None:
@@ -39,9 +35,9 @@ def test_records_say_everything() -> None:
 
 
 def test_the_same_seed_gives_the_same_points_and_another_does_not() -> None:
-    first = timeless(smoothed().certify(X, n=500))
-    assert timeless(smoothed(batch=33, workers=1).certify(X, n=500)) == first
-    assert timeless(smoothed(seed=5).certify(X, n=500)) != first
+    first = without_times(smoothed().certify(X, n=500))
+    assert without_times(smoothed(batch=33, workers=1).certify(X, n=500)) == first
+    assert without_times(smoothed(seed=5).certify(X, n=500)) != first
 
 
 def test_every_call_uses_fresh_noise() -> None:

@@ -9,11 +9,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from smoothcert.questions.certification import SIGMA_SLACK, smoothing_of
 
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.noise import from_grid
+from smoothcert.questions import describe_smoothing
+from smoothcert.questions.smoothing import SIGMA_SLACK
 from smoothcert.records import Outcome, Proof
 from smoothcert.records.envelopes import LipschitzSigma, SemiElastic, Widened, envelope_from_json
 
@@ -75,14 +76,14 @@ def test_alpha_is_spent_on_the_tables_once_for_each_draw():
 
 
 def test_a_rule_is_taken_where_float32_is_and_the_certificate_where_the_grid_is():
-    envelope = smoothing_of(SemiElastic(rate=2.0), dimension=SIZE, num_classes=2, grid=LEVELS).envelope
+    envelope = describe_smoothing(SemiElastic(rate=2.0), dimension=SIZE, num_classes=2, grid=LEVELS).envelope
     moved = Widened(SemiElastic(rate=2.0), slack=SIGMA_SLACK, shift=2.0 * 2.0**-25 * math.sqrt(SIZE))
     assert envelope == moved
     here, far = np.array([0.25]), np.array([0.5])
     assert float(moved.low(here, far)[0]) < float(dataclasses.replace(moved, shift=0.0).low(here, far)[0])
     assert float(moved.high(here, far)[0]) > float(dataclasses.replace(moved, shift=0.0).high(here, far)[0])
     assert envelope_from_json(moved.to_json()) == moved
-    assert smoothing_of(SemiElastic(rate=2.0), dimension=SIZE, num_classes=2).envelope == Widened(
+    assert describe_smoothing(SemiElastic(rate=2.0), dimension=SIZE, num_classes=2).envelope == Widened(
         SemiElastic(rate=2.0), slack=SIGMA_SLACK
     )
 
@@ -95,7 +96,9 @@ def test_the_envelope_covers_two_inputs_on_the_grid_that_are_both_rounded(levels
         Fraction(float(x)) - Fraction(int(k), levels - 1) for k, x in zip(exact, from_grid(exact, levels), strict=True)
     ]
     apart = max(error - least for error, least in zip(errors, itertools.accumulate(errors, min), strict=True))
-    envelope = smoothing_of(LipschitzSigma(constant=1.0, floor=0.1), dimension=1, num_classes=2, grid=levels).envelope
+    envelope = describe_smoothing(
+        LipschitzSigma(constant=1.0, floor=0.1), dimension=1, num_classes=2, grid=levels
+    ).envelope
     assert isinstance(envelope, Widened)
     assert apart <= Fraction(envelope.shift)
     assert (apart > Fraction(2.0**-25)) == (levels != 256)

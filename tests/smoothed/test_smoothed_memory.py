@@ -17,9 +17,10 @@ from scipy import special
 
 from memory_models import in_unit_ball, right_half
 from smoothcert.certificates import get_certificate
+from smoothcert.certificates.certificate import FormulaCertificate
 from smoothcert.errors import InputError, RegionMemoryError
 from smoothcert.memory import RegionMemory, list_memories, open_memory
-from smoothcert.records import CertifiedPoint, Noise, Norm, Outcome, Quantity, Settlement
+from smoothcert.records import CertifiedPoint, Noise, Norm, Outcome, Quantity, Reason, ReasonCode, Settlement
 from smoothcert.sigma import GridSearch, OptimisedSigma, SignSearch
 from smoothcert.smoothed import SmoothedClassifier
 
@@ -79,7 +80,7 @@ class TestUnitBall:
         with pytest.raises(InputError) as caught:
             plane(watched).certify(FAR, n=1000)
         message = str(caught.value)
-        assert "two ways out" in message
+        assert "this sigma has no envelope" in message
         for way in ("an envelope", "a memory", "--memory", "memory="):
             assert way in message
         assert sum(asked) <= 2  # nothing was sampled
@@ -249,10 +250,10 @@ class TestNoContradictionCanBeProduced:
         assert judge.inside > 30  # questions that could have been answered wrongly
         assert {ball.label for ball in judge.granted} == {0, 1}
         smoothed = plane(memory=tmp_path / "memory.sqlite", noise=noise)
-        assert smoothed.memory is not None
-        audit = smoothed.memory.audit()
+        memory = memory_of(smoothed)
+        audit = memory.audit()
         assert audit.consistent, audit.problems
-        assert smoothed.memory.key.norm is judge.norm
+        assert memory.key.norm is judge.norm
 
     def test_without_one_there_are_contradictions(self, noise: Noise) -> None:
         """The negative control: the same questions, the same judge."""
@@ -292,6 +293,7 @@ def smoothed(tmp_path: Path) -> SmoothedClassifier:
 
 
 def memory_of(smoothed: SmoothedClassifier) -> RegionMemory:
+    smoothed.open_memory()
     assert smoothed.memory is not None
     return smoothed.memory
 
@@ -309,12 +311,18 @@ class TestSettlements:
         assert promise.settlement is Settlement.WHOLE
         assert promise.radius == promise.asked_radius == point.radius == pytest.approx(ASKED, rel=1e-9)
         assert promise.memory == memory_of(smoothed).identity
-        assert (point.outcome, point.prediction, point.reason) == (Outcome.CERTIFIED, 1, "")
+        assert (point.outcome, point.prediction, point.reason) == (Outcome.CERTIFIED, 1, None)
         assert point.guarantee is not None
         assert point.guarantee.alpha == 0.001
         sentence = str(point.guarantee)
         assert sentence.startswith(f"From position 1 of the memory {promise.memory[:12]} on")
-        for words in ("as long as that memory lives", "class 1", repr(point.radius), "l2", "at most 0.001"):
+        for words in (
+            "as long as that memory is kept and consulted",
+            "class 1",
+            repr(point.radius),
+            "l2",
+            "at most 0.001",
+        ):
             assert words in sentence
 
     def test_cut(self, smoothed: SmoothedClassifier) -> None:
@@ -326,7 +334,7 @@ class TestSettlements:
         assert point.radius == promise.radius == math.nextafter(0.75, 0.0)  # open towards the other region
         assert promise.asked_radius == pytest.approx(ASKED, rel=1e-9)
         assert (promise.label, promise.asked_label, point.prediction) == (1, 1, 1)
-        assert point.reason == Settlement.CUT.value
+        assert point.reason == Reason(ReasonCode.REGION_CUT, {})
         assert point.guarantee is not None
         assert point.guarantee.alpha == 0.001
         assert point.guarantee.radius == point.radius
@@ -347,7 +355,7 @@ class TestSettlements:
         assert (promise.settlement, promise.position) == (Settlement.OVERRULED, 2)
         assert (promise.label, promise.asked_label, point.prediction) == (0, 1, 0)
         assert point.radius == promise.radius == (promise.asked_radius if left is None else left)
-        assert (point.outcome, point.reason) == (Outcome.CERTIFIED, Settlement.OVERRULED.value)
+        assert (point.outcome, point.reason) == (Outcome.CERTIFIED, Reason(ReasonCode.REGION_OVERRULED, {}))
         # The bounds are those of the votes, about the class that was asked for.
         assert point.bounds is not None
         assert point.bounds.label == 1
@@ -355,7 +363,7 @@ class TestSettlements:
         assert point.guarantee is not None
         assert point.guarantee.alpha is None
         sentence = str(point.guarantee)
-        assert "promised by an earlier claim" in sentence
+        assert "An earlier claim promised it" in sentence
         assert "probability" not in sentence
         assert "class 0" in sentence
 
@@ -367,11 +375,11 @@ class TestSettlements:
         assert (promise.settlement, promise.position) == (Settlement.INHERITED, 1)
         assert (promise.asked_label, promise.asked_radius) == (None, 0.0)
         assert (point.prediction, point.radius, point.outcome) == (0, 0.75, Outcome.CERTIFIED)
-        assert point.reason == Settlement.INHERITED.value
+        assert point.reason == Reason(ReasonCode.REGION_INHERITED, {})
         assert point.bounds is not None
         assert point.guarantee is not None
         assert point.guarantee.alpha is None
-        assert "promised by an earlier claim" in str(point.guarantee)
+        assert "An earlier claim promised it" in str(point.guarantee)
         assert len(memory_of(smoothed)) == 1  # an abstention claims nothing
 
     def test_an_abstention_outside_all_regions_stays_one_and_claims_nothing(self, smoothed: SmoothedClassifier) -> None:
@@ -386,7 +394,8 @@ class TestSettlements:
         memory_of(smoothed).claim(x + np.float32([[0, 0.5]]), 0, 0.5)
         point = self.certified(smoothed, x)
         assert (point.outcome, point.prediction, point.radius) == (Outcome.PREDICTED, 0, 0.0)
-        assert "no room" in point.reason
+        assert point.reason == Reason(ReasonCode.NO_ROOM_IN_MEMORY, {})
+        assert "no room" in str(point.reason)
         assert point.promise is not None
         assert (point.promise.label, point.promise.radius) == (0, 0.0)
         assert point.guarantee is None
@@ -403,7 +412,9 @@ class TestSettlements:
         memory_of(smoothed).claim(X, 1, 0.5)
         point = self.certified(smoothed)
         assert (point.outcome, point.prediction, point.radius) == (Outcome.FAILED, None, 0.0)
-        assert "no finite answer" in point.reason
+        assert point.reason is not None
+        assert point.reason.code is ReasonCode.NO_FINITE_ANSWER
+        assert "no finite answer" in str(point.reason)
         assert smoothed.predict(X, n=100)[0].prediction == 1  # which is looked up, not computed
 
     def test_the_same_again_is_the_same_promise(self, smoothed: SmoothedClassifier) -> None:
@@ -418,7 +429,7 @@ class TestSettlements:
         def level(x: np.ndarray) -> float:
             return 0.25 + 0.05 * abs(float(x[0]))
 
-        with pytest.raises(InputError, match="two ways out"):
+        with pytest.raises(InputError, match="this sigma has no envelope"):
             plane(right_half, sigma=level).certify(X, n=N)
         for certificate in (None, "gaussian", "gaussian-two-class", "dipole"):
             with_memory = plane(right_half, sigma=level, memory=tmp_path / f"{certificate}.sqlite")
@@ -455,7 +466,8 @@ class TestPredict:
         assert (point.outcome, point.prediction, point.radius) == (Outcome.PREDICTED, 0, 0.0)
         assert point.promise is not None
         assert (point.promise.position, point.promise.label) == (promise.position, 0)
-        assert "position 1" in point.reason
+        assert point.reason == Reason(ReasonCode.IN_PROMISED_REGION, {"position": 1})
+        assert "position 1" in str(point.reason)
         assert math.isnan(point.sigma)
         assert point.tallies == ()
         assert not point.correct
@@ -651,9 +663,20 @@ class TestRefusals:
         assert "geheim" not in lasting_name(address)
 
 
+class InL2(FormulaCertificate):
+    """A user's own certificate for uniform noise, with radii in another norm than ours."""
+
+    @property
+    def norm(self) -> Norm:
+        return Norm.L2
+
+
 def test_a_theorem_in_another_norm_is_refused(tmp_path: Path) -> None:
     """Regions are balls in the norm of the noise; a radius in another one would promise points outside of them."""
-    euclidean = dataclasses.replace(get_certificate("uniform-l1"), name="mine", norm=Norm.L2)  # type: ignore[type-var]
+    uniform = get_certificate("uniform-l1")
+    assert isinstance(uniform, FormulaCertificate)
+    settings = {field.name: getattr(uniform, field.name) for field in dataclasses.fields(uniform)}
+    euclidean = InL2(**(settings | {"name": "mine"}))
     smoothed = plane(right_half, sigma=0.5, noise=Noise.UNIFORM, memory=tmp_path / "memory.sqlite")
     with pytest.raises(InputError, match="l2 norm, and with uniform noise a memory keeps regions in the l1 norm"):
         smoothed.certify(X, n=N, certificate=euclidean)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import math
 
 import numpy as np
 import pytest
 from scipy import optimize, special
-from smoothcert.questions.certification import recertify_points
 
+from run_specs import without_times
 from sample_models import at_distance, digits_by_brightness
 from smoothcert import Outcome, SmoothedClassifier, Stage
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError
 from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Proof, Quantity, Smoothing, Tally, Verdict
+from stored_answers import recertify_points
 
 PAIRED = ("dipole", "dipole-separate", "dipole-multi-class")
 GRADIENT = ("second-order", "second-order-pairs", "second-order-multi-class")
@@ -60,10 +60,6 @@ def digits(**settings: object) -> SmoothedClassifier:
 
 def verdicts(point: CertifiedPoint) -> dict[str, Verdict]:
     return {verdict.certificate: verdict for verdict in (point.verdict, *point.further)}
-
-
-def timeless(points: list[CertifiedPoint]) -> list[CertifiedPoint]:
-    return [dataclasses.replace(point, seconds=0.0) for point in points]
 
 
 @pytest.mark.parametrize("certificate", SHAPES)
@@ -149,11 +145,11 @@ def test_a_point_says_what_was_sampled_and_spent(certificate: str) -> None:
 
 @pytest.mark.parametrize("certificate", ["dipole", "second-order", "second-order-multi-class"])
 def test_batch_workers_and_company_change_nothing(certificate: str) -> None:
-    whole = timeless(digits().certify(DIGITS, n=600, certificate=certificate))
-    assert timeless(digits(batch=33, workers=1).certify(DIGITS, n=600, certificate=certificate)) == whole
-    (third,) = timeless(digits(batch=1).certify(DIGITS[2:3], n=600, certificate=certificate, indices=[2]))
+    whole = without_times(digits().certify(DIGITS, n=600, certificate=certificate))
+    assert without_times(digits(batch=33, workers=1).certify(DIGITS, n=600, certificate=certificate)) == whole
+    (third,) = without_times(digits(batch=1).certify(DIGITS[2:3], n=600, certificate=certificate, indices=[2]))
     assert third == whole[2]
-    assert timeless(digits(seed=5).certify(DIGITS, n=600, certificate=certificate)) != whole
+    assert without_times(digits(seed=5).certify(DIGITS, n=600, certificate=certificate)) != whole
 
 
 def test_torch_and_a_plain_function_agree_on_pairs_and_gradients() -> None:
@@ -168,7 +164,7 @@ def test_torch_and_a_plain_function_agree_on_pairs_and_gradients() -> None:
             )
             for model in (module, lambda batch: batch.reshape(len(batch), -1) @ weights.T)
         ]
-        assert timeless(found[0]) == timeless(found[1])
+        assert without_times(found[0]) == without_times(found[1])
 
 
 def test_a_model_without_a_finite_answer_fails() -> None:
@@ -288,8 +284,8 @@ def test_the_winner_may_differ_from_input_to_input() -> None:
 def test_the_best_can_be_asked_for_in_words(chosen: str) -> None:
     named = digits().certify(DIGITS, n=600, certificate=chosen)
     listed = digits().certify(DIGITS, n=600, certificate=("dipole", "gaussian"), best_of=True)
-    assert timeless(named) == timeless(listed)
-    assert timeless(digits().certify(DIGITS, n=600, certificate="dipole, gaussian")) == timeless(
+    assert without_times(named) == without_times(listed)
+    assert without_times(digits().certify(DIGITS, n=600, certificate="dipole, gaussian")) == without_times(
         digits().certify(DIGITS, n=600, certificate=["dipole", "gaussian"])
     )
 

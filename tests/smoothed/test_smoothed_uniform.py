@@ -17,10 +17,12 @@ from smoothcert.cli.main import app
 from smoothcert.errors import InputError, RunError
 from smoothcert.memory import list_memories
 from smoothcert.records import Noise, Norm, Outcome, Quantity
+from smoothcert.records.sentences import describe_noise
 from smoothcert.runs.load import load_results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.spec import ConstantLevel, NoiseSpec
 
 ALPHA = 0.001
 HALF_WIDTH = 0.5
@@ -160,11 +162,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestRuns:
     def test_the_manifest_says_it(self, run: Path) -> None:
-        parameters = read_manifest(run).parameters
-        assert parameters["noise"] == "uniform in exact steps of 1/16"
-        assert parameters["grid"] == 17
-        assert parameters["sigma"] == 0.5
-        assert parameters["certificate"] == "uniform-l1"
+        spec = read_manifest(run).spec
+        assert spec.noise == NoiseSpec(kind=Noise.UNIFORM, grid=17, generator="chacha20")
+        assert describe_noise(spec.noise.grid) == "in exact steps of 1/16"
+        assert spec.sigma == ConstantLevel(level=0.5)
+        assert spec.certificates == ("uniform-l1",)
 
     def test_radii_are_in_l1(self, run: Path, tmp_path: Path) -> None:
         with RunStore.open(run) as store:
@@ -185,8 +187,8 @@ class TestRuns:
     def test_recertify(self, run: Path, tmp_path: Path) -> None:
         invoke(app, "recertify", run, "--certificate", "uniform-l1-two-class", "--out", tmp_path / "again", "--json")
         manifest = read_manifest(tmp_path / "again")
-        assert manifest.parameters["certificate"] == "uniform-l1-two-class"
-        assert manifest.parameters["grid"] == 17
+        assert manifest.spec.certificates == ("uniform-l1-two-class",)
+        assert manifest.grid == 17
         with RunStore.open(tmp_path / "again") as store:
             assert {point.norm for point in store.points()} == {Norm.L1}
         same = recertify_run(run).points
@@ -228,4 +230,4 @@ class TestRuns:
         assert len(set(results.sigma)) > 1
         assert "l1 norm" in invoke(app, "memory", "stats", memory).stdout
         assert "consistent" in invoke(app, "memory", "audit", memory).stdout
-        assert read_manifest(out).parameters["certificate"] == "uniform-l1"
+        assert read_manifest(out).spec.certificates == ("uniform-l1",)

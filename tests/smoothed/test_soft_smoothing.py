@@ -7,15 +7,17 @@ import math
 import numpy as np
 import pytest
 from scipy import special
-from smoothcert.questions.certification import Votes, certify_votes, check_can_certify
 
 from sample_models import logistic_digits
 from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError, ModelError
-from smoothcert.records import Outcome, Quantity, ScoreTally, Smoothing, Stage, StreamId, Tally
+from smoothcert.questions import Votes, check_question
+from smoothcert.records import Outcome, Quantity, Reason, ReasonCode, ScoreTally, Smoothing, Stage, StreamId, Tally
 from smoothcert.records.tallies import SCORE_CELLS, score_cell
 from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.spec import FixedN
 from smoothcert.statistics import betting_lower, clopper_pearson_lower
+from stored_answers import certify_votes
 
 SIZE = 8
 WEIGHTS = np.random.default_rng(3).normal(size=SIZE)
@@ -102,9 +104,16 @@ def test_the_two_class_form_against_one_other_class() -> None:
 def test_an_abstention_says_the_mean_score() -> None:
     point = certify(normal_scores(0.001), "gaussian-soft,gaussian", n=500)
     assert point.outcome is Outcome.ABSTAINED
-    assert "a mean score of 0.5" in point.reason or "a mean score of 0.4" in point.reason
-    assert "over 500 samples for class" in point.reason
-    assert "of 500 votes for class" in point.further[0].reason
+    assert point.reason is not None
+    assert point.reason.code is ReasonCode.LOW_MEAN_SCORE
+    assert 0.4 <= point.reason.numbers["mean"] < 0.6
+    assert point.reason.numbers["n"] == 500
+    assert "a mean score of 0.5" in str(point.reason) or "a mean score of 0.4" in str(point.reason)
+    assert "over 500 samples for class" in str(point.reason)
+    further = point.further[0].reason
+    assert further is not None
+    assert (further.code, further.numbers["n"]) == (ReasonCode.TOO_FEW_VOTES, 500)
+    assert "of 500 votes for class" in str(further)
 
 
 def test_digits_by_a_trained_model() -> None:
@@ -144,7 +153,8 @@ def test_a_model_without_scores_is_refused_before_anything_is_sampled() -> None:
 def test_a_model_that_never_answers_fails() -> None:
     point = certify(lambda batch: np.full((len(batch), 2), np.nan), "gaussian-soft", n=100)
     assert point.outcome is Outcome.FAILED
-    assert "no finite answer for 100 of 100 selection samples" in point.reason
+    assert point.reason == Reason(ReasonCode.NO_FINITE_ANSWER, {"invalid": 100, "n": 100})
+    assert "no finite answer for 100 of 100 samples" in str(point.reason)
 
 
 @pytest.mark.parametrize(
@@ -158,17 +168,17 @@ def test_a_model_that_never_answers_fails() -> None:
 )
 def test_too_few_samples(certificate: str, n: int, alpha: float, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        check_can_certify(get_portfolio(certificate), n=n, alpha=alpha)
+        check_question(FixedN(n=n, n0=100), get_portfolio(certificate), alpha=alpha)
 
 
 def test_enough_samples_even_and_odd() -> None:
     """Scores are not drawn in pairs: an odd number is as good as any."""
     for n in (13, 14, 101):
-        check_can_certify(get_portfolio("gaussian-soft"), n=n, alpha=0.001)
-    check_can_certify(get_portfolio("gaussian-soft-bernstein"), n=37, alpha=0.001)
+        check_question(FixedN(n=n, n0=100), get_portfolio("gaussian-soft"), alpha=0.001)
+    check_question(FixedN(n=37, n0=100), get_portfolio("gaussian-soft-bernstein"), alpha=0.001)
     with pytest.raises(InputError, match="use the -bernstein form"):
-        check_can_certify(get_portfolio("gaussian-soft"), n=10**9, alpha=0.001)
-    check_can_certify(get_portfolio("gaussian-soft-bernstein"), n=10**9, alpha=0.001)
+        check_question(FixedN(n=10**9, n0=100), get_portfolio("gaussian-soft"), alpha=0.001)
+    check_question(FixedN(n=10**9, n0=100), get_portfolio("gaussian-soft-bernstein"), alpha=0.001)
 
 
 def test_the_class_of_the_tally_must_be_the_class_that_was_chosen() -> None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
-from smoothcert.questions.certification import Votes, certify_votes
 
 from coverage_judge import ROUNDING, Seen, Statements
-from smoothcert.certificates import CERTIFICATES, Certificate, get_portfolio
+from smoothcert.certificates import CERTIFICATES, Certificate
+from smoothcert.questions import Votes
 from smoothcert.records import (
     AnyTally,
     FloatArray,
@@ -35,6 +35,7 @@ from smoothcert.records import (
 )
 from smoothcert.records.tallies import GRADIENT_UNIT, SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
 from smoothcert.statistics import plurality
+from stored_answers import certify_votes
 
 SIGMA = 0.5
 FARTHEST = 9.0
@@ -388,7 +389,7 @@ def false_radii(
         true[world.top] = radius
     statements: dict[str, Seen] = {}
     for name in names:
-        points = certify_votes(found.votes, get_portfolio(name), alpha=alpha, smoothing=smoothing)
+        points = certify_votes(found.votes, name, alpha=alpha, smoothing=smoothing)
         radii = np.array([point.radius for point in points])
         by_theorem = {label: radius_from_truth(world, name, label, smoothing) for label in labels}
         limits = np.array([[true[label], by_theorem[label]] for label in found.labels]).T * (1.0 + ROUNDING)

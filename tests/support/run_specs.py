@@ -10,7 +10,8 @@ from typing import Any
 from smoothcert.cli import spec_options as build
 from smoothcert.records import CertifiedPoint, Promise
 from smoothcert.runs.execution import execute_run, prepare_run
-from smoothcert.spec import FixedN, RunSpec
+from smoothcert.runs.resumption import Moved, spec_of_run
+from smoothcert.spec import FixedN, LocalEngineSpec, RunSpec, Task
 
 
 def make_spec(
@@ -85,14 +86,23 @@ def make_spec(
         batch=batch,
         rigorous=rigorous,
         engine=build.build_engine(
-            engine,
-            workers=workers,
-            address=address,
-            actors=actors,
-            cpus_per_actor=cpus_per_actor,
-            gpus_per_actor=gpus_per_actor,
+            build.EngineOptions(
+                engine=engine,
+                workers=workers,
+                address=address,
+                actors=actors,
+                cpus_per_actor=cpus_per_actor,
+                gpus_per_actor=gpus_per_actor,
+            )
         ),
     )
+
+
+def resumed_spec(run: Path, *, task: Task = "certify", workers: int | None = None, **moved: Any) -> RunSpec:
+    """The spec of an existing run, as --resume takes it, with what was moved."""
+    if workers is not None:
+        moved["engine"] = LocalEngineSpec(workers=workers)
+    return spec_of_run(run, task=task, moved=Moved(**moved))
 
 
 def without_times(points: list[CertifiedPoint]) -> list[CertifiedPoint]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InputError, MissingExtraError
+from smoothcert.files import write_atomically
 from smoothcert.records import Norm
-from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,18 +1,17 @@
-"""Attacks: pure functions on tensors that look for a point close by at which an answer changes.
+"""Adversarial attacks on classifiers, as pure functions of tensors.
 
-What is attacked is a `Target`; how is `pgd` or `ddn`. Nothing here knows of certificates or runs. No attack touches the
-mode of a module or the gradients of its parameters, and all randomness comes from a generator that is passed in, on the
-device of the inputs.
+A `Target` is what is attacked; `pgd` and `ddn` are the attacks. They know nothing of certificates or runs, leave the
+mode of a module and the gradients of its parameters unchanged, and take all randomness from a generator on the device
+of the inputs. The modules `attack_*` apply them to a run.
 """
 
+from smoothcert.attacks.attack_noise import FixedNoise, FreshNoise, NoiseSource, unit_noise
 from smoothcert.attacks.ddn import ddn
 from smoothcert.attacks.estimated_target import EstimatedTarget
-from smoothcert.attacks.geometry import lengths, project, random_start, steepest
-from smoothcert.attacks.noises import FixedNoise, FreshNoise, Noises, unit_noise
+from smoothcert.attacks.geometry import lengths, project, random_start, steepest_direction
 from smoothcert.attacks.pgd import pgd
-from smoothcert.attacks.plain_target import PlainTarget
 from smoothcert.attacks.smoothed_target import AttackObjective, SmoothedTarget
-from smoothcert.attacks.target import Assessment, Target
+from smoothcert.attacks.target import Assessment, PlainTarget, Target
 
 __all__ = [
     "Assessment",
@@ -20,7 +19,7 @@ __all__ = [
     "EstimatedTarget",
     "FixedNoise",
     "FreshNoise",
-    "Noises",
+    "NoiseSource",
     "PlainTarget",
     "SmoothedTarget",
     "Target",
@@ -29,6 +28,6 @@ __all__ = [
     "pgd",
     "project",
     "random_start",
-    "steepest",
+    "steepest_direction",
     "unit_noise",
 ]

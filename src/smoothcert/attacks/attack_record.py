@@ -1,8 +1,8 @@
-"""What attacks found, in a file that is only ever added to: one line of JSON for the settings, then one for each input.
+"""The record of an attack: an append-only file of JSON lines, first the settings, then one line per input and radius.
 
-The lines of a group of inputs are written together. A process that dies leaves at most one unfinished line, which is
-dropped when the same attack goes on. Every line carries a seal, the SHA-256 of the seal before it and of its content:
-an edited line is refused. A seal is no signature; `smoothcert verify` compares a record with its run.
+The lines of a group of inputs are written together. A killed process leaves at most one unfinished line, which is
+dropped when the attack is resumed. Each line has a seal, the SHA-256 of the previous seal and of its content, so an
+edited line is refused. A seal is not a signature; `smoothcert verify` compares a record with its run.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _BEGINNING = b'{"format": "smoothcert attack'
 
 
 class Fate(enum.StrEnum):
-    """What fresh samples say of the answer at the point an attack ended at."""
+    """What fresh samples prove about the answer at the point that an attack found."""
 
     UNCHANGED = "unchanged"
-    """The votes settle on the answer of the run."""
+    """It is the answer of the run."""
     ABSTAINED = "abstained"
-    """They settle on nothing: no change is proved."""
+    """Nothing is proved."""
     CHANGED = "changed"
-    """They settle on another answer."""
+    """It is another answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshVerdict:
-    """What fresh samples say at one point, at the last look.
+    """The result of the last check by fresh samples at one point.
 
-    prediction: the answer of the run, which the attack tried to change. samples: how many were drawn; 0 where a memory
-    answered. sigma, counts, invalid: of their votes; None where a memory answered. answer: what they settle on; None
-    for an abstention, or where samples without a valid answer are in the lead. leads: whether the answer of the run is
-    in the lead, settled or not. p_value: of the lead; None where there is none to be had.
+    prediction: the answer of the run, which the attack tried to change. answer: the proved answer; None for an
+    abstention, or if invalid samples have the most votes. leads: whether `prediction` has the most votes, proved or
+    not. samples: number drawn, 0 if a memory answered. sigma, counts, invalid: of the votes; sigma and counts are None
+    if a memory answered. p_value: of the lead; None if there is no test.
     """
 
     prediction: int
@@ -62,12 +62,11 @@ class FreshVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackResult(FreshVerdict):
-    """One input, attacked within one radius, and the check by fresh samples.
+    """One input attacked within one radius, and the check by fresh samples.
 
-    radius: as it was asked for. certified_radius: of the run; 0 where nothing was certified. distance: of the point
-    found, measured in float64 and rounded up. moved: whether the attack ever saw a gradient; where it did not, nothing
-    is known of how strong the model is. point: the float32 values of the point in base64, where it contradicts a
-    certificate, or leaves one unsettled.
+    radius: as given. certified_radius: of the run; 0 if nothing was certified. distance: of the point found, in
+    float64 and rounded up. moved: whether the attack ever saw a gradient; if not, the result says nothing about the
+    model. point: the float32 values of the point in base64, if it breaks a certificate or leaves it unsettled.
     """
 
     radius: str
@@ -80,17 +79,17 @@ class AttackResult(FreshVerdict):
 
     @property
     def is_inside(self) -> bool:
-        """Whether the certificate speaks of the point found."""
+        """Whether the certificate covers the point found."""
         return self.distance < self.certified_radius
 
     @property
     def breaks_certificate(self) -> bool:
-        """Whether the answer changed closer than the certified radius: what must not happen."""
+        """Whether the answer provably changed within the certified radius."""
         return self.fate is Fate.CHANGED and self.is_inside
 
     @property
-    def unsettled(self) -> bool:
-        """Whether the certificate speaks of the point, and fresh samples neither confirm nor contradict it."""
+    def is_unsettled(self) -> bool:
+        """Whether the certificate covers the point, and fresh samples neither confirm nor contradict it."""
         return self.fate is Fate.ABSTAINED and self.is_inside
 
     def to_json(self) -> dict[str, Any]:
@@ -104,29 +103,27 @@ class AttackResult(FreshVerdict):
 
 
 class AttackRecord:
-    """The open file of one attack. Made by `open_record`."""
+    """The open file of one attack. Use `open_record` to get one."""
 
-    def __init__(self, path: Path, file: IO[bytes], found: list[AttackResult], *, seal: str) -> None:
+    def __init__(self, path: Path, file: IO[bytes], results: list[AttackResult], *, seal: str) -> None:
         self.path = path
-        self.found = found
+        self.results = results
         self._file = file
         self._seal = seal
 
     def add(self, results: Sequence[AttackResult]) -> None:
-        """Write the results of a group; they are on the disk when this returns."""
+        """Append the results of a group, and wait until they are on the disk."""
         seal, lines = self._seal, []
         for result in results:
-            line, seal = _sealed_line(seal, result.to_json())
+            line, seal = _seal_line(seal, result.to_json())
             lines.append(line)
-        self._file.write(b"".join(lines))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        _write_to_disk(self._file, b"".join(lines))
         self._seal = seal
-        self.found += results
+        self.results += results
 
 
-def recorded_seed(path: Path) -> int | None:
-    """The seed of the attack in that file; None where there is no file yet."""
+def read_recorded_seed(path: Path) -> int | None:
+    """The seed of the attack in that file; None if there is no file yet."""
     if not _has_begun(path):
         return None
     seed = _read(path).header["settings"].get("seed")
@@ -135,27 +132,31 @@ def recorded_seed(path: Path) -> int | None:
 
 @contextmanager
 def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]:
-    """Begin a file, or go on with one that has the same header; otherwise the difference is shown.
+    """Begin a record, or resume one with the same header. Otherwise a ManifestMismatchError lists the differences.
 
-    header: "run" and "settings", both objects of plain JSON.
+    header: "run" and "settings", both plain JSON objects.
     """
     with alone_with(path):
-        stored = _compared(path, header) if _has_begun(path) else None
+        stored = _read_matching(path, header) if _has_begun(path) else None
         with path.open("r+b" if path.exists() else "xb") as file:
             file.truncate(0 if stored is None else stored.length)
             file.seek(0 if stored is None else stored.length)
             if stored is None:
-                line, seal = _sealed_line("", {"format": _FORMAT, **header})
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+                line, seal = _seal_line("", {"format": _FORMAT, **header})
+                _write_to_disk(file, line)
                 yield AttackRecord(path, file, [], seal=seal)
             else:
                 yield AttackRecord(path, file, stored.results, seal=stored.seal)
 
 
+def _write_to_disk(file: IO[bytes], content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def _has_begun(path: Path) -> bool:
-    """Whether a first line was finished; a process that was killed while it wrote that one leaves a part of it."""
+    """Whether the first line is complete. A process killed while writing it leaves a part of it."""
     if not path.exists():
         return False
     with path.open("rb") as file:
@@ -164,8 +165,8 @@ def _has_begun(path: Path) -> bool:
     return not torn
 
 
-def _sealed_line(previous: str, document: Mapping[str, Any]) -> tuple[bytes, str]:
-    """A line of the file, and its seal."""
+def _seal_line(previous: str, document: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A line of the file and its seal."""
     seal = _next_seal(previous, document)
     return (json.dumps({**document, "seal": seal}, allow_nan=False) + "\n").encode(), seal
 
@@ -175,8 +176,8 @@ def _next_seal(previous: str, document: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
-    """What a file holds. length: bytes that whole lines take. seal: of the last of them."""
+class _StoredRecord:
+    """The content of a file. length: of its complete lines, in bytes. seal: of the last of them."""
 
     header: dict[str, Any]
     results: list[AttackResult]
@@ -184,19 +185,19 @@ class _Stored:
     seal: str
 
 
-def _compared(path: Path, header: Mapping[str, Any]) -> _Stored:
+def _read_matching(path: Path, header: Mapping[str, Any]) -> _StoredRecord:
     stored = _read(path)
     kept = {name: value for name, value in stored.header.items() if name != "format"}
     differing = list_differing_values(kept, strict_loads(json.dumps(header)), holder="file")
     if differing:
         raise ManifestMismatchError(
-            f"{path} holds another attack; give another --out, or the same settings to go on:\n  "
+            f"{path} is the record of another attack; choose another --out, or use the same settings to resume it:\n  "
             + "\n  ".join(differing)
         )
     return stored
 
 
-def _read(path: Path) -> _Stored:
+def _read(path: Path) -> _StoredRecord:
     content = path.read_bytes()
     length = content.rfind(b"\n") + 1
     lines = content[:length].splitlines()
@@ -207,13 +208,13 @@ def _read(path: Path) -> _Stored:
             claimed = document.pop("seal", None)
             seal = _next_seal(seal, document)
             if claimed != seal:
-                raise ValueError("a line was changed after it was written")
+                raise ValueError("a line does not match its seal")
         header, results = documents[0], documents[1:]
         if header["format"] != _FORMAT or not isinstance(header["settings"], dict):
-            raise ValueError("not the format of an attack")
-        return _Stored(header, [AttackResult.from_json(result) for result in results], length, seal)
+            raise ValueError(f"expected the format {_FORMAT!r}")
+        return _StoredRecord(header, [AttackResult.from_json(result) for result in results], length, seal)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise CorruptRunError(
-            f"{path} is not a record of an attack by this version, or it is damaged ({error}): give another --out, or "
-            "move it away"
+            f"{path} is not a record of an attack in the format of this version, or it is damaged ({error}): choose "
+            "another --out, or move the file"
         ) from error

@@ -1,12 +1,10 @@
-"""What an attack on a run comes to: accuracies by radius, and what is said where a certificate was broken."""
+"""The report of an attack: accuracies per radius, remarks, and the error for broken certificates."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scipy import special
 
@@ -14,23 +12,27 @@ from smoothcert.attacks.attack_record import AttackResult, Fate
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings
 from smoothcert.errors import BrokenCertificateError
 from smoothcert.numerics.rounding import format_down, format_up
-from smoothcert.records import CertifiedPoint, Norm, Outcome
+from smoothcert.records import Norm, Outcome
+
+if TYPE_CHECKING:
+    from smoothcert.attacks.attack_run import Attack
 
 _MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class AttackRow:
-    """One radius. inputs: those taken from the run. attacked: those with an answer to change.
+    """The results for one radius. inputs: number taken from the run. attacked: number with an answer to change.
 
-    certified_accuracy: the share of labelled inputs rightly classified and certified at that radius by the run; None
-    where the run has no radii, or no labels. empirical_accuracy: the share rightly classified by the run whose answer
-    no attack changed, as far as fresh samples prove it; for the radius "certified", of the certified ones.
+    certified_accuracy: share of the labelled inputs that the run classifies correctly and certifies at that radius;
+    None without radii or labels. empirical_accuracy: share that the run classifies correctly and whose answer no attack
+    provably changed. For the radius "certified", only certified inputs count.
 
-    Numbers of attacked inputs: not_moved: the attack saw no gradient. from_memory: a memory answered, and nothing was
-    sampled. abstained: fresh samples settle on nothing; unsettled: and that inside the certified radius, at every
-    look; not_leading: of these, the certified class is not even in the lead. changed: they settle on another answer;
-    broken: and that inside the certified radius.
+    Numbers of attacked inputs:
+    not_moved: the attack saw no gradient. from_memory: a memory answered, without samples.
+    abstained: fresh samples prove nothing. unsettled: the same, within the certified radius. not_leading: unsettled,
+    and the certified class does not have the most votes.
+    changed: fresh samples prove another answer. broken: the same, within the certified radius.
     """
 
     radius: str
@@ -48,7 +50,7 @@ class AttackRow:
 
     @property
     def gap(self) -> float | None:
-        """What is neither certified nor broken."""
+        """Share of inputs that are neither certified nor changed by an attack."""
         if self.certified_accuracy is None or self.empirical_accuracy is None:
             return None
         return self.empirical_accuracy - self.certified_accuracy
@@ -57,96 +59,95 @@ class AttackRow:
         return {**dataclasses.asdict(self), "gap": self.gap}
 
 
-def attack_rows(
-    points: Sequence[CertifiedPoint], results: Sequence[AttackResult], radii: Sequence[str], *, has_radii: bool
-) -> list[AttackRow]:
-    """One row for each radius. has_radii: whether the run certified anything, or only predicted."""
-    return [
-        _row(radius, points, [result for result in results if result.radius == radius], has_radii) for radius in radii
-    ]
+def attack_rows(attack: Attack) -> list[AttackRow]:
+    """One row per radius, from what is recorded."""
+    return [_summarise_radius(attack, radius) for radius in attack.settings.radii]
 
 
-def _row(radius: str, points: Sequence[CertifiedPoint], results: Sequence[AttackResult], has_radii: bool) -> AttackRow:
+def _summarise_radius(attack: Attack, radius: str) -> AttackRow:
+    points = attack.points
+    results = [result for result in attack.record.results if result.radius == radius]
+    has_radii = attack.manifest.task == "certify"
     labelled = sum(point.label is not None for point in points)
     changed = {result.index for result in results if result.fate is Fate.CHANGED}
-    right = [point for point in points if point.correct]
+    correct = [point for point in points if point.correct]
     if radius == CERTIFIED:
-        right = [point for point in right if point.outcome is Outcome.CERTIFIED]
-        certified = len(right)
+        correct = [point for point in correct if point.outcome is Outcome.CERTIFIED]
+        certified = len(correct)
     else:
         limit = AttackSettings.limit(radius, certified=0.0)
-        certified = sum(point.radius >= limit for point in right)  # as in the tables of the field
-    standing = sum(point.index not in changed for point in right)
+        certified = sum(point.radius >= limit for point in correct)  # ≥, as in published tables
+    unbroken = sum(point.index not in changed for point in correct)
     return AttackRow(
         radius=radius,
         inputs=len(points),
         attacked=len(results),
         certified_accuracy=certified / labelled if labelled and has_radii else None,
-        empirical_accuracy=standing / labelled if labelled else None,
+        empirical_accuracy=unbroken / labelled if labelled else None,
         not_moved=sum(not result.moved for result in results),
         from_memory=sum(result.samples == 0 for result in results),
         abstained=sum(result.fate is Fate.ABSTAINED for result in results),
         changed=len(changed),
-        unsettled=sum(result.unsettled for result in results),
-        not_leading=sum(result.unsettled and not result.leads for result in results),
+        unsettled=sum(result.is_unsettled for result in results),
+        not_leading=sum(result.is_unsettled and not result.leads for result in results),
         broken=sum(result.breaks_certificate for result in results),
     )
 
 
-def remarks(results: Sequence[AttackResult], settings: AttackSettings) -> list[str]:
-    """What a reader must know of the rows, in sentences: what is not settled, and what was not put to the test."""
-    found = []
-    if unsettled := {result.index for result in results if result.unsettled}:
-        behind = {result.index for result in results if result.unsettled and not result.leads}
-        found.append(
-            f"NOT SETTLED: {len(unsettled)} inputs could not be settled inside their certified radius with up to "
-            f"{settings.samples(settings.looks - 1):,} fresh samples each; the class is not in the lead for "
-            f"{len(behind)} of them. More --looks than {settings.looks}, with another --out, may settle them"
+def list_remarks(attack: Attack) -> list[str]:
+    """Sentences about what the rows do not show: unsettled certificates, and attacks that tested nothing."""
+    results, settings = attack.record.results, attack.settings
+    remarks = []
+    if unsettled := [result for result in results if result.is_unsettled]:
+        behind = {result.index for result in unsettled if not result.leads}
+        remarks.append(
+            f"NOT SETTLED: {len({result.index for result in unsettled})} inputs could not be settled inside their "
+            f"certified radius with up to {settings.samples(settings.looks - 1):,} fresh samples each; the class is "
+            f"not in the lead for {len(behind)} of them. To settle them, use more than {settings.looks} --looks and "
+            "another --out"
         )
     if still := sum(not result.moved for result in results):
-        found.append(
-            f"NOT MOVED: {still} of {len(results)} attacks never saw a gradient, so that their answer stands says "
-            "nothing about the model: try another --gradient, more --draws or --restarts"
+        remarks.append(
+            f"NOT MOVED: {still} of {len(results)} attacks never saw a gradient, so their unchanged answers say "
+            "nothing about the model: try another --gradient, more --draws or more --restarts"
         )
     if remembered := sum(result.samples == 0 for result in results):
-        found.append(
-            f"{remembered} of {len(results)} points lie in regions that the memory has promised: it answers there, and "
-            "nothing was sampled"
+        remarks.append(
+            f"{remembered} of {len(results)} points lie in regions that the memory has promised: it answered there, "
+            "without samples"
         )
-    return found
+    return remarks
 
 
-def fail_if_broken(
-    results: Sequence[AttackResult], *, norm: Norm, run_alpha: float, check_alpha: float, evidence: Path
-) -> None:
-    """Raise a BrokenCertificateError that names every input whose certificate an attack broke, and what chance allows.
-
-    run_alpha: of each certificate. check_alpha: of all checks together.
-    """
+def fail_if_broken(attack: Attack) -> None:
+    """Raise a BrokenCertificateError if an attack broke a certificate. It lists the inputs and the role of chance."""
+    results = attack.record.results
     broken = [result for result in results if result.breaks_certificate]
     if not broken:
         return
+    run_alpha = attack.manifest.spec.alpha
     inputs = {result.index for result in broken}
     tested = {result.index for result in results if result.is_inside}
-    # P(at least k of m certificates are false), each with probability at most α and independent of the others.
+    # P(at least k of m certificates are false), if each is false with probability α, independently of the others.
     by_chance = float(special.bdtrc(len(inputs) - 1, len(tested), run_alpha))
     more = f"\n  … and {len(broken) - _MOST_NAMED} more" if len(broken) > _MOST_NAMED else ""
     raise BrokenCertificateError(
         f"CERTIFICATES BROKEN: inside their certified radius the answer to {len(inputs)} of {len(tested)} inputs "
         "changes:\n"
-        + "\n".join(_sentence(result, norm) for result in broken[:_MOST_NAMED])
+        + "\n".join(_describe_break(result, attack.search.norm) for result in broken[:_MOST_NAMED])
         + more
         + f"\nChance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
-        f"{run_alpha * len(tested):.3g} are expected to be, and {len(inputs)} or more are with probability at most "
-        f"{by_chance:.2g}. That any of the checks is wrong has probability at most {check_alpha:g}.\n"
-        f"The points themselves are in {evidence}. If this is more than chance, the run was changed or smoothcert is "
-        "wrong: do not use these certificates, and please report it with that file"
+        f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with probability "
+        f"at most {by_chance:.2g}. The probability that any of the checks is wrong is at most "
+        f"{attack.settings.alpha:g}.\n"
+        f"The points are in {attack.record.path}. If chance does not explain this, the run was changed or smoothcert "
+        "has a bug: do not use these certificates, and please report the bug with that file"
     )
 
 
-def _sentence(result: AttackResult, norm: Norm) -> str:
+def _describe_break(result: AttackResult, norm: Norm) -> str:
     answer = "no valid answer" if result.answer is None else f"class {result.answer}"
-    votes = "a memory answers" if result.counts is None else f"votes {list(result.counts)}"
+    votes = "answered by a memory" if result.counts is None else f"votes {list(result.counts)}"
     invalid = f" and {result.invalid} without a valid answer" if result.invalid else ""
     p_value = "" if result.p_value is None else f", p-value {result.p_value:.2g}"
     sigma = "" if result.sigma is None else f", sigma {result.sigma:g}"

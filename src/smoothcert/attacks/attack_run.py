@@ -1,4 +1,4 @@
-"""An attack on a finished run: every input within every radius, each change checked by fresh samples, resumable."""
+"""Attack a finished run: each input within each radius, with a check by fresh samples. Resumable."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.attacks.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, recorded_seed
-from smoothcert.attacks.attack_search import Found, Search, distances, gradient_source
+from smoothcert.attacks.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, read_recorded_seed
+from smoothcert.attacks.attack_search import AttackSearch, StrongestPoints, choose_gradients, distances
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackBounds, AttackMethod, AttackSettings
-from smoothcert.attacks.attack_verdicts import checked, samples_of_selection
+from smoothcert.attacks.attack_verdicts import judge_points, samples_of_selection
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
@@ -42,7 +42,7 @@ from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import FixedN, RunManifest, RunSpec
 
 RECORD = "attack.jsonl"
-"""Where an attack is recorded in the directory of its run, unless another place is named."""
+"""The default record of an attack, in the directory of its run."""
 
 _INPUTS_AT_ONCE = 16
 _SMALL = 4096
@@ -51,25 +51,28 @@ _SAMPLES_OF_SMALL_INPUTS = 512
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Everything loaded. points: the inputs taken from the run; `finished` results were recorded before."""
+    """A prepared attack. soft: the run is about mean scores. points: the inputs taken from the run.
+
+    recorded_before: number of results that the record held when it was opened.
+    """
 
     settings: AttackSettings
     manifest: RunManifest
     smoothed: SmoothedClassifier
     dataset: Dataset
-    search: Search
+    search: AttackSearch
     soft: bool
     points: tuple[CertifiedPoint, ...]
     record: AttackRecord
-    finished: int
+    recorded_before: int
 
     def victims(self, radius: str) -> list[CertifiedPoint]:
-        """The inputs to attack: those certified, whatever their class, and those rightly predicted."""
+        """The inputs to attack: all certified ones, and for a fixed radius also the correctly predicted ones."""
         return [point for point in self.points if _is_victim(point, radius)]
 
     @property
     def tests(self) -> int:
-        """How many points will be checked by fresh samples: they share alpha."""
+        """Number of points to check by fresh samples. They share alpha."""
         return sum(len(self.victims(radius)) for radius in self.settings.radii)
 
     def level(self, look: int) -> float:
@@ -78,15 +81,15 @@ class Attack:
 
     @property
     def samples_per_test(self) -> int:
-        """Without the looks that only some points need."""
+        """Samples of one attack and its first look."""
         return self.search.samples_per_input + self.settings.n
 
     @property
     def workers(self) -> int:
-        """Groups attacked side by side: one a core; one alone where the model or its device takes no more."""
-        if self.search.device.type != "cpu":
+        """Number of groups attacked in parallel: one per core, if model and device allow it."""
+        if self.search.gradients.device.type != "cpu":
             return 1
-        allowed = usable_cores() if self.search.module is not None else self.smoothed.classifier.concurrency
+        allowed = usable_cores() if self.search.gradients.module is not None else self.smoothed.classifier.concurrency
         return max(1, min(self.smoothed.workers or usable_cores(), allowed))
 
 
@@ -105,75 +108,70 @@ def prepare_attack(
     fetching: ProgressCallback | None = None,
     moved: Moved = NOT_MOVED,
 ) -> Iterator[Attack]:
-    """Load what the run was made with, check that it is the same, and begin or resume the record.
+    """Load model, data and memory of the run, check that they are the same, and begin or resume the record.
 
-    run: a directory, or RUN@CERTIFICATE for the radii of another certificate than the first of those it carries.
-    moved: where model, data or memory are now, another device or number of workers.
+    run: a directory, or RUN@CERTIFICATE for the radii of a certificate other than the first. moved: new places of
+    model, data and memory, another device or number of workers.
     """
     settings.check()
     run, certificate = split_certificate(run)
     manifest = read_manifest(run)
     spec = spec_to_reopen(run, purpose="attack", moved=moved)
     if certificate is None:
-        _tell_of_others(run, manifest, notice)
+        _mention_other_certificates(run, manifest, notice)
     if out is None:
         out = run / (RECORD if certificate is None else f"attack-{certificate}.jsonl")
     if settings.seed is None:
-        known = recorded_seed(out)
+        known = read_recorded_seed(out)
         settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
     norm = spec.noise.kind.norm
     if settings.method == AttackMethod.DDN and norm is not Norm.L2:
-        raise InputError(f"ddn looks for short perturbations in l2; the radii of {run} are in {norm}: use --method pgd")
+        raise InputError(f"ddn is an l2 attack, and the radii of {run} are in {norm}: use --method pgd")
     if spec.memory is not None and settings.bounds == AttackBounds.ANY:
         raise InputError(
-            f"the memory of {run} keeps the regions of a classifier that takes inputs in the range of its data "
-            "alone: use --bounds data"
+            f"{run} has a memory, and its classifier accepts only inputs in the range of the data: use --bounds data"
         )
     with reopen_run(run, spec, fetching=fetching) as (smoothed, dataset), RunStore.open(run) as store:
-        points = _points_of(store, settings, certificate, run)
-        _check_some(run, points, settings)
+        points = _select_points(store, settings, certificate)
+        if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
+            raise RunError(f"{run} has no input to attack: none is certified or correctly predicted")
         if settings.bounds == AttackBounds.ANY:
             smoothed = smoothed.derive(any_inputs=True)
         smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
         portfolio = portfolio_of(spec) if certificate is None else get_portfolio(certificate)
         soft = manifest.task == "certify" and is_soft(portfolio.certificates[0])
-        search = _search(spec, settings, smoothed, dataset, norm=norm, soft=soft)
-        with open_record(out, _header(manifest, points, settings, search)) as record:
+        search = _build_search(spec, settings, smoothed, dataset, norm=norm, soft=soft)
+        with open_record(out, _build_header(manifest, points, settings, search)) as record:
             attack = Attack(
-                settings, manifest, smoothed, dataset, search, soft, points, record, finished=len(record.found)
+                settings, manifest, smoothed, dataset, search, soft, points, record, recorded_before=len(record.results)
             )
-            _check_level(attack)
+            _check_samples_suffice(attack)
             _check_recorded(attack)
             notice(
-                f"{smoothed.classifier.description}; gradients: {search.source}; {attack.tests} attacks, each checked "
-                f"at level {attack.level(0):.2g}"
+                f"{smoothed.classifier.description}; gradients: {search.gradients.source}; {attack.tests} attacks, "
+                f"each checked at level {attack.level(0):.2g}"
             )
             yield attack
 
 
-def _tell_of_others(run: Path, manifest: RunManifest, notice: Notice) -> None:
+def _mention_other_certificates(run: Path, manifest: RunManifest, notice: Notice) -> None:
     first, *others = carried_certificates(manifest)
     if others:
         named = ", ".join(f"{run}@{other}" for other in others)
         notice(f"{run} carries several certificates: attacked within the radii of {first}; for the others give {named}")
 
 
-def _points_of(
-    store: RunStore, settings: AttackSettings, certificate: str | None, run: Path
-) -> tuple[CertifiedPoint, ...]:
-    """The inputs to take, each with the verdict of that certificate alone."""
-    taken = store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs]
+def _select_points(store: RunStore, settings: AttackSettings, certificate: str | None) -> tuple[CertifiedPoint, ...]:
+    """The inputs that the settings select, each with only the verdict of that certificate."""
+    selected = store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs]
     return tuple(
-        dataclasses.replace(point, verdict=verdict_by(point, certificate, str(run)), further=()) for point in taken
+        dataclasses.replace(point, verdict=verdict_by(point, certificate, str(store.path)), further=())
+        for point in selected
     )
 
 
-def _check_some(run: Path, points: Sequence[CertifiedPoint], settings: AttackSettings) -> None:
-    if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
-        raise RunError(f"{run} has no input to attack: none is certified, and none is rightly predicted")
-
-
-def _check_level(attack: Attack) -> None:
+def _check_samples_suffice(attack: Attack) -> None:
+    """Raise an InputError if a look cannot prove anything at its level."""
     for look in range(attack.settings.looks):
         n, alpha = attack.settings.samples(look), attack.level(look)
         if attack.soft:
@@ -185,55 +183,49 @@ def _check_level(attack: Attack) -> None:
 
 
 def _check_recorded(attack: Attack) -> None:
-    """What the record says of the run is what the run says."""
+    """Raise a CorruptRunError if a recorded result is about an input, answer or radius that the run does not have."""
     known = {
         (radius, point.index, point.label, point.prediction, point.radius)
         for radius in attack.settings.radii
         for point in attack.victims(radius)
     }
-    for result in attack.record.found:
-        told = (result.radius, result.index, result.label, result.prediction, result.certified_radius)
-        if told not in known:
+    for result in attack.record.results:
+        stated = (result.radius, result.index, result.label, result.prediction, result.certified_radius)
+        if stated not in known:
             raise CorruptRunError(
-                f"{attack.record.path} says of input {result.index} what the run does not: give another --out, or move "
-                "it away"
+                f"{attack.record.path} contradicts the run about input {result.index}: choose another --out, or move "
+                "the file"
             )
 
 
-def _search(
+def _build_search(
     spec: RunSpec, settings: AttackSettings, smoothed: SmoothedClassifier, dataset: Dataset, *, norm: Norm, soft: bool
-) -> Search:
-    module, source, device = gradient_source(spec, smoothed.classifier, settings, input_shape=dataset.input_shape)
-    # A search for sigma at every step would cost more than the attack: there the level of the input is kept.
-    fixed = isinstance(smoothed.rule, ConstantRule | OptimisedRule)
-    return Search(
+) -> AttackSearch:
+    # An optimised sigma costs more than the attack to compute in each step, so the sigma of the input is kept.
+    keeps_sigma = isinstance(smoothed.rule, ConstantRule | OptimisedRule)
+    is_small = math.prod(dataset.input_shape) <= _SMALL
+    return AttackSearch(
         settings=settings,
         classifier=smoothed.classifier,
-        module=module,
-        source=source,
-        device=device,
+        gradients=choose_gradients(spec, smoothed.classifier, settings, input_shape=dataset.input_shape),
         noise=smoothed.noise,
         norm=norm,
-        rule=None if fixed else smoothed.rule,
+        rule=None if keeps_sigma else smoothed.rule,
         by_votes=not soft,
         bounds=None if settings.bounds == AttackBounds.ANY else dataset.input_range,
         grid=smoothed.grid,
-        samples_at_once=_samples_at_once(smoothed.known_batch(), size=math.prod(dataset.input_shape)),
+        # The batch of the run; more for small inputs, where that is faster.
+        samples_at_once=max(smoothed.known_batch(), _SAMPLES_OF_SMALL_INPUTS if is_small else 1),
     )
 
 
-def _samples_at_once(batch: int, *, size: int) -> int:
-    """Noisy copies differentiated together: the batch of the run; more for small inputs, where that is quicker."""
-    return max(batch, _SAMPLES_OF_SMALL_INPUTS if size <= _SMALL else 1)
-
-
-def _header(
-    manifest: RunManifest, points: Sequence[CertifiedPoint], settings: AttackSettings, search: Search
+def _build_header(
+    manifest: RunManifest, points: Sequence[CertifiedPoint], settings: AttackSettings, search: AttackSearch
 ) -> dict[str, Any]:
-    """What an attack depends on: the settings, and the answers and radii of the run it is about."""
-    promised = hashlib.sha256()
+    """Everything an attack depends on: its settings, and the answers and radii of the run."""
+    answers = hashlib.sha256()
     for point in points:
-        promised.update(f"{point.index} {point.label} {point.prediction} {point.radius!r}\n".encode())
+        answers.update(f"{point.index} {point.label} {point.prediction} {point.radius!r}\n".encode())
     return {
         "run": {
             "seed": manifest.seed,
@@ -241,10 +233,18 @@ def _header(
             "data": manifest.digests.data,
             "alpha": manifest.spec.alpha,
             "inputs": len(points),
-            "answers": promised.hexdigest(),
+            "answers": answers.hexdigest(),
         },
-        "settings": {**settings.to_json(), "gradient": search.source.value},
+        "settings": {**settings.to_json(), "gradient": search.gradients.source.value},
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _AttackGroup:
+    """Inputs that are attacked together within one radius, with the same noise."""
+
+    radius: str
+    points: Sequence[CertifiedPoint]
 
 
 def run_attack(
@@ -255,147 +255,139 @@ def run_attack(
     notice: Notice = lambda _: None,
     on_results: Callable[[Sequence[AttackResult]], None] | None = None,
 ) -> None:
-    """Attack group after group, recording each; what the record holds is not done again.
+    """Attack group after group and record each. Groups that are already recorded are skipped.
 
-    notice: hears of the first broken certificate at once, and of looks that take more samples.
-
-    As many groups as there are workers are attacked side by side, each on one core; which ones changes nothing. Their
-    checks follow, one after the other. stop: when set, the groups in flight are finished and recorded, then
-    InterruptedRunError is raised.
+    Groups are attacked in parallel, one per worker, which does not change the results; then they are checked one after
+    the other. notice: is called at the first broken certificate, and for each look that takes more samples. stop: when
+    set, the current groups are finished and recorded, then InterruptedRunError is raised.
     """
-    done = {(result.radius, result.index) for result in attack.record.found}
+    done = {(result.radius, result.index) for result in attack.record.results}
     pending = [
-        (radius, points)
-        for radius, points in _groups(attack)
-        if any((radius, point.index) not in done for point in points)
+        group
+        for group in _form_groups(attack)
+        if any((group.radius, point.index) not in done for point in group.points)
     ]
-    warned = _warned(attack.record.found, notice)
+    has_warned = _warn_if_broken(attack.record.results, notice)
     for at in range(0, len(pending), attack.workers):
         if stop is not None and stop.is_set():
-            raise InterruptedRunError(f"stopped on request; what was finished is in {attack.record.path}")
-        together = [_loaded(attack, radius, points) for radius, points in pending[at : at + attack.workers]]
-        for group, found in zip(together, _found(attack, together, progress), strict=True):
-            results = _checked(attack, group, found, progress, notice)
+            raise InterruptedRunError(f"stopped on request; finished attacks are in {attack.record.path}")
+        groups = pending[at : at + attack.workers]
+        inputs = [_load_inputs(attack, group) for group in groups]
+        for group, clean, found in zip(groups, inputs, _search_groups(attack, groups, inputs, progress), strict=True):
+            results = _check_group(attack, group, clean, found, progress, notice)
             attack.record.add([result for result in results if (result.radius, result.index) not in done])
-            warned = warned or _warned(results, notice)
+            has_warned = has_warned or _warn_if_broken(results, notice)
             if on_results is not None:
                 on_results(results)
 
 
-def _warned(results: Sequence[AttackResult], notice: Notice) -> bool:
+def _warn_if_broken(results: Sequence[AttackResult], notice: Notice) -> bool:
     broken = [result for result in results if result.breaks_certificate]
     if broken:
         notice(
             f"CERTIFICATE BROKEN: the answer to input {broken[0].index} changes inside its certified radius; the "
-            "attack goes on, and all such inputs are named at its end"
+            "attack continues, and lists all such inputs at its end"
         )
     return bool(broken)
 
 
-def _groups(attack: Attack) -> Iterator[tuple[str, list[CertifiedPoint]]]:
-    """What is attacked together: a radius, and inputs that share the noise of the attack.
-
-    Fixed by the settings and the batch of the run, whatever is recorded already: resuming repeats the same groups.
-    """
+def _form_groups(attack: Attack) -> Iterator[_AttackGroup]:
+    """Groups depend on the settings and the batch of the run only, so a resumed attack repeats them."""
     size = min(_INPUTS_AT_ONCE, attack.smoothed.known_batch())
     for radius in attack.settings.radii:
         victims = attack.victims(radius)
         for at in range(0, len(victims), size):
-            yield radius, victims[at : at + size]
+            yield _AttackGroup(radius, victims[at : at + size])
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Inputs that are attacked together within one radius."""
-
-    radius: str
-    points: Sequence[CertifiedPoint]
-    inputs: InputArray
+def _load_inputs(attack: Attack, group: _AttackGroup) -> InputArray:
+    return attack.smoothed.check_inputs(attack.dataset.inputs([point.index for point in group.points]))
 
 
-def _loaded(attack: Attack, radius: str, points: Sequence[CertifiedPoint]) -> _Group:
-    inputs = attack.dataset.inputs([point.index for point in points])
-    return _Group(radius, points, attack.smoothed.check_inputs(inputs))
-
-
-def _found(attack: Attack, groups: Sequence[_Group], progress: Progress | None) -> list[Found]:
-    """The strongest points found, group by group, each in a thread of its own."""
+def _search_groups(
+    attack: Attack, groups: Sequence[_AttackGroup], inputs: Sequence[InputArray], progress: Progress | None
+) -> list[StrongestPoints]:
+    """The strongest points of each group. Each group has its own thread."""
     if attack.workers == 1:
-        return [_points(attack, group, progress) for group in groups]
-    abandoned = threading.Event()
+        return [_search_group(attack, group, clean, progress) for group, clean in zip(groups, inputs, strict=True)]
+    is_abandoned = threading.Event()
 
-    def tell(samples: int) -> None:
-        if abandoned.is_set():
+    def report(samples: int) -> None:
+        if is_abandoned.is_set():
             raise InterruptedRunError("stopped at once")
         if progress is not None:
             progress(samples)
 
     try:
         with ThreadPoolExecutor(attack.workers, initializer=make_thread_sequential) as pool:
-            futures = [pool.submit(_points, attack, group, tell) for group in groups]
+            futures = [
+                pool.submit(_search_group, attack, group, clean, report)
+                for group, clean in zip(groups, inputs, strict=True)
+            ]
             try:
                 return [future.result() for future in futures]
             except BaseException:
-                abandoned.set()
+                is_abandoned.set()
                 raise
     finally:
         restore_thread_default()
 
 
-def _points(attack: Attack, group: _Group, progress: Progress | None) -> Found:
-    return attack.search.points(
-        group.inputs,
+def _search_group(
+    attack: Attack, group: _AttackGroup, inputs: InputArray, progress: Progress | None
+) -> StrongestPoints:
+    return attack.search.find_points(
+        inputs,
         np.array([point.prediction for point in group.points], dtype=np.int64),
-        sigmas=_sigmas(attack.smoothed, group.inputs, group.points),
+        sigmas=_sigmas_of(attack.smoothed, inputs, group.points),
         limits=np.array([AttackSettings.limit(group.radius, certified=point.radius) for point in group.points]),
-        seed=_derived(attack, "attack", group.radius, group.points[0].index),
+        seed=_derive_seed(attack, "attack", group.radius, group.points[0].index),
         progress=progress,
     )
 
 
-def _checked(
-    attack: Attack, group: _Group, found: Found, progress: Progress | None, notice: Notice
+def _check_group(
+    attack: Attack,
+    group: _AttackGroup,
+    inputs: InputArray,
+    found: StrongestPoints,
+    progress: Progress | None,
+    notice: Notice,
 ) -> list[AttackResult]:
-    """What fresh samples say at the points found; where they say nothing about a certificate, more are asked."""
-    everything = list(range(len(group.points)))
-    results = _looked(attack, group, found, everything, 0, progress)
-    for look in range(1, attack.settings.looks):
-        rows = [row for row, result in enumerate(results) if result.unsettled]
+    """Judge the points found by fresh samples. Unsettled certificates get further looks, with more samples."""
+    away = distances(found.points, inputs, attack.search.norm)
+    results: list[AttackResult] = []
+    for look in range(attack.settings.looks):
+        rows = [row for row in range(len(group.points)) if look == 0 or results[row].is_unsettled]
         if not rows:
             break
-        notice(
-            f"{len(rows)} of {len(results)} certificates are neither confirmed nor contradicted: looking again, with "
-            f"{attack.settings.samples(look):,} fresh samples each"
+        n = attack.settings.samples(look)
+        if look > 0:
+            notice(
+                f"{len(rows)} of {len(results)} certificates are neither confirmed nor contradicted: looking again, "
+                f"with {n:,} fresh samples each"
+            )
+        # Each radius and look has its own stream, in which the index of the input separates the draws.
+        verdicts = judge_points(
+            attack.smoothed.derive(seed=_derive_seed(attack, "check", group.radius, look)),
+            found.points[rows],
+            [group.points[row] for row in rows],
+            n=n,
+            level=attack.level(look),
+            soft=attack.soft,
+            progress=progress if look == 0 else None,
         )
-        for row, result in zip(rows, _looked(attack, group, found, rows, look, None), strict=True):
-            results[row] = result
+        latest = {
+            row: _build_result(group, found, row, verdict, distance=float(away[row]))
+            for row, verdict in zip(rows, verdicts, strict=True)
+        }
+        results = [latest[row] if row in latest else results[row] for row in range(len(group.points))]
     return results
 
 
-def _looked(
-    attack: Attack, group: _Group, found: Found, rows: Sequence[int], look: int, progress: Progress | None
-) -> list[AttackResult]:
-    """One look at some of the points, by samples of its own."""
-    # A stream of its own for every radius and look; within it the index of the input tells draws apart.
-    smoothed = attack.smoothed.derive(seed=_derived(attack, "check", group.radius, look))
-    points, inputs = found.points[rows], group.inputs[rows]
-    verdicts = checked(
-        smoothed,
-        points,
-        [group.points[row] for row in rows],
-        n=attack.settings.samples(look),
-        level=attack.level(look),
-        soft=attack.soft,
-        progress=progress,
-    )
-    away = distances(points, inputs, attack.search.norm)
-    return [
-        _result(group, found, row, verdict, distance=float(distance))
-        for row, verdict, distance in zip(rows, verdicts, away, strict=True)
-    ]
-
-
-def _result(group: _Group, found: Found, row: int, verdict: FreshVerdict, *, distance: float) -> AttackResult:
+def _build_result(
+    group: _AttackGroup, found: StrongestPoints, row: int, verdict: FreshVerdict, *, distance: float
+) -> AttackResult:
     point = group.points[row]
     result = AttackResult(
         **dataclasses.asdict(verdict),
@@ -406,23 +398,23 @@ def _result(group: _Group, found: Found, row: int, verdict: FreshVerdict, *, dis
         distance=distance,
         moved=bool(found.moved[row]),
     )
-    if not (result.breaks_certificate or result.unsettled):
+    if not (result.breaks_certificate or result.is_unsettled):
         return result
     evidence = base64.b64encode(found.points[row].astype("<f4").tobytes()).decode()
     return dataclasses.replace(result, point=evidence)
 
 
-def _sigmas(smoothed: SmoothedClassifier, inputs: InputArray, group: Sequence[CertifiedPoint]) -> FloatArray:
-    """The levels of the inputs: those of the run, or, where a memory answered without one, asked for now."""
-    known = np.array([point.sigma for point in group], dtype=np.float64)
-    missing = [row for row, point in enumerate(group) if not math.isfinite(point.sigma)]
+def _sigmas_of(smoothed: SmoothedClassifier, inputs: InputArray, points: Sequence[CertifiedPoint]) -> FloatArray:
+    """The noise levels of the run; computed now for inputs that a memory answered without one."""
+    sigmas = np.array([point.sigma for point in points], dtype=np.float64)
+    missing = [row for row, point in enumerate(points) if not math.isfinite(point.sigma)]
     if missing:
-        levels = smoothed.sigmas(inputs[missing], [group[row].index for row in missing])
-        known[missing] = list(levels.values())
-    return known
+        levels = smoothed.sigmas(inputs[missing], [points[row].index for row in missing])
+        sigmas[missing] = list(levels.values())
+    return sigmas
 
 
-def _derived(attack: Attack, *names: object) -> int:
-    """A seed of its own for every purpose: no draw is shared with the run, or between attack and check."""
+def _derive_seed(attack: Attack, *names: object) -> int:
+    """A separate seed per purpose, so that run, attack and checks share no draw."""
     text = " ".join(map(str, (attack.settings.seed, attack.manifest.seed, *names)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])

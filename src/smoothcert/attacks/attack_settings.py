@@ -1,4 +1,4 @@
-"""What a person asks of an attack on a run."""
+"""The settings of an attack on a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smoothcert.errors import InputError
 from smoothcert.statistics import check_alpha
 
 CERTIFIED = "certified"
-"""The word for the radius that is each input's own: just inside what was certified for it."""
+"""Stands for a radius per input: just inside its certified radius."""
 
 
 class AttackMethod(enum.StrEnum):
@@ -22,7 +22,7 @@ class AttackMethod(enum.StrEnum):
 
 
 class GradientSource(enum.StrEnum):
-    """Where the gradient of the smoothed classifier comes from; the value is the word on the command line."""
+    """Where the gradient of the smoothed classifier comes from. Values are names on the command line."""
 
     AUTO = "auto"
     EXACT = "exact"
@@ -31,22 +31,22 @@ class GradientSource(enum.StrEnum):
 
 
 class AttackBounds(enum.StrEnum):
-    """Where the points may lie."""
+    """Where adversarial points may lie."""
 
     DATA = "data"
     """In the range of the data."""
     ANY = "any"
-    """Anywhere: a certificate holds on all of R^d."""
+    """Anywhere in R^d, as far as a certificate reaches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttackSettings:
-    """How a run is attacked. `seed` may be left open until the attack begins.
+    """How to attack a run. A seed of None is replaced by a random one when the attack begins.
 
-    radii: numbers as text, or "certified". draws: noisy copies of a point behind one gradient. n: fresh samples that
-    check what an attack found; looks: how often, each with ten times as many new samples as the one before, where a
-    certificate is neither confirmed nor contradicted; alpha: the probability that any of these checks, of all inputs,
-    radii and looks together, says that an answer changed that did not.
+    radii: numbers as text, or "certified". draws: noisy copies of a point per gradient. n: fresh samples that check
+    each point found. looks: the most checks per point; while a certificate is neither confirmed nor contradicted, each
+    one takes ten times as many new samples as the one before. alpha: the probability that any check, over all inputs,
+    radii and looks, reports a change that is none.
     """
 
     radii: tuple[str, ...]
@@ -66,19 +66,19 @@ class AttackSettings:
     seed: int | None = None
 
     def check(self) -> None:
-        """Refuse what cannot work before anything slow is loaded."""
+        """Raise an InputError for invalid settings, before anything slow is loaded."""
         if not self.radii:
-            raise InputError("there is no radius to attack within: give --radius 0.25,0.5 or --radius certified")
+            raise InputError("no radius was given: use --radius 0.25,0.5 or --radius certified")
         for text in self.radii:
             self.limit(text, certified=0.0)
-        for option, word, words in (
+        for option, value, choices in (
             ("method", self.method, AttackMethod),
             ("objective", self.objective, AttackObjective),
             ("gradient", self.gradient, GradientSource),
             ("bounds", self.bounds, AttackBounds),
         ):
-            if word not in list(words):
-                raise InputError(f"--{option} {word!r} is unknown: use {', '.join(words)}")
+            if value not in list(choices):
+                raise InputError(f"--{option} {value!r} is unknown: use {', '.join(choices)}")
         for option, count in (
             ("steps", self.steps),
             ("draws", self.draws),
@@ -90,19 +90,19 @@ class AttackSettings:
             if count is not None and count < 1:
                 raise InputError(f"--{option} {count} must be at least 1")
         if self.step_size is not None and not (math.isfinite(self.step_size) and self.step_size > 0):
-            raise InputError(f"--step-size {self.step_size} must be a positive number, in the units of the input")
+            raise InputError(f"--step-size {self.step_size} must be a positive finite number, in units of the input")
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         check_alpha(self.alpha)
 
     def samples(self, look: int) -> int:
-        """Fresh samples of a look; the first is look 0."""
+        """Fresh samples of one look. Looks count from 0."""
         return self.n * int(10**look)
 
     def share(self, look: int) -> float:
-        """Of the error probability of one point, what a look may spend: the first a half, the others equal parts.
+        """The part of a point's error probability that one look spends: a half for the first, equal parts for the rest.
 
-        The shares add up to 1, so all looks together keep within it whatever they depend on (Bonferroni).
+        The parts add up to 1, so all looks together keep to it by the union bound.
         """
         if self.looks == 1:
             return 1.0
@@ -110,7 +110,7 @@ class AttackSettings:
 
     @staticmethod
     def limit(text: str, *, certified: float) -> float:
-        """How far a point may be, for a radius as it was typed and an input with that certified radius."""
+        """The largest distance of a point. text: a radius as given. certified: the certified radius of the input."""
         if text == CERTIFIED:
             return certified * _JUST_INSIDE
         try:
@@ -126,10 +126,10 @@ class AttackSettings:
 
 
 _JUST_INSIDE = 1.0 - 1e-9
-"""A certificate speaks of points closer than its radius, and distances are known to 1e-12."""
+"""A certificate covers points closer than its radius. Distances have a relative error of 1e-12."""
 
 
 def parse_attack_radii(given: list[str]) -> tuple[str, ...]:
-    """Radii from options that may each hold several, with commas; the same text twice counts once."""
+    """Split options at commas and drop duplicates."""
     texts = [part.strip() for text in given for part in text.split(",")]
     return tuple(dict.fromkeys(text for text in texts if text))

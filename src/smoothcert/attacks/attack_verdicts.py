@@ -1,7 +1,7 @@
-"""Fresh samples at the points an attack found: does the smoothed classifier really give another answer there?
+"""Fresh samples at the points an attack found: does the smoothed classifier really answer differently there?
 
-With many points and a noisy attack some estimates are wrong by chance. So nothing the attack saw counts: each point is
-judged by new samples, at a level that all judgements share.
+With many points and noisy losses, some estimates of an attack are wrong by chance. So none of them counts: new samples
+judge each point, at a level that all judgements share.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from smoothcert.statistics import alpha_after_noise, plurality, price_of, sign_t
 
 _LEAST_SELECTION = 100
 _SHARE_OF_SELECTION = 10
-"""Mean scores: one sample in ten chooses the class to prove. Close to a boundary a hundred would choose by chance."""
+"""One sample in ten selects the class with the largest mean score. Near a boundary, 100 would select it by chance."""
 
 
-def checked(
+def judge_points(
     smoothed: SmoothedClassifier,
     points: InputArray,
     group: Sequence[CertifiedPoint],
@@ -31,44 +31,42 @@ def checked(
     soft: bool,
     progress: Progress | None = None,
 ) -> list[FreshVerdict]:
-    """One verdict for every point (B, *shape), each wrong about a change with probability at most `level`.
+    """One verdict per point (B, *shape), each wrong about a change with probability at most `level`.
 
-    The smoothed classifier is asked as it stands: with the sigma of the point itself, and with its memory. soft: the
-    run is about mean scores, not votes.
+    The smoothed classifier uses sigma at the point itself, and its memory. group: the attacked inputs. soft: compare
+    mean scores instead of votes.
     """
     indices = [point.index for point in group]
     if not soft:
-        found = smoothed.predict(points, n=n, alpha=level, indices=indices, progress=progress)
+        answers = smoothed.predict(points, n=n, alpha=level, indices=indices, progress=progress)
         smoothing = smoothed.prediction(n=n, alpha=level)
-        prices = [price_of(fresh.tallies[0], smoothing) if fresh.tallies else 0.0 for fresh in found]
+        prices = [price_of(fresh.tallies[0], smoothing) if fresh.tallies else 0.0 for fresh in answers]
         return [
-            _by_votes(point, fresh, level=alpha_after_noise(level, price))
-            for point, fresh, price in zip(group, found, prices, strict=True)
+            _judge_votes(_prediction_of(point), fresh, level=alpha_after_noise(level, price))
+            for point, fresh, price in zip(group, answers, prices, strict=True)
         ]
     promises = {} if smoothed.memory is None else {row: smoothed.memory.lookup(x) for row, x in enumerate(points)}
     verdicts = []
     for row, point in enumerate(group):
         promise = promises.get(row)
         if promise is not None:
-            verdicts.append(_promised(point, promise.label))
+            verdicts.append(_judge_promise(_prediction_of(point), promise.label))
             continue
-        (fresh,) = scored(smoothed, points[row : row + 1], [point.index], n=n, level=level, progress=progress)
-        verdicts.append(_by_scores(point, fresh, n=n))
+        (fresh,) = compare_scores(smoothed, points[row : row + 1], [point.index], n=n, level=level, progress=progress)
+        verdicts.append(_judge_scores(_prediction_of(point), fresh, n=n))
     return verdicts
 
 
-def _expected(point: CertifiedPoint) -> int:
+def _prediction_of(point: CertifiedPoint) -> int:
     assert point.prediction is not None  # only inputs with an answer are attacked
     return point.prediction
 
 
-def _promised(point: CertifiedPoint, label: int) -> FreshVerdict:
-    """The answer of a memory: certain, and without votes."""
-    prediction = _expected(point)
-    fate = Fate.UNCHANGED if label == prediction else Fate.CHANGED
+def _judge_promise(prediction: int, label: int) -> FreshVerdict:
+    """The answer of a memory is certain and needs no votes."""
     return FreshVerdict(
         prediction=prediction,
-        fate=fate,
+        fate=_choose_fate(label, prediction, proved=True),
         answer=label,
         leads=label == prediction,
         samples=0,
@@ -79,15 +77,15 @@ def _promised(point: CertifiedPoint, label: int) -> FreshVerdict:
     )
 
 
-def _by_votes(point: CertifiedPoint, fresh: CertifiedPoint, *, level: float) -> FreshVerdict:
+def _judge_votes(prediction: int, fresh: CertifiedPoint, *, level: float) -> FreshVerdict:
     if fresh.promise is not None:
-        return _promised(point, fresh.promise.label)
+        return _judge_promise(prediction, fresh.promise.label)
     tally = fresh.tallies[0].independent_votes()
-    prediction, leader = _expected(point), plurality(tally)
-    p_value = _p_value(tally, leader)
+    leader = plurality(tally)
+    p_value = _lead_p_value(tally, leader)
     return FreshVerdict(
         prediction=prediction,
-        fate=_fate(leader, prediction, settled=p_value <= level),
+        fate=_choose_fate(leader, prediction, proved=p_value <= level),
         answer=leader if p_value <= level else None,
         leads=leader == prediction,
         samples=tally.n,
@@ -98,25 +96,25 @@ def _by_votes(point: CertifiedPoint, fresh: CertifiedPoint, *, level: float) -> 
     )
 
 
-def _p_value(tally: Tally, leader: int | None) -> float:
-    """Of the lead over everything else; None as a leader stands for the samples without a valid answer."""
+def _lead_p_value(tally: Tally, leader: int | None) -> float:
+    """The p-value of the lead over the second. A leader of None stands for the invalid samples."""
     first = tally.invalid if leader is None else int(tally.counts[leader])
     second = int(tally.counts.max()) if leader is None else tally.largest_other(leader)
     return float(sign_test_p_value(first, second))
 
 
-def _fate(leader: int | None, prediction: int, *, settled: bool) -> Fate:
-    if not settled:
+def _choose_fate(leader: int | None, prediction: int, *, proved: bool) -> Fate:
+    if not proved:
         return Fate.ABSTAINED
     return Fate.UNCHANGED if leader == prediction else Fate.CHANGED
 
 
 def samples_of_selection(n: int) -> int:
-    """How many samples choose the class whose mean score n others prove to be the largest."""
+    """Number of samples that select the class whose mean score n others prove to be the largest."""
     return max(_LEAST_SELECTION, n // _SHARE_OF_SELECTION)
 
 
-def scored(
+def compare_scores(
     smoothed: SmoothedClassifier,
     inputs: InputArray,
     indices: Sequence[int],
@@ -125,62 +123,47 @@ def scored(
     level: float,
     progress: Progress | None,
 ) -> list[CertifiedPoint]:
-    """Whether one mean score at each input is the largest: a certificate for the classifier smoothed with the σ of that
-    input throughout.
+    """Test at each input (B, *shape) whether one mean score is the largest.
 
-    At the input itself it is the same classifier, and nothing is claimed from a memory, nor is it asked.
+    The points returned are certificates for the classifier with the σ of that input everywhere. At the input itself it
+    is the same classifier. No memory is read or written.
     """
     rows_by_sigma: dict[float, list[int]] = {}
     for row, sigma in smoothed.sigmas(inputs, indices).items():
         rows_by_sigma.setdefault(sigma, []).append(row)
-    found: dict[int, CertifiedPoint] = {}
+    compared: dict[int, CertifiedPoint] = {}
     for sigma, rows in rows_by_sigma.items():
-        named = [indices[row] for row in rows]
-        fresh = _scored_with(smoothed, inputs[rows], named, sigma=sigma, n=n, level=level, progress=progress)
-        found |= dict(zip(rows, fresh, strict=True))
-    return [found[row] for row in range(len(inputs))]
+        constant = SmoothedClassifier(
+            smoothed.classifier,
+            sigma=sigma,
+            noise=smoothed.noise,
+            grid=FLOAT if smoothed.grid is None else smoothed.grid,
+            input_shape=inputs.shape[1:],
+            seed=smoothed.seed,
+            batch=smoothed.batch,
+            workers=smoothed.workers,
+            input_range=smoothed.input_range,
+        )
+        points = constant.certify(
+            inputs[rows],
+            n0=samples_of_selection(n),
+            n=n,
+            alpha=level,
+            certificate=smoothed.noise.facts.soft_two_class_certificate,
+            indices=[indices[row] for row in rows],
+            progress=progress,
+        )
+        compared |= dict(zip(rows, points, strict=True))
+    return [compared[row] for row in range(len(inputs))]
 
 
-def _scored_with(
-    smoothed: SmoothedClassifier,
-    x: InputArray,
-    indices: Sequence[int],
-    *,
-    sigma: float,
-    n: int,
-    level: float,
-    progress: Progress | None,
-) -> list[CertifiedPoint]:
-    here = SmoothedClassifier(
-        smoothed.classifier,
-        sigma=sigma,
-        noise=smoothed.noise,
-        grid=FLOAT if smoothed.grid is None else smoothed.grid,
-        input_shape=x.shape[1:],
-        seed=smoothed.seed,
-        batch=smoothed.batch,
-        workers=smoothed.workers,
-        input_range=smoothed.input_range,
-    )
-    return here.certify(
-        x,
-        n0=samples_of_selection(n),
-        n=n,
-        alpha=level,
-        certificate=smoothed.noise.facts.soft_two_class_certificate,
-        indices=indices,
-        progress=progress,
-    )
-
-
-def _by_scores(point: CertifiedPoint, fresh: CertifiedPoint, *, n: int) -> FreshVerdict:
-    prediction = _expected(point)
+def _judge_scores(prediction: int, fresh: CertifiedPoint, *, n: int) -> FreshVerdict:
     selection = fresh.tally(Stage.SELECTION)
     votes = fresh.tally(Stage.ESTIMATION)
     tally = None if votes is None else votes.independent_votes()
     return FreshVerdict(
         prediction=prediction,
-        fate=_fate(fresh.prediction, prediction, settled=fresh.outcome is Outcome.CERTIFIED),
+        fate=_choose_fate(fresh.prediction, prediction, proved=fresh.outcome is Outcome.CERTIFIED),
         answer=fresh.prediction,
         leads=selection is not None and plurality(selection.independent_votes()) == prediction,
         samples=n,

@@ -1,10 +1,10 @@
-"""Projected gradient ascent in a ball around every input (Madry et al. 2018; Cohen et al. 2019, J.3)."""
+"""Projected gradient ascent in a ball around each input (Madry et al. 2018; Cohen et al. 2019, J.3)."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from smoothcert.attacks.geometry import inside, per_row, project, steepest, usable
+from smoothcert.attacks.geometry import clip_to_bounds, mask_gradients, per_row, project, steepest_direction
 from smoothcert.attacks.target import Target
 from smoothcert.records import Norm
 
@@ -22,22 +22,19 @@ def pgd(
 ) -> Tensor:
     """Points (B, *shape) within `radius` of the inputs (B, *shape) at which the target's loss is large.
 
-    Every step goes `step_size` along the steepest direction of unit norm, then back into the ball and into `bounds`,
-    which the inputs must lie in. radius and step_size: one number, or (B,); by default 2·radius/steps, enough to cross
-    the ball once. start: (B, *shape), by default the inputs (see `random_start`); it is projected too. A gradient that
-    is 0 or not finite moves nothing. The result is the last point, which the target is never asked about. It lies in
-    the ball up to the rounding of its dtype, and is detached.
+    Each step moves `step_size` in the steepest direction of unit norm, then projects onto the ball and clips to
+    `bounds`, which must contain the inputs. radius, step_size: one number or (B,). step_size is 2·radius/steps by
+    default, enough to cross the ball once. start: (B, *shape), projected too; the inputs by default (see
+    `random_start`). A zero or non-finite gradient moves nothing. Returns the last point, detached, which the target has
+    not assessed. It is inside the ball up to rounding of its dtype.
     """
+
+    def move(deltas: Tensor) -> Tensor:
+        return clip_to_bounds(inputs + project(deltas, radius=radius, norm=norm), bounds)
+
     stride = per_row(radius, inputs) * (2.0 / max(steps, 1)) if step_size is None else per_row(step_size, inputs)
-    points = inputs if start is None else _back(inputs, start - inputs, radius, bounds, norm)
+    points = inputs if start is None else move(start - inputs)
     for _ in range(steps):
-        seen = target(points)
-        direction = steepest(usable(seen.gradients, points, bounds), norm=norm)
-        points = _back(inputs, points - inputs + stride * direction, radius, bounds, norm)
+        gradients = mask_gradients(target(points).gradients, points, bounds)
+        points = move(points - inputs + stride * steepest_direction(gradients, norm=norm))
     return points.detach()
-
-
-def _back(
-    inputs: Tensor, deltas: Tensor, radius: float | Tensor, bounds: tuple[float, float] | None, norm: Norm
-) -> Tensor:
-    return inside(inputs + project(deltas, radius=radius, norm=norm), bounds)

@@ -1,19 +1,22 @@
-"""What an attack asks of the thing it attacks."""
+"""The interface between an attack and what it attacks, and the simplest target: a classifier without noise."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assessment:
-    """How B points stand with a target; nothing in it is attached to a graph.
+    """A target's answer for B points. No tensor is attached to a graph.
 
-    losses: (B,), to be maximised. gradients: (B, *shape) of each loss in its own point; may hold non-finite values,
-    which attacks take as 0. wrong: (B,) bool, whether the answer is, as far as can be told, not the label.
+    losses: (B,), to be maximised. gradients: (B, *shape), of each loss in its own point; non-finite values are allowed,
+    attacks treat them as 0. wrong: (B,) bool, whether the estimated answer differs from the label.
     """
 
     losses: Tensor
@@ -22,11 +25,29 @@ class Assessment:
 
 
 class Target(Protocol):
-    """A loss for every input of a batch, with its gradient: exact or estimated, by whatever means.
+    """Losses of a batch, with exact or estimated gradients.
 
-    Gradients come with the loss, rather than from a graph, so that a target may add them up chunk by chunk, or may
-    estimate them where there is nothing to differentiate.
+    A target returns gradients instead of a graph, so that it can add them up in chunks, or estimate them.
     """
 
     def __call__(self, points: Tensor, /) -> Assessment:
-        """points: (B, *shape), one for each input, in the order of the labels the target holds."""
+        """points: (B, *shape), one per label of the target, in the same order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlainTarget:
+    """The cross-entropy of a classifier without noise, for plain ℓ2 adversarial training.
+
+    forward: (B, *shape) → logits (B, K), in the current mode of the module.
+    """
+
+    forward: Callable[[Tensor], Tensor]
+    labels: Tensor
+
+    def __call__(self, points: Tensor, /) -> Assessment:
+        with torch.enable_grad():
+            leaf = points.detach().requires_grad_()
+            logits = self.forward(leaf)
+            losses = functional.cross_entropy(logits, self.labels, reduction="none")
+            (gradients,) = torch.autograd.grad(losses.sum(), leaf)
+        return Assessment(losses.detach(), gradients, logits.argmax(dim=1) != self.labels)

@@ -1,4 +1,4 @@
-"""`smoothcert attack`: how much room is left between what a run certifies and what an attack can break."""
+"""`smoothcert attack`: the gap between the accuracy that a run certifies and the accuracy under attack."""
 
 from __future__ import annotations
 
@@ -29,64 +29,68 @@ def attack(
         typer.Option(
             "--radius",
             show_default="certified",
-            help="Radii to attack within, as in 0.25,0.5; or 'certified': each input just inside its own radius.",
+            help="Radii to attack within, e.g. 0.25,0.5; or 'certified': each input just inside its certified radius.",
         ),
     ] = None,
     method: Annotated[str, typer.Option("--method", help="pgd, or ddn (l2 only).")] = "pgd",
     objective: Annotated[
-        str, typer.Option("--objective", help="What is maximised: soft-vote, -log of the mean softmax; or mean-loss.")
+        str,
+        typer.Option("--objective", help="The loss to maximise: soft-vote, -log of the mean softmax; or mean-loss."),
     ] = "soft-vote",
     gradient: Annotated[
         str,
         typer.Option(
             "--gradient",
-            help="exact (torch models), scores or votes (any model, estimated from its answers), or auto.",
+            help="exact (torch models), scores or votes (estimated from answers of any model), or auto.",
         ),
     ] = "auto",
-    steps: Annotated[int, typer.Option("--steps", help="Steps of an attack.")] = 20,
+    steps: Annotated[int, typer.Option("--steps", help="Number of steps.")] = 20,
     step_size: Annotated[
         float | None, typer.Option("--step-size", help="Length of a step of pgd (default: 2*radius/steps).")
     ] = None,
-    draws: Annotated[int, typer.Option("--draws", help="Noisy copies of a point behind one gradient.")] = 100,
+    draws: Annotated[int, typer.Option("--draws", help="Noisy copies of a point per gradient.")] = 100,
     restarts: Annotated[
-        int, typer.Option("--restarts", help="Attacks on an input: one from the input, the others from random points.")
+        int,
+        typer.Option(
+            "--restarts", help="Attacks per input: the first starts at the input, the others at random points."
+        ),
     ] = 1,
-    n: Annotated[int, typer.Option("--n", help="Fresh samples that check what an attack found.")] = 10_000,
+    n: Annotated[int, typer.Option("--n", help="Fresh samples that check each point found.")] = 10_000,
     looks: Annotated[
         int,
         typer.Option(
             "--looks",
-            help="How often a certificate is checked that is neither confirmed nor contradicted: each time with ten "
-            "times as many new samples.",
+            help="The most checks of a certificate that is neither confirmed nor contradicted; each takes ten times as "
+            "many new samples.",
         ),
     ] = 3,
     bounds: Annotated[
-        str, typer.Option("--bounds", help="Where points may lie: in the range of the data, or any (data, any).")
+        str, typer.Option("--bounds", help="Where points may lie: data (in the range of the data) or any.")
     ] = "data",
     alpha: Annotated[
-        float, typer.Option("--alpha", help="Probability that any change reported, of all together, is none.")
+        float, typer.Option("--alpha", help="Probability that any reported change is wrong, over all checks.")
     ] = 0.001,
     skip: Annotated[int, typer.Option("--skip", help="Take every SKIP-th input of the run.")] = 1,
     max_inputs: o.Max = None,
     seed: o.Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The record of the attack, JSON lines (default: attack.jsonl in the run)."),
+        typer.Option("--out", "-o", help="The record of the attack, as JSON lines (default: attack.jsonl in the run)."),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Where the model lies now.")] = None,
-    data: Annotated[str | None, typer.Option("--data", help="Where the data lies now.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="Where the memory of the run lies now.")] = None,
+    model: Annotated[str | None, typer.Option("--model", help="The new place of the model.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="The new place of the data.")] = None,
+    memory: Annotated[str | None, typer.Option("--memory", help="The new place of the memory of the run.")] = None,
     data_root: o.DataRoot = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps (default: that of the run).")
+        str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps (default: as in the run).")
     ] = None,
     workers: o.Workers = None,
     as_json: o.Json = False,
 ) -> None:
-    """Attack the inputs of a run; accuracy under attack beside certified accuracy.
+    """Attack the inputs of a run, and compare the accuracy under attack with the certified accuracy.
 
-    Every change of an answer is checked with fresh samples. One inside a certified radius must not happen: the command
-    then names the inputs and leaves with exit code 7, also when it was stopped. The same command goes on where it was.
+    Fresh samples check each change of an answer. A change inside a certified radius breaks the certificate: the command
+    then lists the inputs and ends with exit code 7, also after an interruption. The same command resumes an attack.
     """
     from smoothcert.cli.progress import fetch_progress
     from smoothcert.models.devices import import_torch
@@ -138,61 +142,49 @@ def attack(
 
 
 def _run(attack: Attack) -> None:
+    from smoothcert.attacks.attack_report import fail_if_broken
     from smoothcert.attacks.attack_run import run_attack
     from smoothcert.cli.progress import samples_progress, stop_on_interrupt
 
     each = attack.samples_per_test
-    if attack.finished:
-        say(f"{attack.finished} of {attack.tests} attacks are already in {attack.record.path}")
+    if attack.recorded_before:
+        say(f"{attack.recorded_before} of {attack.tests} attacks are already in {attack.record.path}")
     with stop_on_interrupt("groups of inputs") as stop:
         try:
-            with samples_progress(attack.tests * each, done=attack.finished * each) as progress:
+            with samples_progress(attack.tests * each, done=attack.recorded_before * each) as progress:
                 run_attack(attack, stop=stop, progress=progress, notice=say)
         except (InterruptedRunError, KeyboardInterrupt) as error:
             stopped = (
-                f"stopped; {len(attack.record.found)} of {attack.tests} attacks are in {attack.record.path}. The same "
-                "command resumes them"
+                f"stopped; {len(attack.record.results)} of {attack.tests} attacks are in {attack.record.path}. Repeat "
+                "the command to resume"
             )
-            if any(result.breaks_certificate for result in attack.record.found):
+            if any(result.breaks_certificate for result in attack.record.results):
                 say(stopped)
-                _fail_if_broken(attack)  # what is proved weighs more than that it was stopped
+                fail_if_broken(attack)  # a broken certificate is reported rather than the interruption
             raise InterruptedRunError(stopped) from error
 
 
 def _report(attack: Attack, *, as_json: bool) -> None:
-    """Print the rows, then fail if there is anything to fail for."""
+    """Print the rows, then raise an error if a certificate is broken."""
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.tables import render
-    from smoothcert.attacks.attack_report import attack_rows, remarks
+    from smoothcert.attacks.attack_report import attack_rows, fail_if_broken, list_remarks
     from smoothcert.cli.printing import terminal_width
 
-    results = attack.record.found
-    certifying = attack.manifest.task == "certify"
-    rows = attack_rows(attack.points, results, attack.settings.radii, has_radii=certifying)
+    results = attack.record.results
+    rows = attack_rows(attack)
     if as_json:
         broken = [result.to_json() for result in results if result.breaks_certificate]
-        unsettled = [result.to_json() for result in results if result.unsettled]
+        unsettled = [result.to_json() for result in results if result.is_unsettled]
         typer.echo(json.dumps({"rows": [row.to_json() for row in rows], "broken": broken, "unsettled": unsettled}))
     else:
-        typer.echo(render(_table(rows, attack), form=TableFormat.TEXT, width=terminal_width()))
-    for remark in remarks(results, attack.settings):
+        typer.echo(render(_build_table(rows, attack), form=TableFormat.TEXT, width=terminal_width()))
+    for remark in list_remarks(attack):
         say(remark)
-    _fail_if_broken(attack)
+    fail_if_broken(attack)
 
 
-def _fail_if_broken(attack: Attack) -> None:
-    from smoothcert.attacks.attack_report import fail_if_broken
-
-    fail_if_broken(
-        attack.record.found,
-        norm=attack.search.norm,
-        run_alpha=attack.manifest.spec.alpha,
-        check_alpha=attack.settings.alpha,
-        evidence=attack.record.path,
-    )
-
-
-def _table(rows: list[AttackRow], attack: Attack) -> Table:
+def _build_table(rows: list[AttackRow], attack: Attack) -> Table:
     from smoothcert.analysis.tables import Column, Kind, Table
 
     remembering = attack.smoothed.memory is not None
@@ -211,10 +203,10 @@ def _table(rows: list[AttackRow], attack: Attack) -> Table:
         Column("broken", "broken", Kind.COUNT),
     )
     cells = tuple(tuple(getattr(row, column.key) for column in columns) for row in rows)
-    chosen = attack.settings
+    settings, gradients = attack.settings, attack.search.gradients
     notes = (
-        f"{chosen.method}, {chosen.objective if attack.search.module is not None else 'soft-vote'}, gradients: "
-        f"{attack.search.source}, {chosen.steps} steps, {chosen.draws} draws, {chosen.restarts} restarts; changes "
-        f"checked with {chosen.n} fresh samples; seed {chosen.seed}; {attack.record.path}",
+        f"{settings.method}, {'soft-vote' if gradients.module is None else settings.objective}, gradients: "
+        f"{gradients.source}, {settings.steps} steps, {settings.draws} draws, {settings.restarts} restarts; changes "
+        f"checked with {settings.n} fresh samples; seed {settings.seed}; {attack.record.path}",
     )
     return Table(columns, cells, notes)

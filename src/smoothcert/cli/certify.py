@@ -69,10 +69,11 @@ def certify(
     from smoothcert.cli import spec_options as build
     from smoothcert.cli.running import run_spec
     from smoothcert.runs.resumption import spec_of_run
+    from smoothcert.runs.store import read_manifest
     from smoothcert.spec import RunSpec
 
-    where = build.build_engine(
-        engine,
+    where = build.EngineOptions(
+        engine=engine,
         workers=workers,
         address=address,
         actors=actors,
@@ -87,7 +88,7 @@ def certify(
             data_root=data_root,
             memory=memory,
             device=device,
-            engine=where if o.names_engine(context) else None,
+            engine=build.build_moved_engine(where, read_manifest(resume).spec.engine),
         )
         run_spec(spec_of_run(resume, task="certify", moved=moved), resume, as_json=as_json)
         return
@@ -117,6 +118,6 @@ def certify(
         seed=seed,
         batch=batch,
         rigorous=rigorous,
-        engine=where,
+        engine=build.build_engine(where),
     )
     run_spec(spec, out or o.default_out("certify", model, data, sigma, sigma_rule), as_json=as_json)

@@ -124,7 +124,7 @@ class Demo:
     def write_tables(self) -> str:
         """Write table.txt, table.md and table.tex; returns the text."""
         from smoothcert.analysis.reporting import TableRequest, results_table
-        from smoothcert.runs.files import write_atomically
+        from smoothcert.files import write_atomically
 
         texts = {}
         for ending, form in _TABLES.items():

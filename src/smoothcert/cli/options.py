@@ -198,11 +198,6 @@ def check_only_moved(context: typer.Context) -> None:
             raise InputError(f"--resume takes all settings from the run: leave --{option} out")
 
 
-def names_engine(context: typer.Context) -> bool:
-    """Whether any option about the engine was given."""
-    return any(_is_given(context, name) for name in _ENGINE)
-
-
 def require(*, model: str | None, data: str | None, sigma: float | None, sigma_rule: str | None) -> tuple[str, str]:
     """Model and data, which a new run needs, as it needs a noise level."""
     noise = sigma_rule if sigma is None else sigma

@@ -1,4 +1,4 @@
-"""`smoothcert predict`: the smoothed classifier's answers for a dataset, without radii."""
+"""`smoothcert predict`: the answers of the smoothed classifier for a dataset, without radii."""
 
 from __future__ import annotations
 
@@ -47,17 +47,18 @@ def predict(
     gpus_per_actor: o.GpusPerActor = None,
     as_json: o.Json = False,
 ) -> None:
-    """Predict the classes of a dataset, or abstain; each voted answer is wrong with probability at most alpha.
+    """Predict the classes of a dataset, or abstain. Each voted answer is wrong with probability at most alpha.
 
-    With --memory an input inside a promised region is answered with the class of that region, without a vote.
+    With --memory, an input inside a promised region gets the class of that region, without a vote.
     """
     from smoothcert.cli import spec_options as build
     from smoothcert.cli.running import run_spec
     from smoothcert.runs.resumption import spec_of_run
+    from smoothcert.runs.store import read_manifest
     from smoothcert.spec import FixedN, RunSpec
 
-    where = build.build_engine(
-        engine,
+    where = build.EngineOptions(
+        engine=engine,
         workers=workers,
         address=address,
         actors=actors,
@@ -72,7 +73,7 @@ def predict(
             data_root=data_root,
             memory=memory,
             device=device,
-            engine=where if o.names_engine(context) else None,
+            engine=build.build_moved_engine(where, read_manifest(resume).spec.engine),
         )
         run_spec(spec_of_run(resume, task="predict", moved=moved), resume, as_json=as_json)
         return
@@ -98,6 +99,6 @@ def predict(
         memory=memory,
         seed=seed,
         batch=batch,
-        engine=where,
+        engine=build.build_engine(where),
     )
     run_spec(spec, out or o.default_out("predict", model, data, sigma, sigma_rule), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`smoothcert recertify`: a stored run at another α, a smaller n or by another certificate, without the model."""
+"""`smoothcert recertify`: recompute a stored run with another α, n or certificate, without the model."""
 
 from __future__ import annotations
 
@@ -17,32 +17,34 @@ if TYPE_CHECKING:
 
 def recertify(
     run: Annotated[Path, typer.Argument(help="A run directory made by `certify`, or a log of Levine et al.")],
-    alpha: Annotated[float | None, typer.Option("--alpha", help="The new error probability (a log: 0.001).")] = None,
+    alpha: Annotated[
+        float | None, typer.Option("--alpha", help="The new error probability (default for logs: 0.001).")
+    ] = None,
     n: Annotated[
         int | None,
         typer.Option(
             "--n",
-            help="Use N samples: the first N where N is 10, 20, 50, 100, …; else the last ones are thinned at random "
-            "(pairs and gradients: only where they were cut). For a log: how many samples it was made with.",
+            help="Use N samples: the first N if N is 10, 20, 50, 100, …; otherwise votes are thinned at random, and "
+            "other tallies are refused. For a log: its number of samples.",
         ),
     ] = None,
     certificate: o.Certificates = None,
     best_of: o.BestOf = False,
-    sigma: Annotated[float | None, typer.Option("--sigma", help="For a log: the noise level it was made with.")] = None,
+    sigma: Annotated[float | None, typer.Option("--sigma", help="For a log: its noise level.")] = None,
     dimension: Annotated[
-        int | None, typer.Option("--dimension", help="For a second-order log that does not tell it: of an input.")
+        int | None, typer.Option("--dimension", help="For a second-order log: the dimension of an input.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Also store the result: a run of its own; of a log: csv, json or tsv."),
+        typer.Option("--out", "-o", help="Also store the result: as a new run; for a log, as csv, json or tsv."),
     ] = None,
     radii: Annotated[str | None, typer.Option("--radii", help="Radii of the table, as in `table`.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON, as `table --json` does.")] = False,
 ) -> None:
     """Recompute every radius of a run from its stored tallies, or of a log from its raw counts.
 
-    What is not given stays as it was. Fix the settings you report before looking at the results: alpha does not cover
-    the best of several, unless --best-of shares it.
+    Omitted settings keep their value. Choose the settings that you report before you look at results: alpha does not
+    cover the best of several, unless --best-of splits it.
     """
     from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.summary import default_radii, parse_radii, summarise
@@ -51,12 +53,12 @@ def recertify(
 
     if run.is_file():
         if certificate or best_of:
-            raise InputError("a log holds the counts of one certificate only: leave --certificate and --best-of out")
-        results, notes = _log(run, alpha=alpha, n=n, sigma=sigma, dimension=dimension, out=out)
+            raise InputError("a log has the counts of one certificate only: omit --certificate and --best-of")
+        results, notes = _recertify_log(run, alpha=alpha, n=n, sigma=sigma, dimension=dimension, out=out)
     else:
         if sigma is not None or dimension is not None:
-            raise InputError(f"--sigma and --dimension are for logs; {run} is no log, and a run knows them itself")
-        results, notes = _run(run, alpha=alpha, n=n, certificate=certificate, best_of=best_of, out=out)
+            raise InputError(f"--sigma and --dimension are for logs, and {run} is a run: omit them")
+        results, notes = _recertify_run(run, alpha=alpha, n=n, certificate=certificate, best_of=best_of, out=out)
     chosen = default_radii(results) if radii is None else parse_radii(radii)
     summaries = [summarise(one, radii=chosen) for one in results]
     if as_json:
@@ -68,7 +70,7 @@ def recertify(
         typer.echo(render(table, form=TableFormat.TEXT, width=terminal_width()))
 
 
-def _run(
+def _recertify_run(
     run: Path, *, alpha: float | None, n: int | None, certificate: list[str] | None, best_of: bool, out: Path | None
 ) -> tuple[list[Results], list[str]]:
     from smoothcert.runs.recertification import recertify_run
@@ -83,7 +85,7 @@ def _run(
     return results, list(dict.fromkeys(notes))
 
 
-def _log(
+def _recertify_log(
     log: Path, *, alpha: float | None, n: int | None, sigma: float | None, dimension: int | None, out: Path | None
 ) -> tuple[list[Results], list[str]]:
     from smoothcert.runs.exports import write_csv, write_json
@@ -91,7 +93,7 @@ def _log(
     from smoothcert.runs.tsv import write_cohen_tsv
 
     if sigma is None or n is None:
-        raise InputError(f"{log} is a log, which says neither its noise level nor its samples: give --sigma and --n")
+        raise InputError(f"{log} is a log, which contains neither sigma nor n: give --sigma and --n")
     alpha = USUAL_ALPHA if alpha is None else alpha
     recertified = recertify_log(log, sigma=sigma, n=n, alpha=alpha, dimension=dimension)
     if out is not None:

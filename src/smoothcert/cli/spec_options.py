@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
+
+import msgspec
 
 from smoothcert.data import parse_input_range, parse_shape
 from smoothcert.errors import InputError
@@ -171,35 +174,50 @@ def build_certificates(names: list[str] | None, *, best_of: bool) -> tuple[tuple
     return tuple(one.name for one in portfolio.certificates), portfolio.best_of
 
 
-def build_engine(
-    engine: str | None,
-    *,
-    workers: int | None,
-    address: str | None,
-    actors: int | None,
-    cpus_per_actor: float | None,
-    gpus_per_actor: float | None,
-) -> EngineSpec:
-    of_cluster = {
-        "address": address, "actors": actors, "cpus-per-actor": cpus_per_actor, "gpus-per-actor": gpus_per_actor,
-    }  # fmt: skip
-    match engine:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """The options about where samples are drawn; None for those that were not given."""
+
+    engine: str | None
+    workers: int | None
+    address: str | None
+    actors: int | None
+    cpus_per_actor: float | None
+    gpus_per_actor: float | None
+
+    @property
+    def of_cluster(self) -> dict[str, str | int | float]:
+        """Those that were given and are about a cluster."""
+        named = {
+            "address": self.address, "actors": self.actors, "cpus_per_actor": self.cpus_per_actor,
+            "gpus_per_actor": self.gpus_per_actor,
+        }  # fmt: skip
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def build_engine(options: EngineOptions) -> EngineSpec:
+    match options.engine:
         case None | "local":
-            given = [name for name, value in of_cluster.items() if value is not None]
-            if given:
-                raise InputError(f"--{given[0]} is about a cluster: it needs --engine ray")
-            return LocalEngineSpec(workers=workers)
+            if options.of_cluster:
+                name = next(iter(options.of_cluster)).replace("_", "-")
+                raise InputError(f"--{name} is about a cluster: it needs --engine ray")
+            return LocalEngineSpec(workers=options.workers)
         case "ray":
-            if workers is not None:
+            if options.workers is not None:
                 raise InputError("--workers are threads of this process; with --engine ray give --actors")
-            return RayEngineSpec(
-                address=address,
-                actors=actors,
-                cpus_per_actor=1.0 if cpus_per_actor is None else cpus_per_actor,
-                gpus_per_actor=gpus_per_actor or 0.0,
-            )
+            return msgspec.structs.replace(RayEngineSpec(), **options.of_cluster)
         case _:
-            raise InputError(f"--engine {engine} is unknown: use local or ray")
+            raise InputError(f"--engine {options.engine} is unknown: use local or ray")
+
+
+def build_moved_engine(options: EngineOptions, recorded: EngineSpec) -> EngineSpec:
+    """The engine that resumes a run. Options that are not given keep their value, unless it is another engine."""
+    kind = options.engine or ("ray" if isinstance(recorded, RayEngineSpec) else "local")
+    engine = build_engine(replace(options, engine=kind))
+    if type(engine) is not type(recorded):
+        return engine
+    given = options.of_cluster if options.workers is None else {"workers": options.workers}
+    return msgspec.structs.replace(recorded, **given)
 
 
 def build_moved(
@@ -209,7 +227,7 @@ def build_moved(
     data_root: Path | None,
     memory: str | None,
     device: str,
-    engine: EngineSpec | None,
+    engine: EngineSpec,
 ) -> Moved:
     """What may be given again with --resume."""
     from smoothcert.runs.resumption import Moved

@@ -1,4 +1,4 @@
-"""Jobs cut into chunks of whole batches, the same batches as in one process, and their sums added up again."""
+"""Cut jobs into chunks of whole batches, the same batches as in one process, and add up their sums."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _values = attrgetter(*_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some whole batches of a job, with what is needed to count them and nothing else.
+    """Some whole batches of a job, with everything needed to count them.
 
-    inputs: (m, *input_shape) float32, the rows that `requests` name. places: (slices, 1 + fields) int64, for each slice
-    the number of its batch, and its fields; `request` is a position in `requests`. draws: the most in one batch.
+    inputs: (m, *input_shape) float32, the rows used by `requests`. places: (slices, 1 + fields) int64, for each slice
+    the number of its batch and its fields; the field `request` is a position in `requests`. draws: the most per batch.
     """
 
     inputs: InputArray
@@ -33,26 +33,26 @@ class Chunk:
     draws: int
 
     def batches(self) -> Iterator[list[Slice]]:
-        """The batches as they were cut."""
+        """The slices of each batch."""
         for _, rows in itertools.groupby(self.places.tolist(), key=lambda row: row[0]):
             yield [Slice(**dict(zip(_FIELDS, row[1:], strict=True))) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A chunk, and where it belongs. touched: numbers of its requests in the job. samples: how many it asks for."""
+class ChunkPiece:
+    """A chunk and its place in the job. request_numbers: of its requests in the job. samples: number it draws."""
 
     chunk: Chunk
-    touched: tuple[int, ...]
+    request_numbers: tuple[int, ...]
     batches: int
     samples: int
 
 
 class OpenJob:
-    """The requests of one job while they are counted by others.
+    """The requests of one job while actors count them.
 
-    batch: samples classified at once. How the batches are dealt out changes nothing in the tallies: a batch is never
-    cut, and sums of whole numbers are added up.
+    batch: samples per forward pass. Batches are never cut and sums are integers, so the tallies do not depend on how
+    batches are distributed.
     """
 
     def __init__(self, inputs: InputArray, requests: Sequence[Request], *, batch: int) -> None:
@@ -63,23 +63,23 @@ class OpenJob:
         self._batches = batch_slices(requests, batch=self._draws)
         self._totals: tuple[IntArray, ...] | None = None
         self.picked: list[PickedVote] = []
-        self._out = 0
+        self._pending = 0
         self._all_cut = False
         total = sum(request.stop - request.start for request in requests)
         self.number_of_batches = -(-total // self._draws)
 
-    def pieces(self, size: Callable[[], int]) -> Iterator[Piece]:
-        """The job in pieces of so many batches; asked anew for each piece."""
+    def pieces(self, size: Callable[[], int]) -> Iterator[ChunkPiece]:
+        """Cut the job into pieces. size: called for each piece, gives its number of batches."""
         while batches := list(itertools.islice(self._batches, size())):
-            self._out += 1
-            yield self._piece(batches)
+            self._pending += 1
+            yield self._cut_piece(batches)
         self._all_cut = True
 
-    def _piece(self, batches: Sequence[Sequence[Slice]]) -> Piece:
-        touched = tuple(sorted({piece.request for slices in batches for piece in slices}))
-        position = {number: place for place, number in enumerate(touched)}
-        rows = sorted({self.requests[number].row for number in touched})
-        requests = (self.requests[number] for number in touched)
+    def _cut_piece(self, batches: Sequence[Sequence[Slice]]) -> ChunkPiece:
+        request_numbers = tuple(sorted({piece.request for slices in batches for piece in slices}))
+        position = {number: place for place, number in enumerate(request_numbers)}
+        rows = sorted({self.requests[number].row for number in request_numbers})
+        requests = (self.requests[number] for number in request_numbers)
         places = np.array(
             [(number, *_values(piece)) for number, slices in enumerate(batches) for piece in slices], dtype=np.int64
         )
@@ -93,24 +93,24 @@ class OpenJob:
             draws=max(draws),
         )
         samples = sum(draws) * samples_per_draw(self._kind)
-        return Piece(chunk=chunk, touched=touched, batches=len(batches), samples=samples)
+        return ChunkPiece(chunk=chunk, request_numbers=request_numbers, batches=len(batches), samples=samples)
 
-    def add(self, piece: Piece, sums: Sequence[IntArray], picked: Sequence[PickedVote] = ()) -> None:
-        """Take in what was counted for a piece."""
-        self.picked += [dataclasses.replace(vote, request=piece.touched[vote.request]) for vote in picked]
+    def add(self, piece: ChunkPiece, sums: Sequence[IntArray], picked: Sequence[PickedVote] = ()) -> None:
+        """Add the results of a piece."""
+        self.picked += [dataclasses.replace(vote, request=piece.request_numbers[vote.request]) for vote in picked]
         if self._totals is None:
             self._totals = tuple(np.zeros((len(self.requests), *part.shape[1:]), dtype=np.int64) for part in sums)
         for total, part in zip(self._totals, sums, strict=True):
-            total[list(piece.touched)] += part
-        self._out -= 1
+            total[list(piece.request_numbers)] += part
+        self._pending -= 1
 
     @property
     def is_done(self) -> bool:
-        return self._all_cut and self._out == 0
+        return self._all_cut and self._pending == 0
 
     def tallies(self) -> list[AnyTally]:
-        """One tally per request, once all is done."""
+        """One tally per request. The job must be done."""
         assert self.is_done
-        if self._totals is None:  # nothing was asked for
+        if self._totals is None:  # the job has no requests
             return []
         return tallies_of(self.requests, [self._totals])

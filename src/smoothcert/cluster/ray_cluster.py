@@ -1,4 +1,4 @@
-"""Reaching a Ray cluster, or starting one on this machine, without its noise."""
+"""Connect to a Ray cluster, or start one on this machine, without its log output."""
 
 from __future__ import annotations
 
@@ -17,55 +17,55 @@ from smoothcert.errors import ClusterError, InputError, MissingExtraError
 from smoothcert.models.devices import usable_cores
 
 _OBJECT_STORE_BYTES = 512 * 2**20
-"""For a Ray started here, which carries a model and small sums. Its own choice would be a third of the memory."""
+"""For a Ray started here: it holds a model and small sums. Ray's default is a third of the memory."""
 
 _SECONDS_TO_ANSWER = 10.0
 
 
 def check_ray_is_installed() -> None:
-    """A MissingExtraError that says how to install it, where it is not there."""
+    """Raise a MissingExtraError, with the command that installs Ray, if it is missing."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtraError("ray", "ray", "--engine ray")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorResources:
-    """What each actor reserves on its node. Both may be fractions, as in Ray."""
+    """The resources that each actor reserves on its node. Fractions are allowed, as in Ray."""
 
     cpus: float = 1.0
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.cpus >= 0 or not self.gpus >= 0:
-            raise InputError(f"an actor cannot have {self.cpus:g} CPUs and {self.gpus:g} GPUs; give 0 or more of each")
+            raise InputError(f"{self.cpus:g} CPUs and {self.gpus:g} GPUs per actor are invalid: give 0 or more of each")
         if self.cpus == 0 and self.gpus == 0:
-            raise InputError("an actor must have some CPUs or GPUs; give --cpus-per-actor or --gpus-per-actor")
+            raise InputError("an actor needs some CPUs or GPUs: give --cpus-per-actor or --gpus-per-actor")
 
     def __str__(self) -> str:
         return f"{self.cpus:g} CPUs" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
 
-    def fitting(self, *, cpus: float, gpus: float) -> int:
-        """How many such actors a node with these resources holds."""
-        rooms = [have / each for have, each in ((cpus, self.cpus), (gpus, self.gpus)) if each]
-        return int(min(rooms))
+    def count_fitting(self, *, cpus: float, gpus: float) -> int:
+        """Number of such actors that fit on a node with these resources."""
+        fits = [have / each for have, each in ((cpus, self.cpus), (gpus, self.gpus)) if each]
+        return int(min(fits))
 
 
 @contextlib.contextmanager
-def connected(address: str | None, *, actors: int | None, resources: ActorResources) -> Iterator[Any]:
-    """The ray package, connected; what was started or connected here is ended again.
+def connect_to_ray(address: str | None, *, actors: int | None, resources: ActorResources) -> Iterator[Any]:
+    """Connect, and yield the ray package. On exit, the connection and a cluster started here are closed.
 
-    address: HOST:PORT of a cluster, or "auto" for the one this machine belongs to; None starts one here, which ends
-    with this process even if it is killed. A connection that the caller made before is used as it is, and left open.
+    address: HOST:PORT of a cluster, or "auto" for the cluster of this machine; None starts one here, which ends with
+    this process even if it is killed. An existing connection is used and left open.
     """
     check_ray_is_installed()
     if address is not None and address != "auto":
-        _check_somebody_answers(address)
+        _check_reachable(address)
     import ray
 
     if ray.is_initialized():
         yield ray
         return
-    with _silenced():
+    with _silence_ray():
         try:
             _connect(ray, address, actors=actors, resources=resources)
             yield ray
@@ -73,18 +73,20 @@ def connected(address: str | None, *, actors: int | None, resources: ActorResour
             ray.shutdown()
 
 
-def _check_somebody_answers(address: str) -> None:
-    """Ray itself would try for many minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise a ClusterError at once. Ray itself would retry for many minutes."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InputError(
-            f"--address {address} cannot be read: give HOST:PORT of the head, as `ray start` prints it, or auto; "
-            "and run this on a machine that belongs to the cluster"
+            f"--address {address} is invalid: give HOST:PORT of the head node, as `ray start` prints it, or auto, and "
+            "run this on a machine of the cluster"
         )
     try:
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
     except (OSError, OverflowError) as error:
-        raise ClusterError(f"no Ray cluster answers at {address}: {error}; is it running? See `ray status`") from error
+        raise ClusterError(
+            f"no Ray cluster answers at {address}: {error}. Check with `ray status` that it is running"
+        ) from error
 
 
 def _connect(ray: Any, address: str | None, *, actors: int | None, resources: ActorResources) -> None:
@@ -93,7 +95,7 @@ def _connect(ray: Any, address: str | None, *, actors: int | None, resources: Ac
     try:
         if address is None:
             cores = usable_cores()
-            wanted = (resources.fitting(cpus=cores, gpus=0) if actors is None else actors) * resources.cpus
+            wanted = (resources.count_fitting(cpus=cores, gpus=0) if actors is None else actors) * resources.cpus
             ray.init(
                 address="local",
                 num_cpus=int(max(cores, -(-wanted // 1))),
@@ -104,24 +106,26 @@ def _connect(ray: Any, address: str | None, *, actors: int | None, resources: Ac
         else:
             ray.init(address=address, **quiet)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        place = "no Ray could be started on this machine" if address is None else f"no Ray cluster answers at {address}"
-        hint = "" if address is None else "; run this on a machine of the cluster, see `ray status` there"
-        raise ClusterError(f"{place}: {_first_line(error)}{hint}") from error
+        problem = (
+            "Ray could not be started on this machine" if address is None else f"no Ray cluster answers at {address}"
+        )
+        hint = "" if address is None else ". Run this on a machine of the cluster, and check it with `ray status`"
+        raise ClusterError(f"{problem}: {summarise_ray_error(error)}{hint}") from error
     finally:
-        # Ray puts a handler of its own in the place of ours.
+        # Ray replaces our signal handler.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, previous)
 
 
 @contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """No usage statistics are sent, and no message of Ray about a dead worker gets into our output."""
+def _silence_ray() -> Iterator[None]:
+    """Send no usage statistics, and keep Ray's messages about dead workers out of our output."""
     from ray._private import worker
 
     names = ("RAY_USAGE_STATS_ENABLED", "RAY_USAGE_STATS_PROMPT_ENABLED")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "0"))
-    # Ray prints such messages on the standard output even if it is asked to log nothing there; this is its own switch.
+    # Ray prints them to the standard output even with log_to_driver=False. This flag is what Ray itself checks.
     printing = getattr(worker, "_worker_logs_enabled", True)
     worker._worker_logs_enabled = False
     try:
@@ -135,19 +139,23 @@ def _silenced() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _first_line(error: BaseException) -> str:
+def summarise_ray_error(error: BaseException) -> str:
+    """One line for a message: the last exception of a traceback in Ray's text, or its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    exceptions = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
+    return exceptions[-1] if exceptions else lines[0]
 
 
-def fitting_actors(ray: Any, resources: ActorResources) -> int:
-    """How many actors the nodes that are alive can hold at once, were they otherwise empty."""
+def count_fitting_actors(ray: Any, resources: ActorResources) -> int:
+    """Number of actors that fit on the living nodes, if nothing else ran there."""
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return sum(resources.fitting(cpus=each.get("CPU", 0.0), gpus=each.get("GPU", 0.0)) for each in alive)
+    return sum(resources.count_fitting(cpus=each.get("CPU", 0.0), gpus=each.get("GPU", 0.0)) for each in alive)
 
 
-def described_room(ray: Any) -> str:
-    """How large the cluster is, and how much of it is free, for a message."""
+def describe_capacity(ray: Any) -> str:
+    """Total and free resources of the cluster, for a message."""
     total, free = ray.cluster_resources(), ray.available_resources()
     nodes = sum(bool(node["Alive"]) for node in ray.nodes())
     return (

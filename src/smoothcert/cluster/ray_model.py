@@ -1,4 +1,4 @@
-"""A base classifier sent to other machines: as bytes, so that no disk need be shared, and checked on arrival."""
+"""Send a base classifier to other machines as bytes, so that no disk is shared, and check it there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from smoothcert.user_code import is_code_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelIdentity:
-    """What must agree wherever the model is asked. environment: versions of all that computes; code: our own."""
+    """What must be equal on all nodes. environment: versions of libraries. code: digest of smoothcert."""
 
     digest: str
     backend: str
@@ -27,7 +27,6 @@ class ModelIdentity:
 
     @classmethod
     def of(cls, classifier: BaseClassifier) -> Self:
-        """That of a classifier in this process."""
         return cls(
             digest=classifier.digest,
             backend=classifier.backend,
@@ -37,9 +36,7 @@ class ModelIdentity:
         )
 
     def check_agrees(self, there: ModelIdentity, *, node: str) -> None:
-        """Refuse a node that would compute another function: a ClusterError where other software is installed, else a
-        ModelError.
-        """
+        """Refuse a node with other software (ClusterError) or another model (ModelError)."""
         names = sorted(self.environment.keys() | there.environment.keys())
         differing = [
             f"{name} {there.environment.get(name, 'is missing')} there and {self.environment.get(name, 'missing')} here"
@@ -51,22 +48,22 @@ class ModelIdentity:
         if differing:
             raise ClusterError(
                 f"node {node} has other software than this machine: {'; '.join(differing)}. Results would depend on "
-                "who computed them: install the same versions on every node"
+                "the node: install the same versions everywhere"
             )
         if (there.digest, there.backend, there.num_classes) != (self.digest, self.backend, self.num_classes):
             raise ModelError(
                 f"on node {node} the model is another function: digest {there.digest} ({there.backend}, "
                 f"{there.num_classes} classes) there, and {self.digest} ({self.backend}, {self.num_classes} classes) "
-                "here. Is the same code installed on every node, and is the model asked on the same kind of device?"
+                "here. Check that every node has the same code and uses the same kind of device"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShippedModel:
-    """A model on its way. arguments: those of `load_classifier` or `as_classifier`.
+class PackedModel:
+    """A model, ready to be sent. arguments: of `load_classifier` or `as_classifier`.
 
-    files: bytes by name, the model's own file first; or named: package.module:attribute; or pickled: a Python object.
-    by_value: its code travels with the object, so that no source text of it can be read over there.
+    Exactly one is given: files, bytes by name, the model file first; named, package.module:attribute; or pickled, a
+    Python object. by_value: its code is pickled with the object, so its source text cannot be read on the node.
     """
 
     arguments: Mapping[str, Any]
@@ -75,19 +72,19 @@ class ShippedModel:
     pickled: bytes | None = None
     by_value: bool = False
 
-    def unpacked(self, identity: ModelIdentity) -> BaseClassifier:
-        """The classifier, in this process. identity: of the one in the process that sent it."""
+    def unpack(self, identity: ModelIdentity) -> BaseClassifier:
+        """Make the classifier in this process. identity: of the sender's classifier."""
         if self.files is not None:
-            return self._from_files(self.files)
+            return self._load_files(self.files)
         if self.named is not None:
             return load_classifier(self.named, **self.arguments)
         assert self.pickled is not None
-        classifier = as_classifier(_unpickled(self.pickled), **self.arguments)
+        classifier = as_classifier(_unpickle_model(self.pickled), **self.arguments)
         if self.by_value and classifier.backend == identity.backend:
             classifier.digest = identity.digest
         return classifier
 
-    def _from_files(self, files: Mapping[str, bytes]) -> BaseClassifier:
+    def _load_files(self, files: Mapping[str, bytes]) -> BaseClassifier:
         with tempfile.TemporaryDirectory(prefix="smoothcert-") as folder:
             for name, content in files.items():
                 place = Path(folder) / name
@@ -96,18 +93,18 @@ class ShippedModel:
             return load_classifier(Path(folder) / next(iter(files)), **self.arguments)
 
 
-def shipped(model: object, arguments: Mapping[str, Any]) -> ShippedModel:
-    """The model, made ready to be sent: a path, package.module:attribute, or an object that can be pickled."""
+def pack_model(model: object, arguments: Mapping[str, Any]) -> PackedModel:
+    """Pack a model: a path, package.module:attribute, or an object that can be pickled."""
     if isinstance(model, str) and is_code_name(model):
-        return ShippedModel(arguments=arguments, named=model)
+        return PackedModel(arguments=arguments, named=model)
     if isinstance(model, (str, Path)):
-        return ShippedModel(arguments=arguments, files=_files_of(Path(model)))
-    return ShippedModel(arguments=arguments, pickled=_pickled(model), by_value=_carries_its_code(model))
+        return PackedModel(arguments=arguments, files=_read_files(Path(model)))
+    return PackedModel(arguments=arguments, pickled=_pickle_model(model), by_value=_is_pickled_by_value(model))
 
 
-def _files_of(path: Path) -> dict[str, bytes]:
+def _read_files(path: Path) -> dict[str, bytes]:
     if not path.is_file():
-        raise ModelError(f"there is no file {path} to send to the cluster")
+        raise ModelError(f"the model cannot be sent to the cluster: there is no file {path}")
     beside: list[Path] = []
     if path.suffix.lower() == ".onnx":
         from smoothcert.models.onnx_session import external_files
@@ -118,33 +115,33 @@ def _files_of(path: Path) -> dict[str, bytes]:
     }
 
 
-def _pickled(model: object) -> bytes:
+def _pickle_model(model: object) -> bytes:
     from ray import cloudpickle
 
     try:
         content: bytes = cloudpickle.dumps(model)
-    except Exception as error:  # whatever an object does when it is taken apart
+    except Exception as error:  # any object can be given, and can raise anything here
         raise ModelError(
-            f"the {type(model).__name__} cannot be sent to other processes ({type(error).__name__}: {error}); give the "
-            "engine a torch module, a path or package.module:attribute"
+            f"the {type(model).__name__} cannot be sent to other processes ({type(error).__name__}: {error}): give "
+            "a torch module, a path or package.module:attribute"
         ) from error
     return content
 
 
-def _unpickled(content: bytes) -> object:
+def _unpickle_model(content: bytes) -> object:
     from ray import cloudpickle
 
     try:
-        found: object = cloudpickle.loads(content)
+        model: object = cloudpickle.loads(content)
     except ImportError as error:
         raise ModelError(
-            f"the model needs code that is not there ({error}): install the package that defines it on every node"
+            f"the model needs code that is not installed ({error}): install its package on every node"
         ) from error
-    return found
+    return model
 
 
-def _carries_its_code(model: Any) -> bool:
-    """Whether a class or function it consists of is pickled as code, not by name: that of a script, or a local one."""
+def _is_pickled_by_value(model: Any) -> bool:
+    """Whether some class or function of the model is pickled as code: from a script, or local to a function."""
     parts = list(model.modules()) if callable(getattr(model, "modules", None)) else [model]
     named = [part if hasattr(part, "__qualname__") else type(part) for part in parts]
     return any(each.__module__ == "__main__" or "<locals>" in each.__qualname__ for each in named)

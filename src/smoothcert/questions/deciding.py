@@ -1,4 +1,4 @@
-"""Is the radius at least R? One betting test for each R, all at level α."""
+"""Decide whether the radius is at least R: one betting test per R, all at level α."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from smoothcert.records import FloatArray, IntArray, Quantity, Reason, ReasonCod
 from smoothcert.statistics import log_threshold, log_wealth_above, log_wealth_below
 
 _FARTHEST = 8.0
-"""Φ(8) = 1 - 6e-16: the largest probability that is asked for, in standard deviations."""
+"""The largest probability that is searched is Φ(8) = 1 - 6e-16."""
 _MOST_STEPS = 60
 _CONVERGED = 1e-13
 _FIRST_STEP = 1e-15
 
 
 class DecideMonitor:
-    """Tests p ≤ p₀(R) against p > p₀(R) for every R, where p₀(R) is the least probability that certifies R.
+    """Tests p ≤ p₀(R) against p > p₀(R) for each R, where p₀(R) is the least probability that certifies R.
 
-    "Yes" to R: the bet against p ≤ p₀(R) has ever reached 1/α, and so has that for every smaller R. Rejecting p ≤ p₀(R)
-    makes p₀(R) a lower bound on the true p, from which the certificate gives a radius of at least R.
+    "Yes" to R: the bet against p ≤ p₀(R) has reached 1/α at some time, and so have the bets of all smaller R. Rejecting
+    p ≤ p₀(R) makes p₀(R) a lower bound on the true p, from which the certificate gives a radius of at least R.
 
-    Why α is not split among the radii: let the true p be given. The hypotheses are nested, so those that are true are
-    p ≤ p₀(R_k), …, p ≤ p₀(R_K) for some k, and the first of them in the order of testing is the k-th. Any wrong "yes"
-    needs a "yes" to R_k first, which is wrong too, and whose bet ever reaches 1/α with probability at most α. So all
-    answers of an input together are wrong with probability at most α.
+    α is not split among the radii, because the hypotheses are nested. For a given true p, the true hypotheses are
+    p ≤ p₀(R_k), …, p ≤ p₀(R_K) for some k, and the k-th is tested first. Any wrong "yes" requires a "yes" to R_k, which
+    is also wrong, and whose bet ever reaches 1/α with probability at most α. So with probability at least 1 - α all
+    "yes" answers for an input are right.
 
-    "No" to R: the mirrored bet, against p ≥ p₀(R), has reached 1/α, or R can no longer be reached: with every sample
-    left until n a hit the bet would stay below 1/α. A wrong "no" promises nothing to anybody; it only leaves a radius
-    uncertified, with probability at most α, and so is no part of the α of the certificate. A "no" ends the questions
-    about larger radii. What is undecided after n samples counts as not certified.
+    "No" to R: the mirrored bet, against p ≥ p₀(R), has reached 1/α; or R is out of reach, because the bet would stay
+    below 1/α even if all samples left until n were hits. A "no" also ends the tests of larger radii. A wrong "no" has
+    probability at most α. It only leaves a radius uncertified, so it is not part of the α of the certificate. Radii
+    that are undecided after n samples are not certified.
 
     probabilities: (m, K) p₀ for m inputs and K radii in increasing order; nan where no probability certifies R.
     alpha: (m,), or one for all.
@@ -52,7 +52,7 @@ class DecideMonitor:
 
     @property
     def _certified(self) -> IntArray:
-        """(m,): to how many radii, from the smallest on, the answer is yes."""
+        """(m,): the number of radii with a "yes", counted from the smallest up to the first without."""
         return np.asarray(np.cumprod(self._yes, axis=1).sum(axis=1), dtype=np.int64)
 
     @property
@@ -81,7 +81,7 @@ class DecideMonitor:
         possible, bar = self._possible[rows], self._bar[rows]
         self._yes[rows] |= possible & (log_wealth_above(h, t, p0=p0) >= bar)
         self._refuted[rows] |= possible & (log_wealth_below(h, t, p0=p0) >= bar)
-        # A hit never lowers this bet, so what all hits until n cannot reach cannot be reached.
+        # A hit never lowers this bet, so hits only, until n, give the largest value it can reach.
         at_best = log_wealth_above(h + np.maximum(self._n - t, 0), np.maximum(t, self._n), p0=p0)
         self._hopeless[rows] |= at_best < bar
 
@@ -98,10 +98,11 @@ class DecideMonitor:
 def least_probabilities(
     certificate: Certificate, radii: tuple[float, ...], *, sigmas: FloatArray, smoothing: Smoothing
 ) -> FloatArray:
-    """The least probability of the class, to the last digits, at which the certificate was seen to give at least R.
+    """The least probability of the class at which the certificate gives a radius of at least R, rounded up.
 
-    radii: K. sigmas: (m,). Returns (m, K); nan where not even Φ(8) = 1 - 6e-16 gives R. The radius is computed forward
-    at the value returned, so that nothing rests on its being monotone but how close to the least one it is. Rounded up.
+    radii: K. sigmas: (m,). Returns (m, K); nan where not even Φ(8) = 1 - 6e-16 gives R. The radius is evaluated at the
+    returned probability, so the result is valid even if the radius is not monotone in it; only its closeness to the
+    least probability depends on that.
     """
     levels, place = np.unique(sigmas, return_inverse=True)
     found = [_least(certificate, radius, levels=levels, smoothing=smoothing) for radius in radii]
@@ -109,9 +110,9 @@ def least_probabilities(
 
 
 def _least(certificate: Certificate, radius: float, *, levels: FloatArray, smoothing: Smoothing) -> FloatArray:
-    """By false position (Illinois) in z = Φ⁻¹(p), in which most radii are nearly straight lines; then up until seen.
+    """Search by false position (Illinois) in z = Φ⁻¹(p), in which most radii are nearly linear; then round up.
 
-    An element stands still once it has converged, so that none depends on which others are looked for.
+    Converged elements are not changed any more, so no element depends on the others.
     """
 
     def excess(z: FloatArray) -> FloatArray:
@@ -129,7 +130,7 @@ def _least(certificate: Certificate, radius: float, *, levels: FloatArray, smoot
         z = np.where(searching, _false_position(low, high, at_low, at_high), z)
         found = np.where(searching, excess(z), found)
         above = found >= 0
-        # The end that stays for a second time counts half, or it would stay for good.
+        # The value at an end that is kept twice in a row is halved, or it would be kept forever (Illinois).
         at_low = np.where(searching, np.where(above, np.where(side > 0, 0.5, 1.0) * at_low, found), at_low)
         at_high = np.where(searching, np.where(above, found, np.where(side < 0, 0.5, 1.0) * at_high), at_high)
         low, high = np.where(searching & ~above, z, low), np.where(searching & above, z, high)
@@ -149,7 +150,7 @@ def _false_position(low: FloatArray, high: FloatArray, at_low: FloatArray, at_hi
 
 
 def _up_until_reached(z: FloatArray, excess: Callable[[FloatArray], FloatArray]) -> FloatArray:
-    """z raised, by steps that grow, until the radius was seen to be reached; the farthest z where it is not."""
+    """Raise z in growing steps until the radius is reached; the farthest z if it is not."""
     step = np.full(z.shape, _FIRST_STEP)
     raised = z
     for _ in range(_MOST_STEPS):

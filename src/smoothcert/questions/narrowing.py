@@ -1,4 +1,4 @@
-"""What is the radius, within a stated width? Time-uniform limits, until they, or the samples left, allow no more."""
+"""Determine the radius up to a given width, by time-uniform confidence limits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from smoothcert.statistics import one_sided_lower, time_uniform_upper
 
 
 class PrecisionMonitor:
-    """The radius at the largest time-uniform lower limit seen so far, which is wrong with probability at most α.
+    """Certifies the radius at the largest time-uniform lower limit so far, which is wrong with probability at most α.
 
-    An input is settled when less than `width` more could still come out: the smaller of the radius at the smallest
-    upper limit seen so far, which the true p exceeds with probability at most α, and the radius at the lower limit
-    after n samples if all that are left were hits. The upper limit only says when to stop; nothing is certified by it.
+    Sampling of an input stops when the radius can grow by less than `width`. The largest radius it can reach is the
+    smaller of two: the radius at the smallest upper limit so far, which the true p exceeds with probability at most α;
+    and the radius at the lower limit after n samples, if all remaining samples were hits. The upper limit only decides
+    when to stop; nothing is certified by it.
 
     sigmas: (m,). alpha: (m,), or one for all.
     """

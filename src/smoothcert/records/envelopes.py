@@ -1,7 +1,7 @@
-"""Envelopes: all that a certificate needs to know of a noise level σ(·) that varies with the input.
+"""Envelopes: what a certificate needs to know about a noise level σ(·) that depends on the input.
 
-Around an input with σ(x) = σ₀, an envelope says between which values σ may lie at any point within distance a. A
-σ-function without a proven envelope can be sampled, but not certified.
+For an input with σ(x) = σ₀, an envelope bounds σ at all points within distance a. A σ-function without a proven
+envelope can be sampled, but not certified.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from smoothcert.records.tallies import FloatArray
 from smoothcert.user_code import source_text
 
 _OUTWARD = 1e-15
-"""Relative rounding error of the formulas below, allowed for on the safe side."""
+"""Bound on the relative rounding error of the formulas below."""
 _MONOTONE_POINTS = 33
 
 
 class Envelope(Protocol):
-    """How far σ may move: low(σ₀, a) ≤ σ(x') ≤ high(σ₀, a) for all ‖x'-x‖₂ ≤ a, where σ(x) = σ₀.
+    """Bounds on σ: low(σ₀, a) ≤ σ(x') ≤ high(σ₀, a) for all ‖x'-x‖₂ ≤ a, where σ(x) = σ₀.
 
-    Both take arrays of one shape, σ₀ > 0 and a ≥ 0, and return that shape; low is rounded down and does not grow with
-    a, high is rounded up and does not fall with a, and low ≤ σ₀ ≤ high.
+    Both take arrays of one shape, σ₀ > 0 and a ≥ 0, and return that shape. low is rounded down and does not increase
+    with a; high is rounded up and does not decrease with a; low ≤ σ₀ ≤ high.
     """
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray: ...
@@ -35,12 +35,12 @@ class Envelope(Protocol):
     def high(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray: ...
 
     def to_json(self) -> Mapping[str, Any]:
-        """What a manifest says of it; `envelope_from_json` reads it back."""
+        """The form stored in a manifest. `envelope_from_json` reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantSigma:
-    """σ is the same everywhere."""
+    """σ is constant."""
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
         return np.broadcast_arrays(sigma, distance)[0]
@@ -84,7 +84,7 @@ class LipschitzSigma:
     def __post_init__(self) -> None:
         _check_slope("constant", self.constant)
         if not (math.isfinite(self.floor) and self.floor > 0):
-            raise InputError(f"floor {self.floor} must be a positive finite number: the smallest value sigma takes")
+            raise InputError(f"floor {self.floor} must be a positive finite number: the smallest value of sigma")
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
         return np.maximum(sigma - self.constant * distance * (1.0 + _OUTWARD), self.floor) * (1.0 - _OUTWARD)
@@ -98,11 +98,10 @@ class LipschitzSigma:
 
 @dataclass(frozen=True, slots=True)
 class MonotoneEnvelope:
-    """An envelope of one's own: two functions (σ₀, a) → σ, vectorised, the lower falling and the upper growing with a.
+    """A user-defined envelope: two vectorised functions (σ₀, a) → σ, lower decreasing and upper increasing in a.
 
-    That they are true of the σ-function, and monotone, is for their author to prove. Wherever they are used, 33
-    distances up to the radius are looked at, and an envelope that is not monotone there or does not enclose σ₀ is
-    refused.
+    The user must prove that they bound the σ-function and are monotone. Each use checks 33 distances up to the radius,
+    and refuses an envelope that is not monotone there or does not enclose σ₀.
     """
 
     name: str
@@ -122,9 +121,10 @@ class MonotoneEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Widened:
-    """An envelope with room for the error with which σ is computed and carried by the noise, relative to σ.
+    """An envelope widened by numerical errors of σ.
 
-    shift: by how much further apart than x and x' the points may be that σ was computed for.
+    slack: relative error of σ, as computed and as applied by the noise. shift: the most by which the distance of the
+    points that σ was computed for can exceed that of x and x'.
     """
 
     inner: Envelope
@@ -133,9 +133,9 @@ class Widened:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.slack < 1.0:
-            raise InputError(f"slack {self.slack} must lie in [0, 1): a relative error of sigma")
+            raise InputError(f"slack {self.slack} must be in [0, 1): a relative error of sigma")
         if not 0.0 <= self.shift < np.inf:
-            raise InputError(f"shift {self.shift} must be a distance")
+            raise InputError(f"shift {self.shift} must be a finite distance of at least 0")
 
     def low(self, sigma: FloatArray, distance: FloatArray, /) -> FloatArray:
         return self.inner.low(sigma, distance + self.shift) * (1.0 - self.slack)
@@ -148,7 +148,7 @@ class Widened:
 
 
 def envelope_from_json(document: Mapping[str, Any]) -> Envelope:
-    """The envelope a manifest describes; one of the user's own, a function, cannot be read back."""
+    """Read an envelope from a manifest. User-defined envelopes are functions and cannot be read."""
     match document:
         case {"kind": "constant"}:
             return ConstantSigma()
@@ -158,11 +158,11 @@ def envelope_from_json(document: Mapping[str, Any]) -> Envelope:
             return LipschitzSigma(constant=float(constant), floor=float(floor))
         case {"kind": "widened", "slack": slack, "inner": inner}:
             return Widened(envelope_from_json(inner), slack=float(slack), shift=float(document.get("shift", 0.0)))
-    raise InputError(f"{document!r} is not the description of an envelope")
+    raise InputError(f"{document!r} does not describe an envelope")
 
 
 def check_encloses(envelope: Envelope, sigma: FloatArray, radius: FloatArray) -> None:
-    """Refuse an envelope that is not one, at some distances up to the radius that relied on it. sigma, radius: (m,)."""
+    """Raise an InputError if the envelope is invalid at some distance up to the radius. sigma, radius: (m,)."""
     distances = np.linspace(0.0, 1.0, _MONOTONE_POINTS)[:, None] * radius
     levels = np.broadcast_to(sigma, distances.shape)
     low = np.asarray(envelope.low(levels, distances), dtype=np.float64)
@@ -171,17 +171,17 @@ def check_encloses(envelope: Envelope, sigma: FloatArray, radius: FloatArray) ->
     if outside.any():
         at = int(np.flatnonzero(outside)[0])
         raise InputError(
-            f"sigma {float(sigma[at]):g} lies outside its own envelope {dict(envelope.to_json())}, which starts with "
-            f"{float(low[0, at]):g} … {float(high[0, at]):g}: is it below the floor?"
+            f"sigma {float(sigma[at]):g} is outside its envelope {dict(envelope.to_json())}, which is "
+            f"{float(low[0, at]):g} … {float(high[0, at]):g} at distance 0; check that it is not below the floor"
         )
     rounding = 1e-13 * sigma
     if not ((low[1:] <= low[:-1] + rounding).all() and (high[1:] >= high[:-1] - rounding).all()):
         raise InputError(
-            f"the envelope {dict(envelope.to_json())} is not one: its lower end must fall and its upper end must grow "
-            "with the distance"
+            f"the envelope {dict(envelope.to_json())} is not monotone: its lower bound must decrease and its upper "
+            "bound must increase with the distance"
         )
 
 
 def _check_slope(name: str, value: float) -> None:
     if not (math.isfinite(value) and value >= 0):
-        raise InputError(f"{name} {value} must be a finite number that is not negative: how fast sigma may change")
+        raise InputError(f"{name} {value} must be a finite number of at least 0: how fast sigma changes")

@@ -1,6 +1,6 @@
-"""Tallies: what is counted while sampling. Sums of disjoint shards, so two of them merge with `+`.
+"""Tallies: counts of sampled answers. They are sums, so tallies of disjoint shards merge with `+`.
 
-A tally checks itself when it is made, and holds whole numbers only: no order of adding can change it.
+A tally is checked on construction. It contains integers only, so sums do not depend on the order.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from smoothcert.records.score_cells import score_cell as score_cell
 FloatArray = NDArray[np.float64]
 """Statistics and radii: always float64."""
 InputArray = NDArray[np.float32]
-"""What a base classifier sees: always float32."""
+"""Inputs of a base classifier: always float32."""
 IntArray = NDArray[np.int64]
 
 MOST_SAMPLES = 10**12
-"""More samples of one input than anybody will draw; counts up to here are exact in float64."""
+"""The most samples per input. Counts up to this are exact in float64."""
 
 
 class Stage(enum.IntEnum):
-    """What a sample is drawn for. The value is part of the random counter: stages never share a draw."""
+    """The purpose of a sample. The value is part of the random counter, so stages never share a draw."""
 
     SELECTION = 0
     ESTIMATION = 1
@@ -44,7 +44,7 @@ class Stage(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamId:
-    """Names one endless stream of random draws: the seed of the run, the input, and what the draws are for.
+    """Identifies an infinite stream of random draws by the seed of the run, the input and the stage.
 
     Sample number `counter` of a stream is a pure function of (seed, index, stage, counter).
     """
@@ -61,7 +61,7 @@ class StreamId:
 
 
 class TallyKind(enum.StrEnum):
-    """What is sampled around an input; the value is the word stored with a tally."""
+    """What is sampled around an input. The value is stored with the tally."""
 
     VOTES = "votes"
     PAIRS = "pairs"
@@ -70,7 +70,7 @@ class TallyKind(enum.StrEnum):
 
 
 class TallyBase:
-    """What all tallies share: a stream, a noise level, and the half-open ranges of draws they count.
+    """Base of all tallies: a stream, a noise level, and the half-open ranges of draws that are counted.
 
     Two tallies of disjoint ranges of the same stream merge with `+`.
     """
@@ -78,7 +78,7 @@ class TallyBase:
     __slots__ = ()
     kind: ClassVar[TallyKind]
     arrays: ClassVar[tuple[str, ...]]
-    """Fields that are int64 arrays; they are read-only."""
+    """Fields that are read-only int64 arrays."""
     additive: ClassVar[tuple[str, ...]]
     """Fields that are added when tallies merge."""
 
@@ -91,15 +91,15 @@ class TallyBase:
             object.__setattr__(self, name, _read_only(getattr(self, name)))
         object.__setattr__(self, "ranges", _coalesce(self.ranges))
         if not (math.isfinite(self.sigma) and self.sigma > 0):
-            raise InputError(f"a tally needs a positive finite sigma, not {self.sigma}")
+            raise InputError(f"a tally needs a positive finite sigma, got {self.sigma}")
         self.check()
 
     def check(self) -> None:
-        """Refuse counts that do not add up."""
+        """Raise an InputError if the counts do not add up."""
 
     @property
     def n(self) -> int:
-        """Number of samples, valid or not."""
+        """Number of samples, including invalid ones."""
         return sum(stop - start for start, stop in self.ranges)
 
     @property
@@ -114,7 +114,7 @@ class TallyBase:
             )
 
     def add_all(self, others: Sequence[Self]) -> Self:
-        """The sum of this tally and others of the same kind, checked once."""
+        """The sum of this tally and others of the same kind."""
         if not others:
             return self
         for other in others:
@@ -126,14 +126,14 @@ class TallyBase:
         return replace(self, **sums, **self.add_cells(others), ranges=ranges)  # type: ignore[type-var]
 
     def add_cells(self, others: Sequence[Self]) -> dict[str, Any]:
-        """Fields that are merged in another way than by adding."""
+        """Fields that are not merged by addition."""
         return {}
 
     def __add__(self, other: Self) -> Self:
         return self.add_all([other]) if type(other) is type(self) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        """Equal in every field; == of arrays would give an array."""
+        """Whether all fields are equal. The == of dataclasses fails for arrays."""
         if type(self) is not type(other):
             return False
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
@@ -147,10 +147,9 @@ class TallyBase:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally(TallyBase):
-    """Votes counted over the half-open counter range(s) of one stream at one noise level.
+    """Votes of one stream at one noise level.
 
-    counts: (num_classes,) int64. `invalid` counts samples for which the model gave no finite answer; they belong to no
-    class and can never help one. Two tallies of disjoint ranges of the same stream merge with `+`.
+    counts: (num_classes,) int64. invalid: number of samples without a finite answer; they count for no class.
     """
 
     kind: ClassVar[TallyKind] = TallyKind.VOTES
@@ -171,21 +170,21 @@ class Tally(TallyBase):
         return int(self.counts.size)
 
     def independent_votes(self) -> Tally:
-        """Votes of independent samples: all of them."""
+        """Votes of all samples, which are independent."""
         return self
 
     def largest_other(self, label: int) -> int:
-        """Largest count among everything that is not `label`, the invalid samples counting as a class of their own."""
+        """Largest count of any other class; the invalid samples count as one class."""
         others = np.delete(self.counts, label)
         return max(int(others.max()), self.invalid)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairTally(TallyBase):
-    """Votes at x+ε and x-ε, the same ε in both; `ranges` counts the draws of ε.
+    """Votes at x+ε and x-ε with the same ε. `ranges` counts draws of ε.
 
-    Three counts per class, (num_classes + 1,) int64 each, the last place for samples without a finite answer:
-    both votes fell on it; only the vote at x+ε did; only the vote at x-ε did.
+    Three counts per class, each (num_classes + 1,) int64; the last entry is for samples without a finite answer.
+    both: both votes are for the class. first_only, second_only: only the vote at x+ε, or only that at x-ε.
     """
 
     kind: ClassVar[TallyKind] = TallyKind.PAIRS
@@ -202,14 +201,16 @@ class PairTally(TallyBase):
     def check(self) -> None:
         for only in (self.first_only, self.second_only):
             if only.shape != self.both.shape or only.ndim != 1 or not only.size:
-                raise InputError(f"a pair tally cannot hold counts of shapes {self.both.shape} and {only.shape}")
+                raise InputError(
+                    f"a pair tally has counts of different or invalid shapes {self.both.shape} and {only.shape}"
+                )
             votes = self.both + only
             _check_counts(votes[:-1], int(votes[-1]), n=self.pairs)
         if min(self.both.min(), self.first_only.min(), self.second_only.min()) < 0:
-            raise InputError("a tally cannot hold negative counts")
+            raise InputError("a tally has negative counts")
         differing = self.pairs - int(self.both.sum())
         if (self.first_only + self.second_only > differing).any():
-            raise InputError(f"of {differing} pairs with two different votes, no class can have more than {differing}")
+            raise InputError(f"a class has more than the {differing} pairs with two different votes")
 
     @property
     def pairs(self) -> int:
@@ -217,7 +218,7 @@ class PairTally(TallyBase):
 
     @property
     def n(self) -> int:
-        """Number of samples: two for every draw."""
+        """Number of samples, two per draw."""
         return 2 * self.pairs
 
     @property
@@ -225,15 +226,15 @@ class PairTally(TallyBase):
         return int(self.both.size) - 1
 
     def one_sided(self, label: int) -> int:
-        """Pairs of which exactly one vote fell on `label`."""
+        """Number of pairs with exactly one vote for `label`."""
         return int(self.first_only[label] + self.second_only[label])
 
     def neither(self, label: int) -> int:
-        """Pairs of which no vote fell on `label`."""
+        """Number of pairs without a vote for `label`."""
         return self.pairs - int(self.both[label]) - self.one_sided(label)
 
     def independent_votes(self) -> Tally:
-        """Votes of independent samples: those at x+ε only, because the two of a pair depend on each other."""
+        """Votes at x+ε only, because the two votes of a pair are dependent."""
         votes = self.both + self.first_only
         return Tally(
             stream=self.stream, sigma=self.sigma, counts=votes[:-1], invalid=int(votes[-1]), ranges=self.ranges
@@ -241,21 +242,21 @@ class PairTally(TallyBase):
 
 
 GRADIENT_UNIT = 2.0**-20
-"""`GradientTally.sums` and `.products` are whole multiples of this: adding them is exact, in any order."""
+"""`GradientTally.sums` and `.products` are integer multiples of this, so sums are exact in any order."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GradientTally(TallyBase):
-    """Votes at x+σz together with sums of the standard normal z they were cast at, from which the gradient is bounded.
+    """Votes at x+σz, and sums of their standard normal z, from which the gradient is bounded.
 
-    Samples 2j and 2j+1 form pair j; both are independent. Classes are put into groups, so that memory is
-    groups × dimension whatever the number of samples.
+    Samples 2j and 2j+1 form pair j and are independent. Classes are grouped, so that memory is groups × dimension for
+    any number of samples.
 
-    counts, invalid: votes of all samples, as in `Tally`. group: (num_classes + 1,) the group of each class, the last
-    place for samples without a finite answer; groups are 0 … g-1. sums: (2, g, dimension) int64: over the first
-    (second) samples of the pairs whose vote fell into the group, the sum of z, each coordinate rounded to a multiple
-    of GRADIENT_UNIT. products: (g,) int64: over the pairs with both votes in the group, the sum of z·z', each rounded
-    to a multiple of GRADIENT_UNIT.
+    counts, invalid: votes of all samples, as in `Tally`. group: (num_classes + 1,), the group 0 … g-1 of each class;
+    the last entry is for samples without a finite answer. sums: (2, g, dimension) int64, the sum of z over the first
+    (second) samples of pairs with a vote in the group, each coordinate rounded to a multiple of GRADIENT_UNIT.
+    products: (g,) int64, the sum of z·z' over pairs with both votes in the group, each rounded to a multiple of
+    GRADIENT_UNIT.
     """
 
     kind: ClassVar[TallyKind] = TallyKind.GRADIENTS
@@ -274,7 +275,7 @@ class GradientTally(TallyBase):
     def check(self) -> None:
         _check_counts(self.counts, self.invalid, n=self.n)
         if any(bound % 2 for span in self.ranges for bound in span):
-            raise InputError("a gradient tally counts whole pairs: its ranges must begin and end at even counters")
+            raise InputError("a gradient tally counts whole pairs: its ranges must start and end at even counters")
         groups = self.products.size
         if (
             self.group.shape != (self.num_classes + 1,)
@@ -285,8 +286,8 @@ class GradientTally(TallyBase):
             or set(self.group.tolist()) != set(range(groups))
         ):
             raise InputError(
-                f"a gradient tally of {self.num_classes} classes cannot hold groups {self.group.tolist()}, sums of "
-                f"shape {self.sums.shape} and products of shape {self.products.shape}"
+                f"a gradient tally of {self.num_classes} classes has inconsistent groups {self.group.tolist()}, sums "
+                f"of shape {self.sums.shape} and products of shape {self.products.shape}"
             )
 
     @property
@@ -298,7 +299,7 @@ class GradientTally(TallyBase):
         return int(self.sums.shape[2])
 
     def independent_votes(self) -> Tally:
-        """Votes of independent samples: all of them."""
+        """Votes of all samples, which are independent."""
         return Tally(stream=self.stream, sigma=self.sigma, counts=self.counts, invalid=self.invalid, ranges=self.ranges)
 
     def check_mergeable(self, other: Self) -> None:
@@ -307,11 +308,11 @@ class GradientTally(TallyBase):
             raise InputError("gradient tallies with other groups of classes or of another dimension do not merge")
 
     def own_group(self, label: int) -> int:
-        """The group that holds this class and nothing else (num_classes stands for samples without a finite answer)."""
+        """The group of this class alone. The label num_classes stands for samples without a finite answer."""
         group = int(self.group[label])
         if int((self.group == group).sum()) != 1:
             raise InputError(
-                f"the gradient of class {label} cannot be told from this tally: its votes were counted together with "
+                f"the gradient of class {label} is not available from this tally: its votes were counted together with "
                 "those of other classes"
             )
         return group
@@ -319,15 +320,15 @@ class GradientTally(TallyBase):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreTally(TallyBase):
-    """Votes, and a histogram of the scores in [0, 1] behind them: of one class, and of its strongest opponent.
+    """Votes, and a histogram of scores in [0, 1]: of one class, and of its strongest opponent.
 
-    counts, invalid: votes of all samples, as in `Tally`. label: the class that was chosen before these samples were
-    drawn. Every sample with a finite answer has two scores: that of `label`, and the largest among all other classes.
-    The mean of the latter is at least the mean score of each other class. The samples are independent, so their order
-    says nothing and counting them by cell keeps all they say, but for the width of a cell.
+    counts, invalid: votes of all samples, as in `Tally`. label: the class, selected before these samples were drawn.
+    Each sample with a finite answer has two scores: that of `label`, and the largest of all other classes. The mean of
+    the latter is at least the mean score of each other class. The samples are independent, so their order carries no
+    information, and the histogram loses only the position within a cell.
 
-    cells: (k,) int64, increasing: the cells that are not empty; cell c of the score of the label is number c, cell c of
-    the score of the opponent is number SCORE_CELLS + c. hits: (k,) int64: how many scores fell there.
+    cells: (k,) int64, the non-empty cells in increasing order: c for cell c of the score of the label, SCORE_CELLS + c
+    for cell c of the opponent's score. hits: (k,) int64, the number of scores in each.
     """
 
     kind: ClassVar[TallyKind] = TallyKind.SCORES
@@ -346,14 +347,16 @@ class ScoreTally(TallyBase):
     def check(self) -> None:
         _check_counts(self.counts, self.invalid, n=self.n)
         if not (isinstance(self.label, int) and 0 <= self.label < self.num_classes):
-            raise InputError(f"a score tally of {self.num_classes} classes cannot speak of class {self.label!r}")
+            raise InputError(f"a score tally of {self.num_classes} classes has the invalid class {self.label!r}")
         if self.cells.ndim != 1 or self.cells.shape != self.hits.shape:
-            raise InputError(f"a score tally cannot hold cells of shape {self.cells.shape}, hits {self.hits.shape}")
+            raise InputError(
+                f"a score tally has cells of shape {self.cells.shape}, but hits of shape {self.hits.shape}"
+            )
         if (np.diff(self.cells) <= 0).any() or ((self.cells < 0) | (self.cells >= 2 * SCORE_CELLS)).any():
             raise InputError(f"the cells of a score tally must increase within 0 … {2 * SCORE_CELLS - 1}")
         valid = self.n - self.invalid
         if ((self.hits < 1) | (self.hits > valid)).any():
-            raise InputError(f"a cell of a score tally with {valid} scores holds 1 … {valid} of them")
+            raise InputError(f"each cell of a score tally with {valid} scores must have 1 … {valid} of them")
         for scored in (self.top_scores(), self.other_scores()):
             if int(scored[1].sum()) != valid:
                 raise InputError(f"a score tally of {valid} valid samples cannot hold {int(scored[1].sum())} scores")
@@ -363,7 +366,7 @@ class ScoreTally(TallyBase):
         return int(self.counts.size)
 
     def independent_votes(self) -> Tally:
-        """Votes of independent samples: all of them."""
+        """Votes of all samples, which are independent."""
         return Tally(stream=self.stream, sigma=self.sigma, counts=self.counts, invalid=self.invalid, ranges=self.ranges)
 
     def check_mergeable(self, other: Self) -> None:
@@ -380,12 +383,12 @@ class ScoreTally(TallyBase):
         return {"cells": cells, "hits": dense[cells]}
 
     def top_scores(self) -> tuple[IntArray, IntArray]:
-        """Cells of the scores of the label, in 0 … SCORE_CELLS-1, and how many fell into each."""
+        """The cells of the label's scores, in 0 … SCORE_CELLS-1, and the number in each."""
         own = self.cells < SCORE_CELLS
         return self.cells[own], self.hits[own]
 
     def other_scores(self) -> tuple[IntArray, IntArray]:
-        """Cells of the largest scores of any other class, and how many fell into each."""
+        """The cells of the largest scores of other classes, in 0 … SCORE_CELLS-1, and the number in each."""
         other = self.cells >= SCORE_CELLS
         return self.cells[other] - SCORE_CELLS, self.hits[other]
 
@@ -417,7 +420,7 @@ def merge(tallies: Iterable[AnyTally]) -> AnyTally:
 def _read_only(values: IntArray) -> IntArray:
     given = np.asarray(values)
     if given.size and given.dtype.kind not in "iu":
-        raise InputError(f"a tally holds whole numbers of at most 64 bits, not {given.dtype}")
+        raise InputError(f"a tally needs integers of at most 64 bits, got {given.dtype}")
     array = given.astype(np.int64)
     array.setflags(write=False)
     return array
@@ -425,15 +428,15 @@ def _read_only(values: IntArray) -> IntArray:
 
 def _check_counts(counts: IntArray, invalid: int, *, n: int) -> None:
     if counts.ndim != 1 or counts.size < 2:
-        raise InputError(f"a tally needs counts of at least two classes, not shape {counts.shape}")
+        raise InputError(f"a tally needs counts of at least two classes, got shape {counts.shape}")
     if invalid < 0 or counts.min() < 0:
-        raise InputError("a tally cannot hold negative counts")
+        raise InputError("a tally has negative counts")
     if counts.max() > n or int(counts.sum()) + invalid != n:
         raise InputError(f"a tally of {n} samples cannot hold {int(counts.sum())} votes and {invalid} invalid ones")
 
 
 def _coalesce(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """Sorted, touching ranges joined; overlapping ranges are refused because a sample would count twice."""
+    """Sort ranges and join adjacent ones. Overlapping ranges are refused, because samples would count twice."""
     joined: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if not 0 <= start < stop:

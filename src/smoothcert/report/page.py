@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import MissingExtraError, RunError
+from smoothcert.files import write_atomically
 from smoothcert.report.content import Content, ReportRequest, build_content
 from smoothcert.report.javascript import chart_library
 from smoothcert.report.plain_text import clip, encode_for_script, escape_invisible
-from smoothcert.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from jinja2 import Environment

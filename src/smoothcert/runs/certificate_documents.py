@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import RunError
+from smoothcert.files import write_atomically
 from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, TallyKind, Verdict
-from smoothcert.runs.files import write_atomically
 from smoothcert.runs.seals import document_digest
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_row

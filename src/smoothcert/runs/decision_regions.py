@@ -1,6 +1,6 @@
 """The decision regions of a run's smoothed classifier in the plane, estimated at the points of a grid.
 
-By PREDICT; where the run is about mean scores, by a proof that one of them is the largest.
+Answers come from PREDICT, or, for a run about mean scores, from a proof that one of them is the largest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.attacks.attack_verdicts import samples_of_selection, scored
+from smoothcert.attacks.attack_verdicts import compare_scores, samples_of_selection
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
@@ -34,26 +34,27 @@ from smoothcert.spec import FixedN, LocalEngineSpec
 
 _POINTS_AT_ONCE = 512
 _MOST_POINTS = 256
-"""Along the longer side: a page should stay small."""
+"""The most points along the longer side, to keep pages small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapSettings:
-    """points: along the longer side of the rectangle. n: samples at each of them."""
+    """points: number along the longer side of the rectangle. n: samples per point."""
 
     points: int = 64
     n: int = 1000
 
     def check(self) -> None:
         if not 2 <= self.points <= _MOST_POINTS:
-            raise InputError(f"{self.points} points along the longer side are no map: give 2 … {_MOST_POINTS}")
+            raise InputError(f"{self.points} points along the longer side are not supported: give 2 … {_MOST_POINTS}")
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Everything loaded. points: (rows, columns, 2), the input that stands for each cell; askable: (rows, columns),
-    whether the classifier takes it. inputs: (m, 2), the different ones among them, and number: (rows, columns), which
-    of them is that of a cell. soft: the run is about mean scores, not votes.
+    """A prepared map. soft: the run is about mean scores, not votes.
+
+    points: (rows, columns, 2), the input of each cell. askable: (rows, columns), whether the classifier accepts it.
+    inputs: (m, 2), the distinct askable points. number: (rows, columns), the row of each cell in `inputs`, or -1.
     """
 
     run: Path
@@ -73,7 +74,7 @@ class Survey:
 
 
 def speaks_of_scores(certificates: frozenset[str]) -> bool:
-    """Whether one of these theorems is about mean scores, so that votes are not the answers of its classifier."""
+    """Whether one of these certificates is about mean scores, so that votes are not the answers of its classifier."""
     return any(is_soft(one) for name in certificates for one in get_portfolio(name).certificates)
 
 
@@ -87,34 +88,34 @@ def prepare_survey(
     fetching: ProgressCallback | None = None,
     moved: Moved = NOT_MOVED,
 ) -> Iterator[Survey]:
-    """Open the classifier of the run, check that it is the same, and lay a grid over the rectangle.
+    """Open the classifier of the run, check that it is the same, and divide the rectangle into cells.
 
-    The seed follows from that of the run, so the same run gives the same map; no draw is shared with the run. A memory
-    of the run is asked, and nothing is claimed from it. moved: see `Moved`. soft: ask for mean scores.
+    The seed is derived from that of the run: the same run gives the same map, and shares no draw with it. A memory of
+    the run is read, not written. soft: compare mean scores. moved: see `Moved`.
     """
     settings.check()
     manifest = read_manifest(run)
     alpha = manifest.spec.alpha
     if not soft:
         check_predict_is_possible(n=settings.n, alpha=alpha)
-    # The threads of this process will do, also for a run that was made on a cluster.
+    # Threads of this process are enough, also for a run that was made on a cluster.
     moved = dataclasses.replace(moved, engine=moved.engine or LocalEngineSpec())
     spec = spec_to_reopen(run, purpose="draw the regions of", moved=moved)
     with reopen_run(run, spec, fetching=fetching) as (smoothed, dataset):
         if dataset.input_shape != (2,):
-            raise InputError(f"{run} has inputs of shape {dataset.input_shape}: only points of the plane have a map")
+            raise InputError(f"{run} has inputs of shape {dataset.input_shape}: a map needs inputs of shape (2,)")
         seed = int.from_bytes(hashlib.sha256(f"decision regions {manifest.seed}".encode()).digest()[:8])
-        # Without a memory the classifier answers everywhere, and balls reach out of the range of the data.
+        # Without a memory the classifier answers everywhere, and certified balls can leave the range of the data.
         smoothed = smoothed.derive(seed=seed, any_inputs=spec.memory is None)
         if soft:
             usual = get_portfolio(smoothed.noise.facts.soft_two_class_certificate)
             question = FixedN(n=settings.n, n0=samples_of_selection(settings.n))
             check_question(question, usual, alpha=alpha, num_classes=smoothed.classifier.num_classes)
         cells = rectangle.cells(longer=settings.points)
-        yield _survey(run, rectangle, smoothed, dataset, n=settings.n, alpha=alpha, soft=soft, cells=cells)
+        yield _build_survey(run, rectangle, smoothed, dataset, n=settings.n, alpha=alpha, soft=soft, cells=cells)
 
 
-def _survey(
+def _build_survey(
     run: Path,
     rectangle: Rectangle,
     smoothed: SmoothedClassifier,
@@ -131,7 +132,7 @@ def _survey(
         least, most = smoothed.input_range
         askable &= ((points >= least) & (points <= most)).all(axis=-1)
     if not askable.any():
-        raise InputError(f"no point of the rectangle drawn for {run} lies in the range of {dataset.name}")
+        raise InputError(f"no point of the rectangle for {run} lies in the range of {dataset.name}")
     inputs, which = np.unique(points[askable], axis=0, return_inverse=True)
     number = np.full(askable.shape, -1, dtype=np.int64)
     number[askable] = which.reshape(-1)
@@ -140,7 +141,7 @@ def _survey(
 
 
 def _nearest_inputs(centres: FloatArray, levels: int | None) -> InputArray:
-    """The float32 inputs closest to these points; where the noise goes in steps of a grid, those on the grid."""
+    """The float32 inputs closest to these points; on the grid, if the noise has one."""
     if levels is None:
         with np.errstate(over="ignore"):
             return centres.astype(np.float32)
@@ -148,35 +149,42 @@ def _nearest_inputs(centres: FloatArray, levels: int | None) -> InputArray:
 
 
 def answer(survey: Survey, *, stop: threading.Event | None = None, progress: Progress | None = None) -> DecisionMap:
-    """Ask at every point. stop: when set, the points in flight are finished, then InterruptedRunError is raised."""
-    found = np.full(len(survey.inputs), UNDECIDED, dtype=np.int64)
+    """Answer all points. stop: when set, the current points are finished, then InterruptedRunError is raised."""
+    labels = np.full(len(survey.inputs), UNDECIDED, dtype=np.int64)
     remembered = np.zeros(len(survey.inputs), dtype=np.bool_)
     for at in range(0, len(survey.inputs), _POINTS_AT_ONCE):
         if stop is not None and stop.is_set():
-            raise InterruptedRunError("stopped on request, before all points of the plane were asked about")
+            raise InterruptedRunError("stopped on request, before all points of the plane were answered")
         rows = range(at, min(at + _POINTS_AT_ONCE, len(survey.inputs)))
         try:
-            points = _asked(survey, rows, progress)
+            answers = _answer_rows(survey, rows, progress)
         except InputError as error:
-            raise InputError(f"the plane of {survey.run} cannot be asked about point by point: {error}") from error
-        for row, (label, by_memory) in zip(rows, points, strict=True):
-            found[row] = UNDECIDED if label is None else label
-            remembered[row] = by_memory
-    answers = np.where(survey.askable, found[survey.number], NOT_ASKED)
+            raise InputError(f"the points of the plane of {survey.run} cannot be answered: {error}") from error
+        for row, one in zip(rows, answers, strict=True):
+            labels[row] = UNDECIDED if one.label is None else one.label
+            remembered[row] = one.is_from_memory
+    classes = np.where(survey.askable, labels[survey.number], NOT_ASKED)
     from_memory = int((survey.askable & remembered[survey.number]).sum())
-    return DecisionMap(survey.rectangle, survey.points, answers, survey.n, survey.alpha, from_memory)
+    return DecisionMap(survey.rectangle, survey.points, classes, survey.n, survey.alpha, from_memory)
 
 
-def _asked(survey: Survey, rows: range, progress: Progress | None) -> list[tuple[int | None, bool]]:
-    """For each input its class, if there is one, and whether a memory gave it."""
+@dataclass(frozen=True, slots=True)
+class _PointAnswer:
+    """label: None for an abstention."""
+
+    label: int | None
+    is_from_memory: bool
+
+
+def _answer_rows(survey: Survey, rows: range, progress: Progress | None) -> list[_PointAnswer]:
     inputs, n, alpha = survey.inputs[rows.start : rows.stop], survey.n, survey.alpha
     if not survey.soft:
         points = survey.smoothed.predict(inputs, n=n, alpha=alpha, indices=rows, progress=progress)
-        return [(point.prediction, point.promise is not None) for point in points]
+        return [_PointAnswer(point.prediction, point.promise is not None) for point in points]
     memory = survey.smoothed.memory
     promises = [None if memory is None else memory.lookup(x) for x in survey.smoothed.check_inputs(inputs)]
-    points = scored(survey.smoothed, inputs, rows, n=n, level=alpha, progress=progress)
+    points = compare_scores(survey.smoothed, inputs, rows, n=n, level=alpha, progress=progress)
     return [
-        (point.prediction, False) if promise is None else (promise.label, True)
+        _PointAnswer(point.prediction, False) if promise is None else _PointAnswer(promise.label, True)
         for point, promise in zip(points, promises, strict=True)
     ]

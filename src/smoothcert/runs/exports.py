@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from smoothcert.runs.files import write_atomically
+from smoothcert.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
 
 _OWN = (

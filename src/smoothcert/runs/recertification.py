@@ -35,6 +35,7 @@ from smoothcert.runs.load import results_of_run
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
+from smoothcert.statistics import first_samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,10 @@ def _make_inquiry(
         drawn = max(tally.ranges[-1][1] for point in points for tally in point.tallies)
         if n is not None and n > drawn:
             raise InputError(f"n={n} is not possible: no input was sampled further than {drawn}")
-    elif portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in list_kinds(points):
+    elif n is not None:
+        # Before n is judged: this error names the n at which the stored samples can be cut.
+        first_samples([tally for tally in points[0].tallies if tally.stream.stage is Stage.ESTIMATION], n)
+    if isinstance(question, FixedN) and portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in list_kinds(points):
         halved = msgspec.structs.replace(question, n=question.n // 2)
         check_question(halved, portfolio, alpha=spec.alpha, num_classes=smoothing.num_classes or 2)
     return make_inquiry(question, portfolio, alpha=spec.alpha, smoothing=smoothing)
@@ -147,9 +151,9 @@ def _make_inquiry(
 
 def _smoothing_of(manifest: RunManifest, path: Path) -> Smoothing:
     """What the manifest says about the smoothed classifier."""
-    envelope: Envelope | None = ConstantSigma()
+    envelope: Envelope = ConstantSigma()
     if manifest.sigma is not None:
-        envelope = None if manifest.sigma.envelope is None else _read_envelope(manifest.sigma.envelope, path)
+        envelope = _read_envelope(manifest.sigma.envelope, path)
     return describe_smoothing(
         envelope,
         dimension=math.prod(manifest.data.input_shape),
@@ -159,7 +163,9 @@ def _smoothing_of(manifest: RunManifest, path: Path) -> Smoothing:
     )
 
 
-def _read_envelope(document: dict[str, Any], path: Path) -> Envelope:
+def _read_envelope(document: dict[str, Any] | None, path: Path) -> Envelope:
+    if document is None:
+        raise CorruptRunError(f"{path} does not state the envelope of its sigma, without which it was not certified")
     if document.get("kind") == "user":
         raise RunError(
             f"{path} was certified with a user-defined envelope, {document.get('name')!r}: a function, which a run "

@@ -52,7 +52,10 @@ def seal_inputs(connection: sqlite3.Connection, indices: Sequence[int]) -> None:
 
     Call it in the transaction that stored them.
     """
-    position, seal = connection.execute("SELECT position, seal FROM seals ORDER BY position DESC LIMIT 1").fetchone()
+    last = connection.execute("SELECT position, seal FROM seals ORDER BY position DESC LIMIT 1").fetchone()
+    if last is None:
+        raise sqlite3.DatabaseError("the seals are missing")
+    position, seal = last
     for index in indices:
         content = [[_row_as_json(row) for row in connection.execute(query, (index,))] for query in _ROWS]
         position, seal = position + 1, _next_seal(seal, content)

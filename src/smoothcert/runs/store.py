@@ -1,8 +1,8 @@
-"""A run on disk: `manifest.json`, written once, and `results.sqlite` with a row per input, its verdicts and tallies.
+"""A run on disk: `manifest.json`, written once, and `results.sqlite` with the points, verdicts and tallies of inputs.
 
-A shard of results is one SQLite transaction, so a process that dies loses at most the shard in flight. Rows are only
-ever added, and each input is sealed with those before it (`seals`). One writer at a time holds the file lock; the
-operating system drops the lock with the process, however it ends.
+A shard of results is one SQLite transaction, so a killed process loses at most the current shard. Rows are only added,
+never changed, and each input is sealed together with those before it (`seals`). One writer at a time holds the file
+lock; the operating system releases it when the process ends.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
+from smoothcert.files import write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
-from smoothcert.runs.files import write_atomically
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
 from smoothcert.runs.stored_points import (
@@ -39,8 +39,8 @@ MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
 LOCK = "writer.lock"
 
-_SECONDS_TO_WAIT = 30.0
-_MOST_MANIFEST = 2**24
+_LOCK_TIMEOUT_SECONDS = 30.0
+_MOST_MANIFEST_BYTES = 2**24
 _SCHEMA = (
     """
 CREATE TABLE points (
@@ -101,7 +101,7 @@ _TABLES = {"points", "verdicts", "tallies", "promises", "model_checks", "failure
 
 
 class RunStore:
-    """One run directory. Make it with `create`, `resume` or `open`; use it as a context manager."""
+    """One run directory. Use `create`, `resume` or `open` as a context manager."""
 
     def __init__(
         self, path: Path, manifest: RunManifest, connection: sqlite3.Connection, lock: FileLock | None
@@ -114,24 +114,24 @@ class RunStore:
 
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
-        """A new run; refused if the directory already holds one, or anything else. files: copied into it, by name."""
+        """Create a run in a new or empty directory. files: copied into it, by name."""
         cls.check_can_create(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
-        lock = _acquire(path)
+            raise RunError(f"{path} cannot be created: {error.strerror or error}") from error
+        lock = _acquire_lock(path)
         try:
             cls.check_can_create(path)
             for leftover in path.iterdir():
                 if leftover.name != LOCK:
                     leftover.unlink()
-            with _explain(path), contextlib.closing(_connect(path, create=True)) as connection:
-                # The results file comes first: a directory with a manifest is always a complete run.
+            with _translate_errors(path), contextlib.closing(_connect(path, create=True)) as connection:
+                # The results file is created first, so a directory with a manifest is always a complete run.
                 connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
                 begin_seals(connection, manifest.to_json())
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
-            _attach(path, files)
+            _copy_files(path, files)
             return cls(path, manifest, _connect(path), lock)
         except BaseException:
             lock.release()
@@ -139,33 +139,33 @@ class RunStore:
 
     @classmethod
     def check_can_create(cls, path: Path) -> None:
-        """Refuse a place that holds anything but what an attempt to create a run, cut short, leaves behind.
+        """Raise a RunError if the directory holds anything but leftovers of an interrupted `create`.
 
-        Results are only added once the manifest is there, so without one nothing can be lost.
+        Results are only added after the manifest is written, so leftovers without a manifest contain none.
         """
         if path.exists() and not path.is_dir():
             raise RunError(f"{path} is a file; --out must be a directory that is new or empty")
         if path.is_dir() and not all(_is_leftover(file) for file in path.iterdir()):
             raise RunError(
-                f"{path} exists and is not empty; an existing result is never overwritten: choose another --out"
+                f"{path} exists and is not empty; existing results are never overwritten: choose another --out"
             )
 
     @classmethod
     def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
-        """Resume an existing run if it was made with the same spec; otherwise the error lists the differences."""
+        """Resume an existing run with the same spec. Otherwise a ManifestMismatchError lists the differences."""
         stored = read_manifest(path)
         differing = list_differences(stored, wanted)
         if differing:
             raise ManifestMismatchError(
-                f"{path} was made with other settings; give another --out, or the same settings to resume it:\n  "
+                f"{path} was made with other settings; choose another --out, or use the same settings to resume it:\n  "
                 + "\n  ".join(differing)
             )
-        lock = _acquire(path)
+        lock = _acquire_lock(path)
         try:
-            _attach(path, files)
+            _copy_files(path, files)
             run = cls(path, stored, _connect(path), lock)
             with run._reading():
-                pass  # one that a check of its model has stopped is refused here
+                pass  # refuses a run that failed a check of its model
             return run
         except BaseException:
             lock.release()
@@ -173,7 +173,7 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read a run, also while another process writes it. One that a check of its model has stopped gives nothing."""
+        """Open a run for reading, also while another process writes it."""
         return cls(path, read_manifest(path), _connect(path), None)
 
     @classmethod
@@ -181,18 +181,18 @@ class RunStore:
         return (path / MANIFEST).is_file()
 
     def add(self, points: Sequence[CertifiedPoint], *, checks: CheckCounts | None = None) -> None:
-        """Store a shard, all of it or nothing. An input that is already there is an error: nothing is overwritten.
+        """Store a shard in one transaction. Raises a RunError if one of the inputs is already stored.
 
-        checks: how many noisy copies were drawn and asked again since the shard before, kept with the last input.
+        checks: counts of noisy copies drawn and checked since the previous shard, stored with the last input.
         """
         if self._lock is None:
             raise RunError(f"{self.path} was opened for reading")
         try:
-            with _explain(self.path), self._connection:
+            with _translate_errors(self.path), self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.executemany(
                     "INSERT INTO points VALUES (?,?,?,?)",
-                    # A point that a memory answered has no sigma: nan is stored as no value.
+                    # A point that a memory answered has no sigma: SQLite stores nan as NULL.
                     [(point.index, point.label, point.sigma, point.seconds) for point in points],
                 )
                 self._connection.executemany(
@@ -217,20 +217,18 @@ class RunStore:
             ) from error
 
     def add_failure(self, reason: str) -> None:
-        """Store that the model was found not to be what was sampled: nothing in this run is to be relied on."""
-        with _explain(self.path), self._connection:
+        """Store that a check of the model failed. The results of this run are refused from now on."""
+        with _translate_errors(self.path), self._connection:
             self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
 
     def _check_not_failed(self) -> None:
-        found = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
-        if found is not None:
-            reason = str(found[0])[:2000]
-            raise RunError(
-                f"{self.path} was stopped by a check of its model, and its results must not be used: {reason}"
-            )
+        failure = self._connection.execute("SELECT reason FROM failures ORDER BY position LIMIT 1").fetchone()
+        if failure is not None:
+            reason = str(failure[0])[:2000]
+            raise RunError(f"{self.path} failed a check of its model, and its results must not be used: {reason}")
 
     def check_counts(self) -> CheckCounts:
-        """How many noisy copies were drawn for what is stored, and how many of them the model was asked about again."""
+        """Numbers of noisy copies that were drawn for the stored results, and of those that were checked again."""
         with self._reading():
             row = self._connection.execute("SELECT SUM(drawn), SUM(asked), SUM(ties) FROM model_checks").fetchone()
             return CheckCounts(*(int(count or 0) for count in row))
@@ -241,7 +239,7 @@ class RunStore:
             return {row[0] for row in self._connection.execute("SELECT idx FROM points")}
 
     def kinds(self) -> set[TallyKind]:
-        """What was sampled to prove something."""
+        """The kinds of tallies of the estimation stage."""
         with self._reading():
             rows = self._connection.execute(
                 "SELECT DISTINCT kind FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,)
@@ -249,7 +247,7 @@ class RunStore:
             return {TallyKind(row[0]) for row in rows}
 
     def samples(self) -> dict[int, int]:
-        """How many times the model was asked about each input, for whatever stage."""
+        """Samples by index, over all stages."""
         with self._reading():
             rows = self._connection.execute(
                 "SELECT idx, SUM((stop - start) * CASE kind WHEN ? THEN 2 ELSE 1 END) FROM tallies GROUP BY idx",
@@ -258,24 +256,24 @@ class RunStore:
             return {index: int(count) for index, count in rows}
 
     def unanimous(self) -> dict[int, int]:
-        """By index the class that won every single vote drawn to prove something; other inputs are left out."""
-        found: dict[int, set[int]] = {}
+        """By index, the class that got all votes of the estimation stage. Other inputs are omitted."""
+        classes: dict[int, set[int]] = {}
         with self._reading():
             rows = self._connection.execute("SELECT idx, counts FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,))
             for index, counts in rows:
-                found.setdefault(index, set()).update(classes_voted_for(counts))
-        return {index: min(classes) for index, classes in found.items() if len(classes) == 1 and min(classes) >= 0}
+                classes.setdefault(index, set()).update(classes_voted_for(counts))
+        return {index: min(each) for index, each in classes.items() if len(each) == 1 and min(each) >= 0}
 
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
-        """All results, by index. Without tallies it is quicker, and enough for tables."""
+        """All results, ordered by index. Without tallies this is faster, and enough for tables."""
         with self._reading():
-            # One transaction, so that a shard committed in between is seen in both tables or in neither.
+            # One transaction, so that a shard committed meanwhile is seen in all tables or in none.
             self._connection.execute("BEGIN")
             try:
                 rows = self._connection.execute("SELECT * FROM points ORDER BY idx").fetchall()
-                verdicts = self._verdicts()
-                promises = self._promises()
-                tallies = self._tallies() if with_tallies else {}
+                verdicts = self._read_verdicts()
+                promises = self._read_promises()
+                tallies = self._read_tallies() if with_tallies else {}
             finally:
                 self._connection.execute("ROLLBACK")
             return [
@@ -286,53 +284,54 @@ class RunStore:
             ]
 
     def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
-        """These results with their tallies, in the order asked for; quick, however many others there are."""
+        """The results of these inputs, in this order, with tallies. The time does not depend on the size of the run."""
         with self._reading():
             self._connection.execute("BEGIN")
             try:
-                promises = self._promises()
-                return [self._point(index, promises.get(index)) for index in indices]
+                promises = self._read_promises()
+                return [self._read_point(index, promises.get(index)) for index in indices]
             finally:
                 self._connection.execute("ROLLBACK")
 
-    def _point(self, index: int, promise: Promise | None) -> CertifiedPoint:
+    def _read_point(self, index: int, promise: Promise | None) -> CertifiedPoint:
         row = self._connection.execute("SELECT * FROM points WHERE idx = ?", (index,)).fetchone()
         if row is None:
-            raise RunError(f"{self.path} holds no result for input {index}")
-        verdicts, tallies = self._verdicts(index)[index], self._tallies(index).get(index, [])
+            raise RunError(f"{self.path} has no result for input {index}")
+        verdicts, tallies = self._read_verdicts(index)[index], self._read_tallies(index).get(index, [])
         return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        with _explain(self.path):
+        with _translate_errors(self.path):
             if not self._tables_checked:
                 _check_tables(self._connection)
                 self._check_not_failed()
                 self._tables_checked = True
             yield
 
-    def _verdicts(self, only: int | None = None) -> dict[int, list[Verdict]]:
-        found: dict[int, list[Verdict]] = {}
+    def _read_verdicts(self, only: int | None = None) -> dict[int, list[Verdict]]:
+        verdicts: dict[int, list[Verdict]] = {}
         for row in self._rows_of("verdicts", only, order="idx, place"):
             index, _, *columns = check_row(row, VERDICT_COLUMNS)
-            found.setdefault(index, []).append(verdict_from_row(columns))
-        return found
+            verdicts.setdefault(index, []).append(verdict_from_row(columns))
+        return verdicts
 
     def _rows_of(self, table: str, only: int | None, *, order: str) -> sqlite3.Cursor:
-        """The rows of a table, of all inputs or of one."""
+        """The rows of a table, for all inputs or for one."""
         if only is None:
             return self._connection.execute(f"SELECT * FROM {table} ORDER BY {order}")
         return self._connection.execute(f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}", (only,))
 
-    def _promises(self) -> dict[int, Promise]:
+    def _read_promises(self) -> dict[int, Promise]:
         rows = self._connection.execute("SELECT * FROM promises")
         return {row[0]: promise_from_row(check_row(row, PROMISE_COLUMNS)) for row in rows}
 
-    def _tallies(self, only: int | None = None) -> dict[int, list[AnyTally]]:
-        found: dict[int, list[AnyTally]] = {}
+    def _read_tallies(self, only: int | None = None) -> dict[int, list[AnyTally]]:
+        tallies: dict[int, list[AnyTally]] = {}
         for row in self._rows_of("tallies", only, order="idx, stage DESC, start"):
-            found.setdefault(row[0], []).append(tally_from_row(check_row(row, TALLY_COLUMNS), seed=self.manifest.seed))
-        return found
+            tally = tally_from_row(check_row(row, TALLY_COLUMNS), seed=self.manifest.seed)
+            tallies.setdefault(row[0], []).append(tally)
+        return tallies
 
     def close(self) -> None:
         self._connection.close()
@@ -348,8 +347,8 @@ class RunStore:
         self.close()
 
 
-def _attach(path: Path, files: Mapping[str, Path] | None) -> None:
-    """Copy files into the directory of a run, those that are not there yet."""
+def _copy_files(path: Path, files: Mapping[str, Path] | None) -> None:
+    """Copy files into the directory of a run, unless they exist there."""
     for name, source in (files or {}).items():
         if not (path / name).exists():
             try:
@@ -360,16 +359,16 @@ def _attach(path: Path, files: Mapping[str, Path] | None) -> None:
 
 
 def _is_leftover(file: Path) -> bool:
-    """Whether this file can lie in a directory in which a run was about to be created."""
+    """Whether an interrupted `create` can leave this file."""
     if file.name == RESULTS:
         return _holds_no_point(file)
     return file.name in (LOCK, f"{RESULTS}-journal") or file.match(f".{MANIFEST}.*.part")
 
 
 def _holds_no_point(file: Path) -> bool:
-    """Whether this is a results file in which nothing has been stored yet."""
+    """Whether this is a results file without results."""
     try:
-        with contextlib.closing(sqlite3.connect(file, timeout=_SECONDS_TO_WAIT)) as connection:
+        with contextlib.closing(sqlite3.connect(file, timeout=_LOCK_TIMEOUT_SECONDS)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if tables <= _TABLES:
                 return "points" not in tables or not connection.execute("SELECT 1 FROM points LIMIT 1").fetchone()
@@ -379,26 +378,26 @@ def _holds_no_point(file: Path) -> bool:
 
 
 def read_manifest(path: Path) -> RunManifest:
-    """The manifest of a run directory."""
+    """Read the manifest of a run directory."""
     file = path / MANIFEST
     try:
         with file.open("rb") as stream:
-            content = stream.read(_MOST_MANIFEST + 1)
+            content = stream.read(_MOST_MANIFEST_BYTES + 1)
     except FileNotFoundError as error:
         raise RunError(f"{path} is not a run: it has no {MANIFEST}") from error
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror or error}") from error
-    if len(content) > _MOST_MANIFEST:
-        raise CorruptRunError(f"{file} is not a manifest of a run: it has more than {_MOST_MANIFEST:,} bytes")
+    if len(content) > _MOST_MANIFEST_BYTES:
+        raise CorruptRunError(f"{file} is not a manifest: it has more than {_MOST_MANIFEST_BYTES:,} bytes")
     return parse_manifest(content, path=file)
 
 
-def _acquire(path: Path) -> FileLock:
+def _acquire_lock(path: Path) -> FileLock:
     lock = FileLock(path / LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
-        raise RunBusyError(f"another process is working on {path}; wait for it or stop it, then try again") from error
+        raise RunBusyError(f"another process is writing to {path}: wait for it or stop it, then try again") from error
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
     return lock
@@ -408,21 +407,21 @@ def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     file = path / RESULTS
     if not create and not file.is_file():
         raise CorruptRunError(f"{path} is damaged: it has a manifest but no {RESULTS}")
-    with _explain(path):
-        return sqlite3.connect(file, timeout=_SECONDS_TO_WAIT, isolation_level=None, check_same_thread=False)
+    with _translate_errors(path):
+        return sqlite3.connect(file, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """A view under the name of one of our tables could be a computation without end."""
-    things = connection.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
-    for name, kind, sql in things:
+    """Refuse views and virtual tables with the names of our tables: reading them could take forever."""
+    objects = connection.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
+    for name, kind, sql in objects:
         if name in _TABLES and (kind != "table" or "virtual" in str(sql).lower()):
-            raise ValueError(f"{name} is a {kind} of another kind than ours")
+            raise ValueError(f"{name} is a {kind} and not one of our tables")
 
 
 @contextlib.contextmanager
-def _explain(path: Path) -> Iterator[None]:
-    """Whatever SQLite or a malformed row raises, as a sentence about the run."""
+def _translate_errors(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and of invalid rows into a RunError or CorruptRunError about the run."""
     try:
         yield
     except sqlite3.IntegrityError:
@@ -436,4 +435,4 @@ def _explain(path: Path) -> Iterator[None]:
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         if isinstance(error, SmoothcertError) and not isinstance(error, ValueError):
             raise
-        raise CorruptRunError(f"{path / RESULTS} holds a row that makes no sense: {error}") from error
+        raise CorruptRunError(f"{path / RESULTS} has an invalid row: {error}") from error

@@ -1,4 +1,4 @@
-"""Tallies as rows of SQLite: counts as JSON that a person can read, long sums as compressed bytes."""
+"""Tallies as rows of SQLite: counts as readable JSON, long sums as compressed bytes."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from smoothcert.records import (
 from smoothcert.records.tallies import SCORE_CELLS
 from smoothcert.strict_json import strict_loads
 
-_WHOLE_NUMBERS = np.dtype("<i8")
+_INT64 = np.dtype("<i8")
 _MOST_CLASSES = 10_000_000
 _MOST_COORDINATES = 2**22
 _VOTES = ("votes", "both", "first", "second")
 
 
 def tally_row(tally: AnyTally) -> tuple[Any, ...]:
-    """idx, stage, start, stop, sigma, kind, num_classes, counts, sums. start and stop count draws, as in `ranges`."""
+    """The columns idx, stage, start, stop, sigma, kind, num_classes, counts, sums. start and stop count draws."""
     ((start, stop),) = tally.ranges
-    counts, sums = _content(tally)
+    counts, sums = _pack_content(tally)
     return (
         tally.stream.index,
         tally.stream.stage.name,
@@ -48,17 +48,17 @@ def tally_row(tally: AnyTally) -> tuple[Any, ...]:
 
 
 def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
-    """The tally in a row; whatever is wrong with the row raises a ValueError, KeyError, TypeError or the like."""
+    """The tally in a row. An invalid row raises a ValueError, KeyError, TypeError or the like."""
     index, stage, start, stop, sigma, kind, num_classes, text, sums = row
     stream = StreamId(seed=seed, index=index, stage=Stage[stage])
     counts = strict_loads(text)
     ranges = ((start, stop),)
     if TallyKind(kind) is TallyKind.VOTES:
-        return Tally(stream, sigma, _dense(counts["votes"], num_classes), counts["invalid"], ranges)
+        return Tally(stream, sigma, _fill_zeros(counts["votes"], num_classes), counts["invalid"], ranges)
     if TallyKind(kind) is TallyKind.PAIRS:
-        both, first, second = (_dense(counts[name], num_classes + 1) for name in ("both", "first", "second"))
+        both, first, second = (_fill_zeros(counts[name], num_classes + 1) for name in ("both", "first", "second"))
         return PairTally(stream, sigma, both, first, second, ranges)
-    votes, invalid = _dense(counts["votes"], num_classes), counts["invalid"]
+    votes, invalid = _fill_zeros(counts["votes"], num_classes), counts["invalid"]
     if TallyKind(kind) is TallyKind.SCORES:
         cells, hits = _unpack(sums, most=2 * SCORE_CELLS).reshape(2, -1)
         return ScoreTally(stream, sigma, votes, invalid, counts["label"], cells, hits, ranges)
@@ -75,17 +75,17 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
 
 
 def classes_voted_for(counts: str) -> set[int]:
-    """The classes with a vote in the counts of a row, cheaper than the whole tally; -1 stands for an invalid vote."""
+    """The classes with a vote in the counts of a row, without making the tally; -1 stands for invalid samples."""
     stored = strict_loads(counts)
     classes = {int(label) for name in _VOTES for label, count in stored.get(name, {}).items() if count}
     return classes | {-1} if stored.get("invalid") else classes
 
 
-def _content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
+def _pack_content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
     if isinstance(tally, PairTally):
         counts = {"both": tally.both, "first": tally.first_only, "second": tally.second_only}
-        return {name: _sparse(values) for name, values in counts.items()}, None
-    votes: dict[str, Any] = {"votes": _sparse(tally.counts), "invalid": tally.invalid}
+        return {name: _drop_zeros(values) for name, values in counts.items()}, None
+    votes: dict[str, Any] = {"votes": _drop_zeros(tally.counts), "invalid": tally.invalid}
     if isinstance(tally, Tally):
         return votes, None
     if isinstance(tally, ScoreTally):
@@ -94,35 +94,35 @@ def _content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
     return votes, _pack(tally.sums)
 
 
-def _sparse(counts: IntArray) -> dict[str, int]:
+def _drop_zeros(counts: IntArray) -> dict[str, int]:
     return {str(label): int(count) for label, count in enumerate(counts) if count}
 
 
-def _dense(counts: Mapping[str, int], size: int) -> IntArray:
+def _fill_zeros(counts: Mapping[str, int], size: int) -> IntArray:
     if not isinstance(counts, dict):
-        raise InputError(f"votes are counted by class, not as {counts!r}")
+        raise InputError(f"expected votes by class, got {counts!r}")
     if size > _MOST_CLASSES:
-        raise InputError(f"there cannot be {size} classes")
+        raise InputError(f"{size} classes are not supported: expected at most {_MOST_CLASSES}")
     dense = [0] * size
     for label, count in counts.items():
         if not 0 <= int(label) < size:
-            raise InputError(f"there are {size} classes, and votes for class {label}")
+            raise InputError(f"there are votes for class {label}, but only {size} classes")
         dense[int(label)] = count
     return np.array(dense)
 
 
 def _pack(sums: IntArray) -> bytes:
-    return zlib.compress(sums.astype(_WHOLE_NUMBERS).tobytes(), level=1)
+    return zlib.compress(sums.astype(_INT64).tobytes(), level=1)
 
 
 def _unpack(packed: bytes, *, most: int) -> IntArray:
-    """most: numbers there may be, which a few bytes could exceed by a thousand times."""
-    unpacking = zlib.decompressobj()
+    """most: the largest valid length, because a few bytes can expand a thousandfold."""
+    decompressor = zlib.decompressobj()
     try:
-        content = unpacking.decompress(packed, most * _WHOLE_NUMBERS.itemsize + 1)
+        content = decompressor.decompress(packed, most * _INT64.itemsize + 1)
     except zlib.error as error:
         raise InputError(f"the sums of a tally cannot be read: {error}") from error
-    if not unpacking.eof or len(content) > most * _WHOLE_NUMBERS.itemsize:
-        raise InputError(f"the sums of a tally are cut short, or more than {most}")
-    flat = np.frombuffer(content, dtype=_WHOLE_NUMBERS)
+    if not decompressor.eof or len(content) > most * _INT64.itemsize:
+        raise InputError(f"the sums of a tally are truncated, or more than {most} numbers")
+    flat = np.frombuffer(content, dtype=_INT64)
     return flat.astype(np.int64)

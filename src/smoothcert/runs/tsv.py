@@ -26,9 +26,9 @@ from typing import NoReturn
 import numpy as np
 
 from smoothcert.errors import InputError, RunError
+from smoothcert.files import write_atomically
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import FloatArray, IntArray, Outcome
-from smoothcert.runs.files import write_atomically
 from smoothcert.runs.results import NO_CLASS, BoolArray, Results, outcome_code
 
 _REQUIRED = ("idx", "label", "predict")

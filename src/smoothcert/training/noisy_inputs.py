@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from smoothcert.attacks.attack_noise import unit_noise
 from smoothcert.attacks.geometry import per_row
-from smoothcert.attacks.noises import unit_noise
 from smoothcert.records import Noise
 from smoothcert.training.objective import Batch
 

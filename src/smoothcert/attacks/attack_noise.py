@@ -1,4 +1,4 @@
-"""The noise a smoothed classifier is attacked through: always the same, or fresh at every look; in chunks."""
+"""The noise that an attack adds to its points: fixed, or fresh in each evaluation; in chunks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from smoothcert.noise import law_of
 from smoothcert.records import Noise
 
 
-class Noises(Protocol):
-    """Unit noise for a batch: multiplied by sigma and added to the points."""
+class NoiseSource(Protocol):
+    """Unit noise for a batch. Targets multiply it by sigma and add it to the points."""
 
     def chunks(self, points: Tensor, /) -> Iterator[Tensor]:
-        """Chunks (k, B, *shape), like `points` (B, *shape) in dtype and device; together all draws of one look."""
+        """Chunks (k, B, *shape) with dtype and device of `points` (B, *shape): all draws of one evaluation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedNoise:
-    """The same noises at every look, so that the loss is a smooth function of the point (SmoothAdv's training).
+    """The same noise in each evaluation, so that the loss is a smooth function of the point (SmoothAdv training).
 
-    noises: (m, B, *shape). at_once: draws in a chunk; None takes all.
+    noises: (m, B, *shape). at_once: draws per chunk; None puts all in one.
     """
 
     noises: Tensor
@@ -36,9 +36,9 @@ class FixedNoise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FreshNoise:
-    """New noises at every look, from `generator`, which lies on the device of the points.
+    """New noise in each evaluation, from a generator on the device of the points.
 
-    The noises do not depend on `at_once`, the draws in a chunk (None takes all), on the processor.
+    at_once: draws per chunk; None puts all in one. On the CPU the noise does not depend on it.
     """
 
     kind: Noise
