@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: everything is proved. 1: there are discrepancies. 2: the check could not be made."""
     given = _make_parser().parse_args(arguments)
     try:
-        from smoothcert_verify.inspection import CheckOptions, inspect_places
+        from smoothcert_verify.place_checks import CheckOptions, inspect_places
         from smoothcert_verify.summaries import summarise
 
         model, count = (None, 0) if given.replay is None else (given.replay[0], int(given.replay[1]))

@@ -37,7 +37,7 @@ from smoothcert_verify.reason_rules import (
 )
 from smoothcert_verify.run_facts import MOST_INDEX, NOISE, RunFacts, check_run, read_run
 from smoothcert_verify.samples import TALLY, Samples, merge_samples, read_samples
-from smoothcert_verify.score_bounds import Order
+from smoothcert_verify.score_checks import Order
 from smoothcert_verify.theorems import CERTIFICATE_FORMS
 from smoothcert_verify.varying_theorems import read_envelope, shift_to_grid
 from smoothcert_verify.verdict_checks import VERDICTS, Sampled, check_verdict, price_noise, read_verdict

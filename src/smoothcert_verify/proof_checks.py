@@ -30,7 +30,7 @@ from smoothcert_verify.arithmetic import (
 from smoothcert_verify.findings import Finding, note, refuse
 from smoothcert_verify.gradients import halves_norm, pair_products_norm
 from smoothcert_verify.samples import NoiseSums, PairCounts, Samples
-from smoothcert_verify.score_bounds import (
+from smoothcert_verify.score_checks import (
     Order,
     lower_by_bernstein,
     lower_by_betting,

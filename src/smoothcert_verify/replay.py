@@ -20,7 +20,7 @@ from smoothcert_verify.replay_model import ReplayData, ReplayModel, Rows, open_d
 from smoothcert_verify.run_checks import Report
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.samples import SCORE_CELLS, IntArray, unpack_sums
-from smoothcert_verify.sigma_rules import RuleFile, read_rule
+from smoothcert_verify.sigma_rules import SigmaRuleFile, read_rule
 
 SAMPLING_VERSION = 1
 """The version of the sampling that `noise_forms` repeats."""
@@ -71,7 +71,7 @@ class Replay:
     facts: RunFacts
     model: ReplayModel
     data: ReplayData
-    rule: RuleFile | None = None
+    rule: SigmaRuleFile | None = None
     batch: int | None = None
     discrepancies: list[Finding] = field(default_factory=list)
     _other_votes: list[tuple[int, int]] = field(default_factory=list)

@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class RuleFile:
+class SigmaRuleFile:
     """What a file says of a rule for σ, and its numbers: points, or weights and biases by turns."""
 
     digest: str
@@ -61,7 +61,7 @@ class RuleFile:
         return float(found if most is None else min(found, most))
 
 
-def read_rule(file: Path) -> RuleFile:
+def read_rule(file: Path) -> SigmaRuleFile:
     """The rule for σ in a safetensors file. Its digest is computed from its parameters and its numbers.
 
     Nearest neighbours: of the parameters as JSON, the type of the points, and the points. A network: of kind, widths,
@@ -101,7 +101,7 @@ def read_rule(file: Path) -> RuleFile:
     found = hasher.hexdigest()
     if document["digest"] != found:
         raise refuse("digest-differs", field="digest")
-    return RuleFile(found, kind, rule, tuple(arrays))
+    return SigmaRuleFile(found, kind, rule, tuple(arrays))
 
 
 def _list_numbered(header: Mapping[str, Any], prefix: str) -> list[str]:

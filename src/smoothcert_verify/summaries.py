@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from smoothcert_verify.inspection import Inspection
 from smoothcert_verify.memory_log import MemoryReport
+from smoothcert_verify.place_checks import Inspection
 from smoothcert_verify.run_checks import ERROR, Report, bound_other_votes
 from smoothcert_verify.texts import describe_guarantee
 

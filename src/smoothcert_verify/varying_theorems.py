@@ -23,9 +23,9 @@ from smoothcert_verify.arithmetic import (
     point_of_upper_tail,
     upper_tail,
 )
+from smoothcert_verify.ball_regions import chance_at_most
 from smoothcert_verify.findings import refuse
 from smoothcert_verify.json_values import OBJECT, read_fraction
-from smoothcert_verify.worst_regions import chance_at_most
 
 Values = Mapping[str, Fraction]
 

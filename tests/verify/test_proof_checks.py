@@ -26,7 +26,7 @@ from smoothcert_verify.proof_checks import (
     sign_test_holds,
 )
 from smoothcert_verify.samples import SCORE_CELLS, NoiseSums, PairCounts, Samples, ScoreCells
-from smoothcert_verify.score_bounds import Order, cell_ends, lower_by_betting, upper_by_betting
+from smoothcert_verify.score_checks import Order, cell_ends, lower_by_betting, upper_by_betting
 
 ALPHA = Fraction(1, 1000)
 ORDER = Order(seed=3, index=0)

@@ -11,11 +11,11 @@ pytest.importorskip("flint")
 
 from flint import arb, ctx
 
+from smoothcert_verify.ball_regions import ball_chances
 from smoothcert_verify.findings import MalformedError
 from smoothcert_verify.theorems import CERTIFICATE_FORMS
 from smoothcert_verify.theorems import certifies as certifies_by
 from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope, _factor, read_envelope, shift_to_grid
-from smoothcert_verify.worst_regions import ball_chances
 
 
 def certifies(name: str, values: dict[str, Fraction], radius: Fraction, where: Setting) -> bool:

@@ -76,7 +76,7 @@ def verify(
     from smoothcert.cli.counting import inputs_progress
 
     with _translate_errors():
-        from smoothcert_verify.inspection import CheckOptions, inspect_places
+        from smoothcert_verify.place_checks import CheckOptions, inspect_places
         from smoothcert_verify.summaries import summarise
 
         model, count = (None, 0) if replay is None else replay
