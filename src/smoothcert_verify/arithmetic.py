@@ -1,7 +1,7 @@
 """Ball arithmetic: numbers with a proven error, comparisons that are certain, and the few functions the checks need.
 
-A comparison of two balls is true only if it is true of all their numbers. `proved` repeats it with more and more digits
-until it is decided; what stays undecided is not proved.
+A comparison of two balls is true only if it is true of all their numbers. `is_proved` repeats it with more and more
+digits until it is decided. What stays undecided is not proved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PRECISIONS = (80, 160, 320, 640, 1280)
 """Bits with which a comparison is tried."""
 
 MOST_TRIALS = 10**12
-"""More samples of one input than anybody draws."""
+"""The most samples of one input that are read."""
 
 _GUARD_BITS = 32
 _NEWTON_STEPS = 60
@@ -28,7 +28,7 @@ _MOST_GUESSED = 10**6
 _NUDGE_BITS = 62
 
 
-def proved(sides: Callable[[], tuple[arb, arb]]) -> bool:
+def is_proved(sides: Callable[[], tuple[arb, arb]]) -> bool:
     """Whether the first of the two sides is certainly at most the second.
 
     sides: computes both, at whatever precision is set when it is called.
@@ -121,7 +121,7 @@ def _sum_of_ratios(successes: int, trials: int, p: Fraction) -> arb:
 
 def tail_at_most(successes: int, trials: int, p: Fraction, alpha: Fraction) -> bool:
     """Whether P(Bin(trials, p) ≥ successes) is proved to be at most α."""
-    return proved(lambda: (binomial_tail(successes, trials, p), ball(alpha)))
+    return is_proved(lambda: (binomial_tail(successes, trials, p), ball(alpha)))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -134,7 +134,7 @@ def lower_limit(successes: int, trials: int, alpha: Fraction) -> Fraction:
     if successes == 0:
         return Fraction(0)
     with ctx.workprec(PRECISIONS[0] + _GUARD_BITS):
-        p = _solved_tail(successes, trials, ball(alpha).log())
+        p = _solve_tail(successes, trials, ball(alpha).log())
     step = min(p, 1 - p) / (1 << _NUDGE_BITS)
     for _ in range(_NUDGE_BITS):
         p = max(p - step, Fraction(0))
@@ -144,9 +144,9 @@ def lower_limit(successes: int, trials: int, alpha: Fraction) -> Fraction:
     return Fraction(0)
 
 
-def _solved_tail(successes: int, trials: int, goal: arb) -> Fraction:
+def _solve_tail(successes: int, trials: int, goal: arb) -> Fraction:
     share = Fraction(successes, trials)
-    p = min(_guess(successes, trials, float(goal.mid())), share * (1 - Fraction(1, 4 * trials)))
+    p = min(_guess_limit(successes, trials, float(goal.mid())), share * (1 - Fraction(1, 4 * trials)))
     for _ in range(_NEWTON_STEPS):
         ratios = _sum_of_ratios(successes, trials, p)
         tail = (binomial_term(successes, trials, p) * ratios).log()
@@ -159,7 +159,7 @@ def _solved_tail(successes: int, trials: int, goal: arb) -> Fraction:
     return p
 
 
-def _guess(successes: int, trials: int, log_alpha: float) -> Fraction:
+def _guess_limit(successes: int, trials: int, log_alpha: float) -> Fraction:
     """About the same in floating point, from Wilson's limit on."""
     square = -2.0 * log_alpha
     share, misses = successes / trials, trials - successes

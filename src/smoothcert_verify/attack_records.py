@@ -21,24 +21,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.arithmetic import ball, binomial_tail
-from smoothcert_verify.bounds import noise_price, sign_test_holds
-from smoothcert_verify.manifests import smoothing_of
-from smoothcert_verify.reading import Document, MalformedError, parse_json, read_bytes
-from smoothcert_verify.sentences import MALFORMED, as_object, same, shown, told
+from smoothcert_verify.document_checks import CheckedInput
+from smoothcert_verify.findings import Finding, MalformedError, note, refuse
+from smoothcert_verify.json_values import (
+    BOOLEAN,
+    OBJECT,
+    TEXT,
+    Document,
+    ListOf,
+    Number,
+    OneOf,
+    Optional,
+    Record,
+    Shape,
+    Whole,
+    accept_anything,
+    is_same,
+    parse_json,
+)
+from smoothcert_verify.noise_forms import NOISES
+from smoothcert_verify.proof_checks import PROOFS, sign_test_holds
+from smoothcert_verify.run_facts import RunFacts
+from smoothcert_verify.run_reading import read_bytes
+from smoothcert_verify.theorems import CERTIFICATE_FORMS
+from smoothcert_verify.verdict_checks import price_noise
 
 FORMAT = "smoothcert attack 3"
 PATTERN = "attack*.jsonl"
 """Names that records have in the directory of their run."""
 
-_HEADER = {"format", "run", "settings"}
-_FIELDS = {
-    "prediction", "fate", "answer", "leads", "samples", "sigma", "counts", "invalid", "p_value", "radius", "index",
-    "label", "certified_radius", "distance", "moved", "point",
-}  # fmt: skip
-_FATES = ("unchanged", "abstained", "changed")
 _CERTIFIED = "certified"
+_HEADER = Record(format=OneOf((FORMAT,)), run=OBJECT, settings=OBJECT)
+_SETTINGS: Mapping[str, Shape] = {
+    "n": Whole(1),
+    "looks": Whole(1, 19),
+    "alpha": Number(0, 0.5),
+    "skip": Whole(1),
+    "max_inputs": Optional(Whole(1)),
+    "radii": ListOf(TEXT, 1),
+}
+_RESULT = Record(
+    prediction=accept_anything,
+    fate=OneOf(("unchanged", "abstained", "changed")),
+    answer=Optional(Whole()),
+    leads=BOOLEAN,
+    samples=Whole(),
+    sigma=Optional(Number()),
+    counts=Optional(ListOf(Whole())),
+    invalid=Whole(),
+    p_value=Optional(Number(0, 1)),
+    radius=TEXT,
+    index=Whole(),
+    label=accept_anything,
+    certified_radius=accept_anything,
+    distance=Number(0),
+    moved=BOOLEAN,
+    point=Optional(TEXT),
+)
 _JUST_INSIDE = 1.0 - 1e-9
-_NORMS = {"gaussian": "l2", "uniform": "l1"}
 _CLOSE = 1e-6
 """Relative: p-values are rounded up by much less. Distances are those of float32 numbers, each 2^-25 from its level."""
 _SLIGHTLY = 1e-9
@@ -48,8 +88,8 @@ Inputs = Callable[[int], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """What the run says of an input."""
+class _Target:
+    """What the run says of an input that was attacked."""
 
     index: int
     label: int | None
@@ -64,132 +104,118 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _Attack:
-    """What the results of a record are compared with. tests: points that are checked by fresh samples in all."""
+    """What the results of a record are compared with. tests: the number of points checked by fresh samples."""
 
-    points: Mapping[int, _Point]
-    radii: tuple[str, ...]
-    n: int
-    looks: int
-    alpha: float
+    run: RunFacts
+    targets: Mapping[int, _Target]
+    settings: Mapping[str, Any]
     tests: int
-    classes: int
-    smoothing: Mapping[str, Any]
     soft: bool
 
+    @property
+    def norm(self) -> str:
+        return NOISES[self.run.kind].norm
+
     def level(self, look: int) -> Fraction:
-        share = Fraction(1) if self.looks == 1 else Fraction(1, 2 if look == 0 else 2 * (self.looks - 1))
-        return Fraction(self.alpha) / max(self.tests, 1) * share
+        looks = self.settings["looks"]
+        share = Fraction(1) if looks == 1 else Fraction(1, 2 if look == 0 else 2 * (looks - 1))
+        return Fraction(self.settings["alpha"]) / max(self.tests, 1) * share
 
 
-def attack_problems(
-    file: Path, manifest: Mapping[str, Any], documents: Sequence[Document], *, inputs: Inputs | None = None
-) -> list[str]:
-    """What is wrong with the record of an attack on this run. inputs: where the data is at hand."""
+def check_attack_record(file: Path, entries: Sequence[CheckedInput], *, inputs: Inputs | None = None) -> list[Finding]:
+    """What is wrong with the record of an attack on the run of these inputs. inputs: where the data is at hand."""
     try:
-        header, results = _read(file)
-        attack = _attack(header, manifest, documents)
-        problems = list(_header_problems(header, manifest, attack))
-        seen: set[tuple[Any, Any]] = set()
+        header, results = _read_record(file)
+        attack = _read_attack(header, entries)
+        problems = list(_check_header(header, attack))
+        seen: set[str] = set()
         for result in results:
             name = (result.get("radius"), result.get("index"))
-            told_of = list(_result_problems(result, attack, inputs))
-            told_of += ["it stands there twice"] if name in seen else []
-            seen.add(name)
-            problems += [f"input {shown(name[1])} within {shown(name[0])}: {problem}" for problem in told_of]
+            found = list(_check_result(result, attack, inputs))
+            found += [note("repeated-result")] if repr(name) in seen else []
+            seen.add(repr(name))
+            problems += [finding.at(f"input {name[1]!r:.40} within {name[0]!r:.40}") for finding in found]
         return problems
     except MalformedError as error:
-        return [str(error)]
-    except MALFORMED as error:
-        return [f"it is not a well-formed record of an attack: {told(error)}"]
+        return [error.finding]
 
 
-def _read(file: Path) -> tuple[Document, list[Document]]:
-    """Header and results; the line that a killed process left unfinished is not one."""
+def _read_record(file: Path) -> tuple[Document, list[Document]]:
+    """Header and results; a last line that a killed process left unfinished is ignored."""
     content = read_bytes(file)
     documents, seal = [], ""
     for number, line in enumerate(content[: content.rfind(b"\n") + 1].splitlines(), start=1):
         document = parse_json(line)
         if not isinstance(document, dict):
-            raise MalformedError(f"line {number} is no object")
-        claimed = document.pop("seal", None)
+            raise refuse("invalid-value", field=f"line {number}", value=document, expected="an object")
+        stored_seal = document.pop("seal", None)
         text = json.dumps(document, sort_keys=True, separators=(",", ":"))
         seal = hashlib.sha256(f"{seal}\n{text}".encode()).hexdigest()
-        if claimed != seal:
-            raise MalformedError(f"the seal of line {number} is broken: a line was changed, taken out or put in")
+        if stored_seal != seal:
+            raise refuse("line-seal-broken", line=number)
         documents.append(document)
-    if not documents or documents[0].get("format") != FORMAT:
-        raise MalformedError(f"it does not say that its format is {FORMAT!r}")
+    if not documents:
+        raise refuse("unknown-format", expected=FORMAT)
     return documents[0], documents[1:]
 
 
-def _attack(header: Mapping[str, Any], manifest: Mapping[str, Any], documents: Sequence[Document]) -> _Attack:
-    settings = header["settings"]
-    taken = sorted(documents, key=lambda document: document["input"]["index"])[:: settings["skip"]]
-    taken = taken[: settings["max_inputs"]]
-    points, certificate = _attacked_verdicts(taken, header["run"]["answers"])
-    radii = tuple(settings["radii"])
-    if not radii or not all(isinstance(radius, str) and _limit(radius, 0.0) >= 0 for radius in radii):
-        raise MalformedError(f"its radii are {shown(radii)}, which cannot be")
-    if not (type(settings["n"]) is int and settings["n"] > 0 and type(settings["looks"]) is int):
-        raise MalformedError("its settings do not say how many samples checked a point")
-    if not (0 < settings["alpha"] < 0.5 and 1 <= settings["looks"] < 20):
-        raise MalformedError(f"alpha of its settings is {shown(settings['alpha'])}, with {settings['looks']} looks")
+def _read_attack(header: Mapping[str, Any], entries: Sequence[CheckedInput]) -> _Attack:
+    _HEADER(header, "header")
+    settings, run = header["settings"], entries[0].run
+    for name, shape in _SETTINGS.items():
+        shape(settings.get(name), f"settings.{name}")
+    if any(_read_limit(radius, 0.0) < 0 for radius in settings["radii"]):
+        raise refuse("invalid-value", field="settings.radii", value=settings["radii"], expected="radii")
+    taken = sorted(entries, key=lambda one: one.index)[:: settings["skip"]][: settings["max_inputs"]]
+    targets, certificate = _find_targets(taken, header["run"].get("answers"))
+    form = CERTIFICATE_FORMS.get(certificate)
     return _Attack(
-        points={point.index: point for point in points},
-        radii=radii,
-        n=settings["n"],
-        looks=settings["looks"],
-        alpha=settings["alpha"],
-        tests=sum(point.is_attacked(radius) for radius in radii for point in points),
-        classes=manifest["model"]["num_classes"],
-        smoothing=smoothing_of(manifest),
-        soft="soft" in certificate,
+        run=run,
+        targets={target.index: target for target in targets},
+        settings=settings,
+        tests=sum(target.is_attacked(radius) for radius in settings["radii"] for target in targets),
+        soft=form is not None and any(PROOFS[proof].sampled == "scores" for proof in form.proofs),
     )
 
 
-def _attacked_verdicts(documents: Sequence[Document], answers: Any) -> tuple[list[_Point], str]:
-    """The inputs with the verdicts of the certificate that was attacked, which their digest tells."""
-    names = [verdict["certificate"] for verdict in documents[0]["verdicts"]] if documents else []
+def _find_targets(entries: Sequence[CheckedInput], answers: Any) -> tuple[list[_Target], str]:
+    """The inputs with the verdicts of the certificate that was attacked, which the digest of its answers tells."""
+    names = [verdict["certificate"] for verdict in entries[0].document["verdicts"]] if entries else []
     for name in names:
-        points = [_point(document, name) for document in documents]
+        targets = [_make_target(one, name) for one in entries]
         hasher = hashlib.sha256()
-        for point in points:
-            hasher.update(f"{point.index} {point.label} {point.prediction} {point.radius!r}\n".encode())
+        for target in targets:
+            hasher.update(f"{target.index} {target.label} {target.prediction} {target.radius!r}\n".encode())
         if hasher.hexdigest() == answers:
-            return points, name
-    raise MalformedError("it is a record of an attack on other answers or radii than those of this run")
+            return targets, name
+    raise refuse("attack-on-other-answers")
 
 
-def _point(document: Mapping[str, Any], certificate: str) -> _Point:
-    verdict = next(one for one in document["verdicts"] if one["certificate"] == certificate)
-    return _Point(
-        index=document["input"]["index"],
-        label=document["input"]["label"],
-        prediction=verdict["prediction"],
-        radius=verdict["radius"],
-        certified=verdict["outcome"] == _CERTIFIED,
-    )
+def _make_target(one: CheckedInput, certificate: str) -> _Target:
+    verdict = next((v for v in one.document["verdicts"] if v["certificate"] == certificate), None)
+    if verdict is None:
+        raise refuse("attack-on-other-answers")
+    certified = verdict["outcome"] == _CERTIFIED
+    return _Target(one.index, one.document["input"]["label"], verdict["prediction"], verdict["radius"], certified)
 
 
-def _header_problems(header: Mapping[str, Any], manifest: Mapping[str, Any], attack: _Attack) -> Iterator[str]:
-    if set(header) != _HEADER:
-        yield f"its first line has other fields than it should: {shown(sorted(set(header) ^ _HEADER))}"
+def _check_header(header: Mapping[str, Any], attack: _Attack) -> Iterator[Finding]:
+    manifest = attack.run.manifest
     stated = {
-        "seed": manifest["seed"],
-        "model": as_object(manifest["model"]).get("digest"),
-        "data": as_object(manifest["data"]).get("digest"),
-        "alpha": manifest["parameters"]["alpha"],
-        "inputs": len(attack.points),
+        "seed": attack.run.seed,
+        "model": manifest["digests"]["model"],
+        "data": manifest["digests"]["data"],
+        "alpha": manifest["spec"]["alpha"],
+        "inputs": len(attack.targets),
         "answers": header["run"]["answers"],
     }
     for name in sorted(stated.keys() | header["run"].keys()):
-        there, here = header["run"].get(name), stated.get(name)
-        if not same(there, here):
-            yield f"{name} of the attacked run is {shown(there)}; this one has {shown(here)}"
+        if not is_same(header["run"].get(name), stated.get(name)):
+            yield note("differs", field=f"run.{name}", value=header["run"].get(name), expected=stated.get(name))
 
 
-def _limit(radius: str, certified: float) -> float:
-    """How far the point may be that an attack found; -1 where that is no radius."""
+def _read_limit(radius: str, certified: float) -> float:
+    """How far away the point may be that an attack found; -1 if that is not a radius."""
     if radius == _CERTIFIED:
         return certified * _JUST_INSIDE
     try:
@@ -199,83 +225,78 @@ def _limit(radius: str, certified: float) -> float:
     return value if 0 <= value < math.inf else -1.0
 
 
-def _result_problems(result: Mapping[str, Any], attack: _Attack, inputs: Inputs | None) -> Iterator[str]:
-    if set(result) != _FIELDS:
-        yield f"it has other fields than a result: {shown(sorted(set(result) ^ _FIELDS))}"
+def _check_result(result: Mapping[str, Any], attack: _Attack, inputs: Inputs | None) -> Iterator[Finding]:
+    try:
+        _RESULT(result, "")
+    except MalformedError as error:
+        yield error.finding
         return
-    point = attack.points.get(result["index"])
-    if point is None or result["radius"] not in attack.radii or not point.is_attacked(result["radius"]):
-        yield "there was nothing to attack"
+    target = attack.targets.get(result["index"])
+    if target is None or result["radius"] not in attack.settings["radii"] or not target.is_attacked(result["radius"]):
+        yield note("nothing-to-attack")
         return
-    for name, known in (("label", point.label), ("prediction", point.prediction), ("certified_radius", point.radius)):
-        if not same(result[name], known):
-            yield f"its {name} is {shown(result[name])}; the run has {shown(known)}"
-    distance, limit = result["distance"], _limit(result["radius"], point.radius)
-    rounding = _FLOAT_STEP * _diagonal(attack)
-    if type(distance) is not float or not 0 <= distance <= limit * (1 + _SLIGHTLY) + rounding:
-        yield f"its distance is {shown(distance)}, and no point farther than {limit!r} was looked for"
-    if result["fate"] not in _FATES or type(result["leads"]) is not bool or type(result["moved"]) is not bool:
-        yield f"its fate is {shown(result['fate'])}, which cannot be"
-    yield from _vote_problems(result, attack)
-    yield from _evidence_problems(result, point, attack, inputs)
+    facts = {"label": target.label, "prediction": target.prediction, "certified_radius": target.radius}
+    for name, fact in facts.items():
+        if not is_same(result[name], fact):
+            yield note("differs", field=name, value=result[name], expected=fact)
+    limit, dimension = _read_limit(result["radius"], target.radius), attack.run.dimension
+    diagonal = float(dimension) if attack.norm == "l1" else math.sqrt(dimension)
+    if not result["distance"] <= limit * (1 + _SLIGHTLY) + _FLOAT_STEP * diagonal:
+        yield note("too-far-away", distance=result["distance"], limit=limit)
+    yield from _check_votes(result, attack)
+    yield from _check_evidence(result, target, attack, inputs)
 
 
-def _diagonal(attack: _Attack) -> float:
-    """How long a vector of ones is, in the norm of the radii."""
-    dimension: int = attack.smoothing["dimension"]
-    return float(dimension) if _NORMS[attack.smoothing["noise"]] == "l1" else math.sqrt(dimension)
-
-
-def _vote_problems(result: Mapping[str, Any], attack: _Attack) -> Iterator[str]:
-    """The fate follows from the votes, and the votes are as many as were asked for."""
+def _check_votes(result: Mapping[str, Any], attack: _Attack) -> Iterator[Finding]:
+    """The fate follows from the votes, and there are as many votes as were requested."""
     counts, invalid, samples, prediction = (result[name] for name in ("counts", "invalid", "samples", "prediction"))
-    if samples == 0 and attack.smoothing["remembered"]:
+    if samples == 0 and attack.run.memory is not None:
         if (counts, invalid, result["sigma"], result["p_value"]) != (None, 0, None, None):
-            yield "a memory answered, and yet there are votes"
+            yield note("votes-beside-memory")
         changed = result["answer"] != prediction
-        if (result["fate"], result["leads"]) != ("changed" if changed else "unchanged", not changed):
-            yield f"a memory answered class {shown(result['answer'])}, and its fate is {shown(result['fate'])}"
+        expected = ("changed" if changed else "unchanged", result["answer"], not changed)
+        yield from _compare_fate(result, expected)
         return
-    looks = [look for look in range(attack.looks) if samples == attack.n * 10**look]
-    if not looks or type(samples) is not int:
-        yield f"it has {shown(samples)} samples, which no look has"
+    looks = [look for look in range(attack.settings["looks"]) if samples == attack.settings["n"] * 10**look]
+    if not looks:
+        yield note("samples-of-no-look", samples=samples)
         return
-    known = as_object(attack.smoothing["envelope"]).get("sigma")
-    sigma = result["sigma"]
-    if type(sigma) is not float or not 0 < sigma < math.inf or (known is not None and sigma != known):
-        yield f"its sigma is {shown(sigma)}; the run has {shown(known)}"
+    level, sigma = attack.run.level, result["sigma"]
+    if type(sigma) is not float or not sigma > 0 or (level is not None and sigma != level):
+        yield note("differs", field="sigma", value=sigma, expected=level)
         return
-    if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in (*counts, invalid)):
-        if not (attack.soft and counts is None):
-            yield f"its counts are {shown(counts)}, which cannot be"
+    if counts is None:
+        if not attack.soft:
+            yield note("invalid-value", field="counts", value=counts, expected="votes by class")
         return
-    if len(counts) != attack.classes or sum(counts) + invalid != samples:
-        yield f"its counts add up to {sum(counts) + invalid} votes for {len(counts)} classes; {samples} were drawn"
+    if len(counts) != attack.run.num_classes or sum(counts) + invalid != samples:
+        yield note("votes-do-not-add-up", draws=samples, votes=sum(counts), invalid=invalid)
         return
     if not attack.soft:
-        yield from _test_problems(result, attack, level=attack.level(looks[0]))
+        yield from _check_test(result, attack, level=attack.level(looks[0]))
 
 
-def _test_problems(result: Mapping[str, Any], attack: _Attack, *, level: Fraction) -> Iterator[str]:
-    """The two-sided sign test of the class in the lead against the next, at what noise tables leave of the level."""
-    counts, invalid, grid = result["counts"], result["invalid"], attack.smoothing["grid"]
+def _compare_fate(result: Mapping[str, Any], expected: tuple[str, int | None, bool]) -> Iterator[Finding]:
+    stated = (result["fate"], result["answer"], result["leads"])
+    if stated != expected:
+        yield note("fate-differs", value=stated, expected=expected)
+
+
+def _check_test(result: Mapping[str, Any], attack: _Attack, *, level: Fraction) -> Iterator[Finding]:
+    """The two-sided sign test of the leading class against the next, at what noise tables leave of the level."""
+    counts, invalid = result["counts"], result["invalid"]
     most = max(counts)
     leader = counts.index(most) if most > 0 and most >= invalid else None
     first = invalid if leader is None else most
     others = [count for label, count in enumerate(counts) if label != leader]
     second = max(others) if leader is None else max(*others, invalid)
-    if grid is not None:
-        dimension, draws = attack.smoothing["dimension"], sum(counts) + invalid
-        level -= noise_price(levels=grid, sigma=Fraction(result["sigma"]), dimension=dimension, draws=draws)
+    level -= price_noise(attack.run, result["sigma"], sum(counts) + invalid)
     settled = sign_test_holds(first, second, level)
     fate = "abstained" if not settled else "unchanged" if leader == result["prediction"] else "changed"
-    stated = (result["fate"], result["answer"], result["leads"])
-    follows = (fate, leader if settled else None, leader == result["prediction"])
-    if stated != follows:
-        yield f"fate, answer and lead are {shown(stated)}; its counts say {shown(follows)}"
+    yield from _compare_fate(result, (fate, leader if settled else None, leader == result["prediction"]))
     expected = _p_value(first, second)
-    if type(result["p_value"]) is not float or not abs(result["p_value"] - expected) <= _CLOSE * expected:
-        yield f"its p_value is {shown(result['p_value'])}; its counts have {expected:.6g}"
+    if result["p_value"] is None or not abs(result["p_value"] - expected) <= _CLOSE * expected:
+        yield note("differs", field="p_value", value=result["p_value"], expected=expected)
 
 
 def _p_value(first: int, second: int) -> float:
@@ -285,28 +306,24 @@ def _p_value(first: int, second: int) -> float:
     return min(1.0, float((2 * tail * ball(1)).mid()))
 
 
-def _evidence_problems(
-    result: Mapping[str, Any], point: _Point, attack: _Attack, inputs: Inputs | None
-) -> Iterator[str]:
-    """The point stands there exactly if it says something of a certificate; with the data its distance is measured."""
-    speaks = result["fate"] in ("changed", "abstained") and result["distance"] < point.radius
+def _check_evidence(
+    result: Mapping[str, Any], target: _Target, attack: _Attack, inputs: Inputs | None
+) -> Iterator[Finding]:
+    """The point is stored exactly if it says something of a certificate; with the data its distance is measured."""
+    speaks = result["fate"] in ("changed", "abstained") and result["distance"] < target.radius
     if (result["point"] is not None) != speaks:
-        yield "the point that was found stands there exactly if it contradicts a certificate or leaves one unsettled"
+        yield note("point-without-evidence")
         return
     if not speaks:
         return
     try:
         content = base64.b64decode(result["point"], validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        yield f"its point cannot be read: {told(error)}"
-        return
-    if len(content) != 4 * attack.smoothing["dimension"]:
-        yield "its point has another dimension than the inputs"
-        return
-    if inputs is None:
-        return
-    deltas = np.frombuffer(content, dtype="<f4").astype(np.float64) - inputs(point.index).astype(np.float64)
-    l1 = _NORMS[attack.smoothing["noise"]] == "l1"
-    measured = float(np.abs(deltas).sum()) if l1 else math.sqrt(float(deltas @ deltas))
-    if not abs(measured - result["distance"]) <= _SLIGHTLY * max(measured, _SLIGHTLY):
-        yield f"its distance is {shown(result['distance'])}; its point is {measured!r} away"
+    except (binascii.Error, ValueError):
+        content = b""
+    if len(content) != 4 * attack.run.dimension:
+        yield note("invalid-value", field="point", value=result["point"], expected="the numbers of an input")
+    elif inputs is not None:
+        deltas = np.frombuffer(content, dtype="<f4").astype(np.float64) - inputs(target.index).astype(np.float64)
+        measured = float(np.abs(deltas).sum()) if attack.norm == "l1" else math.sqrt(float(deltas @ deltas))
+        if not abs(measured - result["distance"]) <= _SLIGHTLY * max(measured, _SLIGHTLY):
+            yield note("differs", field="distance", value=result["distance"], expected=measured)

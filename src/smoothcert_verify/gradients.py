@@ -10,7 +10,8 @@ import numpy as np
 from flint import arb, ctx
 
 from smoothcert_verify.arithmetic import PRECISIONS, ball, lower_tail, point_of_upper_tail, upper_limit, upper_tail
-from smoothcert_verify.samples import Gradients, IntArray, Samples, UnreadableError
+from smoothcert_verify.findings import refuse
+from smoothcert_verify.samples import IntArray, NoiseSums, Samples
 
 UNIT = Fraction(1, 2**20)
 """Noise is added up in multiples of this, a coordinate rounded by half of it …"""
@@ -23,7 +24,7 @@ _RATES = tuple(0.3 + 0.05 * step for step in range(15))
 
 
 def pair_products_norm(
-    samples: Samples, gradients: Gradients, label: int, *, alpha: Fraction, on_grid: bool = False, units: int = 1
+    samples: Samples, gradients: NoiseSums, label: int, *, alpha: Fraction, on_grid: bool = False, units: int = 1
 ) -> arb:
     """From V = z·z' 1[both votes are the label], E V = ‖μ‖² (Levine et al. 2021, Theorem 2).
 
@@ -33,7 +34,7 @@ def pair_products_norm(
     pairs = samples.draws // 2
     dimension = gradients.sums.shape[2]
     if on_grid and dimension > _MOST_COORDINATES:
-        raise UnreadableError(f"products of noise on a grid were not proved for {dimension} coordinates")
+        raise refuse("too-many-coordinates", dimension=dimension, most=_MOST_COORDINATES)
     with ctx.workprec(PRECISIONS[1]):
         log_term = -ball(alpha).log()
         margin = 4 * (dimension * log_term / pairs).sqrt()
@@ -44,7 +45,7 @@ def pair_products_norm(
 
 
 def halves_norm(
-    samples: Samples, gradients: Gradients, label: int, *, rare: bool, alpha: Fraction, on_grid: bool = False
+    samples: Samples, gradients: NoiseSums, label: int, *, rare: bool, alpha: Fraction, on_grid: bool = False
 ) -> arb:
     """From the sums of z over two independent halves. rare: whether the class is the rare side, or all that is not it.
 
@@ -70,17 +71,17 @@ def halves_norm(
         return by_signs.min(by_rare)
 
 
-def _own(gradients: Gradients, label: int) -> int:
+def _own(gradients: NoiseSums, label: int) -> int:
     group = gradients.own_group(label)
     if group is None:
-        raise UnreadableError(f"the noise of class {label} was added up together with that of other classes")
+        raise refuse("shared-group", label=label)
     return group
 
 
 def _exact_total(sums: IntArray) -> IntArray:
-    """Over all groups. Sums so large that 64 bits could overflow were never added up by anybody."""
+    """Over all groups. Sums that could overflow 64 bits are refused: no noise adds up to them."""
     if int(np.abs(sums).max(initial=0)) >= 2**61 // sums.shape[1]:
-        raise UnreadableError("the sums of noise are larger than any noise adds up to")
+        raise refuse("sums-too-large")
     total: IntArray = sums.sum(axis=1)
     return total
 

@@ -1,4 +1,4 @@
-"""Where a memory of promised regions lies: an SQLite file or a PostgreSQL database, opened for reading alone."""
+"""A memory of promised regions in an SQLite file or a PostgreSQL database, opened for reading only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
-from smoothcert.errors import MissingExtraError, RegionMemoryError
-from smoothcert_verify.reading import read_only
+from smoothcert_verify.findings import MemoryPlaceError, MissingPackageError
+from smoothcert_verify.run_reading import connect_read_only
 
 _APPLICATION = 0x536D4365
-_WITHOUT_HEADS, _VERSION = 1, 2
-"""Version 1 kept no head apart from the claims; a memory of that version is verified as far as its claims tell."""
+_VERSION = 2
 _POSTGRES = ("postgresql://", "postgres://")
 _SECONDS_TO_CONNECT = 10
 _ROWS_AT_ONCE = 256
@@ -22,17 +21,17 @@ _COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, clai
 
 
 class StoredMemory(NamedTuple):
-    """A memory as its database has it: nothing in it has been checked."""
+    """A memory as its database has it, unchecked. head: what it keeps apart from its claims."""
 
     number: Any
     digest: Any
     key: Any
     identity: Any
-    head: StoredHead | None = None
+    head: StoredHead
 
 
 class StoredHead(NamedTuple):
-    """What a memory keeps apart from its claims; None everywhere where that is missing."""
+    """The end of the log; None everywhere if it is missing."""
 
     digest: Any
     key: Any
@@ -42,7 +41,7 @@ class StoredHead(NamedTuple):
 
 
 class StoredClaim(NamedTuple):
-    """A claim as its database has it: nothing in it has been checked."""
+    """A claim as its database has it, unchecked."""
 
     position: Any
     label: Any
@@ -55,7 +54,7 @@ class StoredClaim(NamedTuple):
     centre: Any
 
 
-class Place(Protocol):
+class MemoryPlace(Protocol):
     """A database that holds memories."""
 
     def memories(self) -> list[StoredMemory]: ...
@@ -65,40 +64,39 @@ class Place(Protocol):
 
 
 @contextlib.contextmanager
-def opened_place(place: str) -> Iterator[Place]:
-    """The database at a path or a postgresql:// address; all that is read is of one moment."""
+def open_place(place: str) -> Iterator[MemoryPlace]:
+    """The database at a path or a postgresql:// address, read in one transaction."""
     if place.lower().startswith(_POSTGRES):
         with _postgres(place) as found:
             yield found
         return
     if "://" in place or "password=" in place:
         # Not repeated here: it may hold a password.
-        raise RegionMemoryError("this is no place of a memory: give the path of a file, or a postgresql:// address")
+        raise MemoryPlaceError(
+            "this is not the place of a memory: expected the path of a file or a postgresql:// address"
+        )
     with _sqlite(Path(place)) as found:
         yield found
 
 
-def _memories_query(version: int, prefix: str = "") -> str:
-    """All memories; each with its head, whatever is in it, where this version has heads."""
-    names = ("number", "digest", "key", "identity")
-    if version == _WITHOUT_HEADS:
-        return f"SELECT {', '.join(names)} FROM {prefix}memories ORDER BY number"
-    columns = [f"m.{name}" for name in names] + [f"h.{name}" for name in StoredHead._fields]
+def _select_memories(prefix: str = "") -> str:
+    """The query for all memories, each with its head."""
+    columns = [f"m.{name}" for name in ("number", "digest", "key", "identity")]
+    columns += [f"h.{name}" for name in StoredHead._fields]
     join = f"{prefix}memories AS m LEFT JOIN {prefix}heads AS h ON h.memory = m.number"
     return f"SELECT {', '.join(columns)} FROM {join} ORDER BY m.number"
 
 
-def _stored(row: Sequence[Any]) -> StoredMemory:
-    number, digest, key, identity, *kept = row
-    return StoredMemory(number, digest, key, identity, StoredHead(*kept) if kept else None)
+def _make_memory(row: Sequence[Any]) -> StoredMemory:
+    return StoredMemory(row[0], row[1], row[2], row[3], StoredHead(*row[4:]))
 
 
 class _SqlitePlace:
-    def __init__(self, connection: sqlite3.Connection, version: int) -> None:
-        self._connection, self._version = connection, version
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
 
     def memories(self) -> list[StoredMemory]:
-        return [_stored(row) for row in self._connection.execute(_memories_query(self._version))]
+        return [_make_memory(row) for row in self._connection.execute(_select_memories())]
 
     def claims(self, number: Any) -> Iterator[StoredClaim]:
         query = f"SELECT {_COLUMNS} FROM claims WHERE memory = ? ORDER BY position"
@@ -106,33 +104,35 @@ class _SqlitePlace:
 
 
 @contextlib.contextmanager
-def _sqlite(file: Path) -> Iterator[Place]:
+def _sqlite(file: Path) -> Iterator[MemoryPlace]:
     if not file.is_file():
-        raise RegionMemoryError(f"{file} does not exist; give the file of the memory that the run claimed from")
+        raise MemoryPlaceError(f"{file} does not exist; give the file of the memory that the run claimed from")
     try:
-        connection = _connected(file)
+        connection = _connect(file)
     except sqlite3.Error as error:
-        raise RegionMemoryError(f"{file} cannot be read as a memory: {error}") from error
+        raise MemoryPlaceError(f"{file} cannot be read as a memory: {error}") from error
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if application != _APPLICATION:
-            raise RegionMemoryError(f"{file} is a database of something else, not a memory of promised regions")
-        if version not in (_WITHOUT_HEADS, _VERSION):
-            raise RegionMemoryError(f"{file} is a memory of version {version}; this smoothcert verifies {_VERSION}")
-        yield _SqlitePlace(connection, version)
+            raise MemoryPlaceError(f"{file} is a database of something else, not a memory of promised regions")
+        if version != _VERSION:
+            raise MemoryPlaceError(f"{file} is a memory of format {version}; only format {_VERSION} can be verified")
+        yield _SqlitePlace(connection)
     except (sqlite3.Error, UnicodeError) as error:
-        raise RegionMemoryError(f"{file} is damaged, or no memory of promised regions: {error}") from error
+        raise MemoryPlaceError(f"{file} is damaged, or no memory of promised regions: {error}") from error
     finally:
         connection.close()
 
 
-def _connected(file: Path) -> sqlite3.Connection:
-    """A connection inside a transaction. A file with a write-ahead log wants to write beside itself even to be read;
-    where it may not, and there is no such log, it is read as it lies there.
+def _connect(file: Path) -> sqlite3.Connection:
+    """A connection inside a transaction.
+
+    To read a database in WAL mode, SQLite writes files beside it. Where that is not permitted and there is no log to
+    replay, the file is opened as immutable.
     """
     try:
-        connection = read_only(file)
+        connection = connect_read_only(file)
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
@@ -145,12 +145,11 @@ def _connected(file: Path) -> sqlite3.Connection:
 
 
 class _PostgresPlace:
-    def __init__(self, connection: Any, version: int) -> None:
-        self._connection, self._version = connection, version
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
 
     def memories(self) -> list[StoredMemory]:
-        query = _memories_query(self._version, "smoothcert_")
-        return [_stored(row) for row in self._connection.execute(query).fetchall()]
+        return [_make_memory(row) for row in self._connection.execute(_select_memories("smoothcert_")).fetchall()]
 
     def claims(self, number: Any) -> Iterator[StoredClaim]:
         query = f"SELECT {_COLUMNS} FROM smoothcert_claims WHERE memory = %s ORDER BY position"
@@ -162,22 +161,24 @@ class _PostgresPlace:
 
 
 @contextlib.contextmanager
-def _postgres(address: str) -> Iterator[Place]:
+def _postgres(address: str) -> Iterator[MemoryPlace]:
     try:
         import psycopg
     except ImportError as error:
-        raise MissingExtraError("psycopg", "postgres", "a memory in PostgreSQL") from error
+        raise MissingPackageError("psycopg", "postgres", "a memory in PostgreSQL") from error
     try:
         with psycopg.connect(address, connect_timeout=_SECONDS_TO_CONNECT, prepare_threshold=None) as connection:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             version = connection.execute("SELECT version FROM smoothcert_memory_version").fetchone()
-            if version is None or version[0] not in (_WITHOUT_HEADS, _VERSION):
-                raise RegionMemoryError(f"the server holds a memory of another version than {_VERSION}")
-            yield _PostgresPlace(connection, version[0])
+            if version is None or version[0] != _VERSION:
+                raise MemoryPlaceError(
+                    f"the server has no memory of format {_VERSION}, the only one that can be verified"
+                )
+            yield _PostgresPlace(connection)
     except psycopg.Error as error:
         # The message of the driver may quote the address, and the address may hold a password.
         code = f" ({error.sqlstate})" if error.sqlstate else ""
-        raise RegionMemoryError(
+        raise MemoryPlaceError(
             f"the memory on the PostgreSQL server cannot be read: {type(error).__name__}{code}"
         ) from None

@@ -1,4 +1,4 @@
-"""The tallies of a certificate document, read with distrust: what does not add up is not counted with."""
+"""The tallies of a certificate document: read, checked for sums that do not add up, and merged by stage."""
 
 from __future__ import annotations
 
@@ -7,34 +7,49 @@ import binascii
 import itertools
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.arithmetic import MOST_TRIALS
+from smoothcert_verify.findings import refuse
+from smoothcert_verify.json_values import OBJECT, TEXT, ListOf, Number, OneOf, Optional, Record, Shape, TableOf, Whole
 
 IntArray = NDArray[np.int64]
 
 SCORE_CELLS = 2**14 + 2
 """Exactly 0; 2^14 intervals; exactly 1."""
-
 STAGES = ("SELECTION", "ESTIMATION", "PREDICTION")
-KINDS = ("votes", "pairs", "gradients", "scores")
 
-_LARGEST_NUMBER = 1e300
-_MOST_CLASSES = 10**6
+_COUNT = Whole(most=2 * MOST_TRIALS)
+_SIGNED = Whole(1 - 2**63, 2**63 - 1)
+_VOTES: Mapping[str, Shape] = {"votes": TableOf(_COUNT), "invalid": _COUNT}
+_COUNTS = {
+    "votes": Record(**_VOTES),
+    "pairs": Record(both=TableOf(_COUNT), first=TableOf(_COUNT), second=TableOf(_COUNT)),
+    "gradients": Record(**_VOTES, group=ListOf(_SIGNED), products=ListOf(_SIGNED)),
+    "scores": Record(**_VOTES, label=Whole()),
+}
+TALLY = Record(
+    stage=OneOf(STAGES),
+    kind=OneOf(tuple(_COUNTS)),
+    start=Whole(most=2**63),
+    stop=Whole(most=2**63),
+    sigma=Number(),
+    num_classes=Whole(2, 10**6),
+    counts=OBJECT,
+    sums=Optional(TEXT),
+)
+"""The shape of an entry of "tallies"; its counts are checked by `read_samples`."""
+
 _MOST_SUMS = 2**31
 """Bytes that compressed sums may unpack to."""
 
 
-class UnreadableError(Exception):
-    """A sentence about what in a document is not what it must be."""
-
-
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class PairCounts:
     """Draws by where the votes at x+ε and x-ε fell: by class, the last place for answers that are not finite."""
 
     both: tuple[int, ...]
@@ -43,7 +58,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, slots=True)
-class Gradients:
+class NoiseSums:
     """Sums of the noise by half and group of classes, (2, groups, dimension), and of products of pairs, by group."""
 
     group: tuple[int, ...]
@@ -51,14 +66,14 @@ class Gradients:
     products: tuple[int, ...]
 
     def own_group(self, label: int) -> int | None:
-        """The group of this class alone; None where it shares one."""
+        """The group of this class alone; None if it shares one."""
         group = self.group[label]
         return group if self.group.count(group) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
-    """Histograms of the score of the label and of the largest other score: how many fell into each cell."""
+class ScoreCells:
+    """Histograms of the score of the label and of the largest other score: the number in each cell."""
 
     label: int
     own: IntArray
@@ -79,9 +94,9 @@ class Samples:
     spans: tuple[tuple[int, int], ...]
     votes: tuple[int, ...]
     invalid: int
-    pairs: Pairs | None = None
-    gradients: Gradients | None = None
-    scores: Scores | None = None
+    pairs: PairCounts | None = None
+    gradients: NoiseSums | None = None
+    scores: ScoreCells | None = None
 
     @property
     def draws(self) -> int:
@@ -97,189 +112,137 @@ class Samples:
         return len(self.votes)
 
     def largest_other(self, label: int) -> int:
-        """The most votes for anything but the label; answers that are not finite are a class of their own."""
+        """The most votes for anything but the label; answers that are not finite count as a class of their own."""
         return max([count for c, count in enumerate(self.votes) if c != label] + [self.invalid])
 
     def plurality(self) -> int | None:
-        """The class with most votes, the lowest in a tie; None where none has any, or fewer than gave no answer."""
+        """The class with most votes, the lowest in a tie; None if there is no vote, or fewer than invalid answers."""
         most = max(self.votes)
         return self.votes.index(most) if most > 0 and most >= self.invalid else None
 
 
-def read_samples(document: Any, *, dimension: int | None) -> Samples:
-    """One entry of "tallies". dimension: of an input, which sums of noise must have."""
-    entry = mapping(document, "a tally")
-    stage, kind = text(entry, "stage"), text(entry, "kind")
-    if stage not in STAGES or kind not in KINDS:
-        raise UnreadableError(f"a tally of {kind!r} in the stage {stage!r} is of no known kind")
-    span = (whole(entry, "start", most=2**63), whole(entry, "stop", most=2**63))
-    if not 0 < span[1] - span[0] <= MOST_TRIALS:
-        raise UnreadableError(f"a tally cannot span the draws {span[0]} to {span[1]}")
-    classes = whole(entry, "num_classes", least=2, most=_MOST_CLASSES)
-    sigma = number(entry, "sigma")
-    if not sigma > 0:
-        raise UnreadableError(f"a tally cannot have the noise level {sigma}")
-    counts = mapping(entry.get("counts"), "the counts of a tally")
-    if kind != "gradients" and kind != "scores" and entry.get("sums") is not None:
-        raise UnreadableError(f"a tally of {kind} has no sums")
+def read_samples(entry: Mapping[str, Any], *, dimension: int) -> Samples:
+    """An entry of "tallies" that has the shape TALLY. dimension: of an input, which sums of noise must have."""
+    kind, classes, counts, packed = entry["kind"], entry["num_classes"], entry["counts"], entry["sums"]
+    start, stop, sigma = entry["start"], entry["stop"], entry["sigma"]
+    _COUNTS[kind](counts, "tallies.counts")
+    if not 0 < stop - start <= MOST_TRIALS or not sigma > 0:
+        raise refuse("impossible-tally", start=start, stop=stop, sigma=sigma)
+    if (packed is not None) != (kind in ("gradients", "scores")):
+        raise refuse("sums-of-kind", kind=kind)
+    draws = stop - start
     if kind == "pairs":
-        return _read_pairs(stage, sigma, span, counts, classes)
-    votes, invalid = _dense(counts.get("votes"), classes), whole(counts, "invalid")
-    if sum(votes) + invalid != span[1] - span[0]:
-        raise UnreadableError(f"{span[1] - span[0]} draws cannot give {sum(votes)} votes and {invalid} invalid answers")
-    samples = Samples(stage, kind, sigma, (span,), votes, invalid)
-    if kind == "votes":
-        return samples
+        pairs = _read_pairs(counts, classes, draws=draws)
+        votes = tuple(a + b for a, b in zip(pairs.both, pairs.first, strict=True))
+        return Samples(entry["stage"], kind, sigma, ((start, stop),), votes[:-1], votes[-1], pairs=pairs)
+    votes, invalid = _read_counts(counts["votes"], classes), counts["invalid"]
+    if sum(votes) + invalid != draws:
+        raise refuse("votes-do-not-add-up", draws=draws, votes=sum(votes), invalid=invalid)
+    samples = Samples(entry["stage"], kind, sigma, ((start, stop),), votes, invalid)
     if kind == "scores":
-        return _with(samples, scores=_read_scores(counts, entry.get("sums"), classes, valid=sum(votes)))
-    if span[0] % 2 or span[1] % 2:
-        raise UnreadableError("gradients are counted over whole pairs of draws")
-    return _with(samples, gradients=_read_gradients(counts, entry.get("sums"), classes, dimension))
+        return replace(samples, scores=_read_scores(counts, packed, classes, valid=sum(votes)))
+    if kind == "gradients":
+        if start % 2 or stop % 2:
+            raise refuse("odd-gradient-draws", start=start, stop=stop)
+        return replace(samples, gradients=_read_gradients(counts, packed, classes, dimension))
+    return samples
 
 
-def merged(parts: Sequence[Samples]) -> Samples:
+def merge_samples(parts: Sequence[Samples]) -> Samples:
     """All samples of one stage, which must be alike and of disjoint ranges."""
     first = parts[0]
     for part in parts:
         if (part.kind, part.sigma, part.num_classes) != (first.kind, first.sigma, first.num_classes):
-            raise UnreadableError("tallies of one stage differ in kind, noise level or number of classes")
+            raise refuse("tallies-differ", stage=first.stage, what="kind, noise level or number of classes")
     spans = tuple(sorted(span for part in parts for span in part.spans))
     for (_, stop), (start, _) in itertools.pairwise(spans):
         if start < stop:
-            raise UnreadableError(f"the draws from {start} on are counted twice")
+            raise refuse("gap-in-samples", stage=first.stage, at=start)
     if len(parts) == 1:
         return first
-    votes = tuple(map(sum, zip(*(part.votes for part in parts), strict=True)))
-    total = Samples(first.stage, first.kind, first.sigma, spans, votes, sum(part.invalid for part in parts))
+    total = replace(
+        first,
+        spans=spans,
+        votes=_add_places([part.votes for part in parts]),
+        invalid=sum(part.invalid for part in parts),
+    )
     pairs = [part.pairs for part in parts if part.pairs is not None]
     gradients = [part.gradients for part in parts if part.gradients is not None]
     scores = [part.scores for part in parts if part.scores is not None]
     if pairs:
-        added = (tuple(map(sum, zip(*(getattr(p, name) for p in pairs), strict=True))) for name in Pairs.__slots__)
-        return _with(total, pairs=Pairs(*added))
+        added = (_add_places([getattr(part, name) for part in pairs]) for name in ("both", "first", "second"))
+        return replace(total, pairs=PairCounts(*added))
     if gradients:
         if any(part.group != gradients[0].group for part in gradients):
-            raise UnreadableError("tallies of one stage put the classes into different groups")
-        products = tuple(map(sum, zip(*(part.products for part in gradients), strict=True)))
+            raise refuse("tallies-differ", stage=first.stage, what="the groups of classes")
         sums: IntArray = np.stack([part.sums for part in gradients]).sum(axis=0)
-        return _with(total, gradients=Gradients(gradients[0].group, sums, products))
+        products = _add_places([part.products for part in gradients])
+        return replace(total, gradients=NoiseSums(gradients[0].group, sums, products))
     if scores:
         if any(part.label != scores[0].label for part in scores):
-            raise UnreadableError("tallies of one stage hold the scores of different classes")
-        own, other = (np.sum([getattr(p, name) for p in scores], axis=0) for name in ("own", "other"))
-        return _with(total, scores=Scores(scores[0].label, own, other))
+            raise refuse("tallies-differ", stage=first.stage, what="the class of the scores")
+        own, other = (np.sum([getattr(part, name) for part in scores], axis=0) for name in ("own", "other"))
+        return replace(total, scores=ScoreCells(scores[0].label, own, other))
     return total
 
 
-def _with(
-    samples: Samples,
-    *,
-    pairs: Pairs | None = None,
-    gradients: Gradients | None = None,
-    scores: Scores | None = None,
-) -> Samples:
-    plain = (samples.stage, samples.kind, samples.sigma, samples.spans, samples.votes, samples.invalid)
-    return Samples(*plain, pairs=pairs, gradients=gradients, scores=scores)
+def _add_places(rows: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(*rows, strict=True)))
 
 
-def _read_pairs(stage: str, sigma: float, span: tuple[int, int], counts: Mapping[str, Any], classes: int) -> Samples:
-    draws = span[1] - span[0]
-    both, first, second = (_dense(counts.get(name), classes + 1) for name in ("both", "first", "second"))
+def _read_pairs(counts: Mapping[str, Any], classes: int, *, draws: int) -> PairCounts:
+    both, first, second = (_read_counts(counts[name], classes + 1) for name in ("both", "first", "second"))
     if sum(both) + sum(first) != draws or sum(both) + sum(second) != draws:
-        raise UnreadableError(f"{draws} pairs must have as many first votes and as many second votes")
+        raise refuse("pairs-do-not-add-up", draws=draws)
     if any(a + b > draws - sum(both) for a, b in zip(first, second, strict=True)):
-        raise UnreadableError("a class has more pairs with one of two different votes than there are such pairs")
-    votes = tuple(a + b for a, b in zip(both, first, strict=True))
-    return Samples(stage, "pairs", sigma, (span,), votes[:-1], votes[-1], pairs=Pairs(both, first, second))
+        raise refuse("too-many-differing-pairs", draws=draws)
+    return PairCounts(both, first, second)
 
 
-def _read_gradients(counts: Mapping[str, Any], packed: Any, classes: int, dimension: int | None) -> Gradients:
-    group, products = _whole_list(counts.get("group"), "groups"), _whole_list(counts.get("products"), "products")
+def _read_gradients(counts: Mapping[str, Any], packed: str, classes: int, dimension: int) -> NoiseSums:
+    group, products = tuple(counts["group"]), tuple(counts["products"])
     if len(group) != classes + 1 or set(group) != set(range(len(products))):
-        raise UnreadableError(f"{classes} classes and invalid answers cannot be put into the groups {group[:20]}")
-    if dimension is None:
-        raise UnreadableError("sums of noise cannot be read without the dimension of an input")
-    sums = _unpacked(packed, numbers=2 * len(products) * dimension)
+        raise refuse("invalid-groups", classes=classes, groups=group)
+    sums = unpack_sums(packed, most=2 * len(products) * dimension)
     if sums.size != 2 * len(products) * dimension:
-        raise UnreadableError(f"the sums of noise are {sums.size} numbers, not two halves of every group")
-    return Gradients(group, sums.reshape(2, len(products), dimension), products)
+        raise refuse("length-of-sums", size=sums.size, expected=2 * len(products) * dimension)
+    return NoiseSums(group, sums.reshape(2, len(products), dimension), products)
 
 
-def _read_scores(counts: Mapping[str, Any], packed: Any, classes: int, *, valid: int) -> Scores:
-    label = whole(counts, "label", most=classes - 1)
-    flat = _unpacked(packed, numbers=4 * SCORE_CELLS)
+def _read_scores(counts: Mapping[str, Any], packed: str, classes: int, *, valid: int) -> ScoreCells:
+    Whole(most=classes - 1)(counts["label"], "tallies.counts.label")
+    flat = unpack_sums(packed, most=4 * SCORE_CELLS)
     if flat.size % 2:
-        raise UnreadableError("a histogram needs as many counts as cells")
+        raise refuse("length-of-sums", size=flat.size, expected="an even number")
     cells, hits = flat.reshape(2, -1)
-    if (np.diff(cells) <= 0).any() or ((cells < 0) | (cells >= 2 * SCORE_CELLS)).any():
-        raise UnreadableError("the cells of a histogram must increase, and be cells")
-    if ((hits < 1) | (hits > valid)).any():
-        raise UnreadableError("a histogram holds a count that cannot be")
+    sound = (np.diff(cells) > 0).all() and ((cells >= 0) & (cells < 2 * SCORE_CELLS) & (hits >= 1)).all()
     dense: IntArray = np.zeros(2 * SCORE_CELLS, dtype=np.int64)
-    dense[cells] = hits
+    if sound and (hits <= valid).all():
+        dense[cells] = hits
     own, other = dense[:SCORE_CELLS], dense[SCORE_CELLS:]
-    if int(own.sum()) != valid or int(other.sum()) != valid:
-        raise UnreadableError(f"{valid} valid answers must have as many scores of either kind")
-    return Scores(label, own, other)
+    if not (sound and int(own.sum()) == valid == int(other.sum())):
+        raise refuse("invalid-histogram", valid=valid)
+    return ScoreCells(counts["label"], own, other)
 
 
-def _unpacked(packed: Any, *, numbers: int) -> IntArray:
-    """Compressed 64-bit whole numbers, at most so many of them."""
-    most = 8 * numbers
-    if not isinstance(packed, str) or most > _MOST_SUMS:
-        raise UnreadableError("the sums of a tally are missing, or too long to be read")
+def unpack_sums(packed: str, *, most: int) -> IntArray:
+    """Base64 of zlib of little-endian 64-bit whole numbers, at most so many of them."""
     try:
+        if 8 * most > _MOST_SUMS:
+            raise ValueError("they are too long")
         stream = zlib.decompressobj()
-        content = stream.decompress(base64.b64decode(packed, validate=True), most + 1)
+        content = stream.decompress(base64.b64decode(packed, validate=True), 8 * most + 1)
     except (binascii.Error, zlib.error, ValueError) as error:
-        raise UnreadableError(f"the sums of a tally cannot be unpacked: {error}") from error
-    if len(content) > most or len(content) % 8 or not stream.eof or stream.unused_data:
-        raise UnreadableError("the sums of a tally do not have the length they must have")
+        raise refuse("unreadable-sums", error=str(error)) from error
+    if len(content) > 8 * most or len(content) % 8 or not stream.eof or stream.unused_data:
+        raise refuse("length-of-sums", size=len(content) // 8, expected=f"at most {most}")
     return np.frombuffer(content, dtype="<i8").astype(np.int64)
 
 
-def _dense(counts: Any, size: int) -> tuple[int, ...]:
+def _read_counts(counts: Mapping[str, int], size: int) -> tuple[int, ...]:
     dense = [0] * size
-    for name, count in mapping(counts, "votes by class").items():
-        if not (isinstance(name, str) and name.isascii() and name.isdigit() and len(name) < 10 and int(name) < size):
-            raise UnreadableError(f"there are {size} places for votes, and votes for {name!r:.40}")
-        if type(count) is not int or not 0 <= count <= 2 * MOST_TRIALS or name != str(int(name)):
-            raise UnreadableError(f"class {name} cannot have {count!r:.40} votes")
+    for name, count in counts.items():
+        if not (name.isascii() and name.isdigit() and len(name) < 10 and name == str(int(name)) and int(name) < size):
+            raise refuse("unknown-class", label=name, classes=size)
         dense[int(name)] = count
     return tuple(dense)
-
-
-def _whole_list(values: Any, what: str) -> tuple[int, ...]:
-    if not isinstance(values, list) or not all(type(value) is int and abs(value) < 2**63 for value in values):
-        raise UnreadableError(f"the {what} of a tally are not whole numbers")
-    return tuple(values)
-
-
-def mapping(value: Any, what: str) -> Mapping[str, Any]:
-    """A JSON object."""
-    if not isinstance(value, Mapping):
-        raise UnreadableError(f"{what} must be an object with named values, not {type(value).__name__}")
-    return value
-
-
-def text(entry: Mapping[str, Any], name: str) -> str:
-    value = entry.get(name)
-    if not isinstance(value, str):
-        raise UnreadableError(f"{name} must be a text, not {value!r:.40}")
-    return value
-
-
-def whole(entry: Mapping[str, Any], name: str, *, least: int = 0, most: int = 10**15) -> int:
-    """A whole number in that range."""
-    value = entry.get(name)
-    if type(value) is not int or not least <= value <= most:
-        raise UnreadableError(f"{name} must be a whole number from {least} to {most}, not {value!r:.40}")
-    return value
-
-
-def number(entry: Mapping[str, Any], name: str) -> float:
-    """A finite number."""
-    value = entry.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= _LARGEST_NUMBER:
-        raise UnreadableError(f"{name} must be a finite number, not {value!r:.40}")
-    return float(value)

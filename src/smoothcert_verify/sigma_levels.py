@@ -1,8 +1,7 @@
-"""The noise levels of several inputs of one smoothed classifier: whether the envelope that is claimed allows them.
+"""The noise levels of several inputs of one smoothed classifier: whether the assumed envelope allows them.
 
-A theorem about a σ that varies takes its envelope for granted. Two inputs whose levels differ by more than the envelope
-allows at their distance show that it is none. Without the data a distance is not known, but it is at most the diameter
-of the range of the inputs.
+A theorem about a σ that varies relies on its envelope. Two inputs whose levels differ by more than the envelope allows
+at their distance refute it. Without the data the distance is at most the diameter of the range of the inputs.
 """
 
 from __future__ import annotations
@@ -16,23 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert_verify.manifests import smoothing_of
-from smoothcert_verify.radii import Envelope, read_envelope
-from smoothcert_verify.reading import Document, canonical_digest
-from smoothcert_verify.samples import UnreadableError
-from smoothcert_verify.sentences import MALFORMED, shown
+from smoothcert_verify.document_checks import CheckedInput
+from smoothcert_verify.findings import Finding, MalformedError, note
+from smoothcert_verify.json_values import canonical_digest
+from smoothcert_verify.run_facts import RunFacts
+from smoothcert_verify.varying_theorems import SigmaEnvelope, read_envelope
 
 ALL_PAIRS = 1500
-"""Up to so many inputs all pairs are measured."""
+"""Up to so many inputs, all pairs are measured."""
 RANDOM_PAIRS = 10**6
-"""About so many pairs are measured where there are more inputs."""
-UNMEASURED = (
-    "distances between inputs were not measured, so the sigmas were only compared across the whole range of the "
-    "inputs: give the data by --data"
-)
+"""About so many pairs of more inputs are measured."""
 
 _MOST_NUMBERS = 1 << 26
-"""Of inputs held at once."""
+"""Numbers of inputs held at once."""
 _SAME = 1e-9
 """Relative: the level of one input by one rule, computed twice."""
 _UNIT = 2.0**-53
@@ -44,178 +39,150 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """Inputs of one smoothed classifier. sigmas: by index of the input. diameter: no two inputs are farther apart."""
+    """Inputs of one smoothed classifier. sigmas: by data and index. diameter: no two inputs are farther apart."""
 
-    described: Mapping[str, Any]
-    envelope: Envelope
+    assumed: Mapping[str, Any]
+    envelope: SigmaEnvelope
     sigmas: Mapping[tuple[str, int], float]
     diameter: float
-    contradictions: tuple[str, ...]
+    contradictions: tuple[Finding, ...]
 
     @property
     def varies(self) -> bool:
         """Whether a distance matters: σ may move, and farther the farther two inputs are apart."""
         return bool(self.envelope.rate or self.envelope.lipschitz)
 
+    def exclude(self, one: int, other: int, distance: float, *, more: int = 0) -> Finding:
+        """The finding that two inputs, at most this far apart, refute the envelope. more: pairs that do so too."""
+        known = {index: sigma for (_, index), sigma in self.sigmas.items()}
+        values = {"first": one, "second": other, "sigma": known[one], "other": known[other], "distance": distance}
+        return Finding("levels-excluded", {**values, "envelope": self.assumed, "more": more})
 
-def classifier_of(run: Mapping[str, Any]) -> str:
-    """A digest of what makes the smoothed classifier of a run: model, noise, inputs, and σ. Raises on what is none."""
-    parameters = run["parameters"]
+
+def identify_classifier(run: RunFacts) -> str:
+    """A digest of what makes the smoothed classifier of a run: model, noise, shape of the inputs, and σ."""
+    facts = run.manifest["sigma"]
     return canonical_digest(
         {
-            "model": run["model"]["digest"],
-            "input_shape": run["data"]["input_shape"],
-            "noise": str(parameters.get("noise")),
-            "sigma_rule": parameters.get("sigma_rule"),
-            **smoothing_of(run),
+            "model": run.manifest["digests"]["model"],
+            "input_shape": list(run.shape),
+            "sigma_rule": None if facts is None else [facts["rule"], run.manifest["digests"]["sigma"]],
+            **run.smoothing,
         }
     )
 
 
-def count_classifiers(documents: Sequence[Document]) -> int:
-    """How many different smoothed classifiers these documents are about, as far as they are well formed."""
-    found = set()
-    for run in _distinct_runs(documents):
-        try:
-            found.add(classifier_of(run))
-        except MALFORMED:
-            continue
-    return len(found)
+def count_classifiers(inputs: Sequence[CheckedInput]) -> int:
+    """How many different smoothed classifiers these inputs are about."""
+    return len(_group_by_classifier(inputs))
 
 
-def level_problems(documents: Sequence[Document]) -> list[str]:
-    """What can be told of the levels without the data; one sentence for each classifier that has a problem."""
-    problems: list[str] = []
-    for levels in _by_classifier(documents):
+def check_levels(inputs: Sequence[CheckedInput]) -> list[Finding]:
+    """What the levels show without the data; one finding for each classifier that has a problem."""
+    problems: list[Finding] = []
+    for levels in _list_levels(inputs):
         problems += levels.contradictions
         floor = levels.envelope.floor
         if floor is not None and levels.sigmas:
             name, least = min(levels.sigmas.items(), key=lambda item: item[1])
             if least < float(floor) * (1 - _SAME):
-                problems.append(
-                    f"input {name[1]} has sigma {least!r}, below the floor: impossible under the envelope "
-                    f"{shown(levels.described)}"
-                )
+                problems.append(note("below-the-floor", index=name[1], sigma=least, envelope=levels.assumed))
         if len(levels.sigmas) > 1:
-            low, high = (chosen(levels.sigmas.items(), key=lambda item: item[1]) for chosen in (min, max))
+            low, high = (pick(levels.sigmas.items(), key=lambda item: item[1]) for pick in (min, max))
             if high[1] > float(_highest(levels.envelope, np.array(low[1]), np.array(levels.diameter))):
-                problems.append(_impossible(levels, low[0][1], high[0][1], f"at most {levels.diameter:.6g} apart"))
+                problems.append(levels.exclude(low[0][1], high[0][1], levels.diameter))
     return problems
 
 
-def needs_distances(documents: Sequence[Document]) -> bool:
-    """Whether more can be told of the levels with the data at hand."""
-    return any(levels.varies and len(levels.sigmas) > 1 for levels in _by_classifier(documents))
+def needs_distances(inputs: Sequence[CheckedInput]) -> bool:
+    """Whether the data would show more about the levels."""
+    return any(levels.varies and len(levels.sigmas) > 1 for levels in _list_levels(inputs))
 
 
-def measured_problems(
-    documents: Sequence[Document], inputs: Inputs, *, progress: Progress | None = None
-) -> tuple[list[str], int]:
-    """Pairs of inputs that the envelope excludes, and how many pairs were measured. All documents are of one data.
+def measure_levels(
+    inputs: Sequence[CheckedInput], data: Inputs, *, progress: Progress | None = None
+) -> tuple[list[Finding], int]:
+    """Pairs of inputs that the envelope excludes, and how many pairs were measured. All inputs are of one dataset.
 
-    All pairs, or where that takes too long about a million: a random partition, drawn by the operating system's
-    randomness, so that every pair is as likely as any other; the inputs with the lowest and the highest level are
-    compared with all others.
+    All pairs, or about a million of many: a random partition by the operating system's randomness, in which every pair
+    is equally likely; the inputs with the lowest and the highest level are compared with all others.
     """
-    problems: list[str] = []
+    problems: list[Finding] = []
     measured = 0
-    for levels in _by_classifier(documents):
+    for levels in _list_levels(inputs):
         if not levels.varies or len(levels.sigmas) < 2:
             continue
         indices = np.array([index for _, index in levels.sigmas], dtype=np.int64)
         sigmas = np.array(list(levels.sigmas.values()))
         found: list[tuple[int, int, float]] = []
-        groups = list(_groups(sigmas, dimension=inputs(int(indices[0])).size))
+        groups = list(_make_groups(sigmas, dimension=data(int(indices[0])).size))
         for done, group in enumerate(groups, start=1):
-            x = np.stack([inputs(int(index)) for index in indices[group]])
+            x = np.stack([data(int(index)) for index in indices[group]])
             found += [
                 (int(indices[group[one]]), int(indices[group[other]]), distance)
-                for one, other, distance in _excluded(levels.envelope, sigmas[group], x)
+                for one, other, distance in _list_excluded(levels.envelope, sigmas[group], x)
             ]
             measured += len(group) * (len(group) - 1) // 2
             if progress is not None:
                 progress(done, len(groups))
         if found:
-            one, other, distance = found[0]
-            more = "" if len(found) == 1 else f", and so are {len(found) - 1} more pairs"
-            problems.append(_impossible(levels, one, other, f"{distance:.6g} apart") + more)
+            problems.append(levels.exclude(*found[0], more=len(found) - 1))
     return problems, measured
 
 
-def _impossible(levels: _Levels, one: int, other: int, apart: str) -> str:
-    known = {index: sigma for (_, index), sigma in levels.sigmas.items()}
-    return (
-        f"inputs {one} and {other} have sigma {known[one]!r} and {known[other]!r}, {apart}: impossible under the "
-        f"envelope {shown(levels.described)}"
-    )
+def _group_by_classifier(inputs: Sequence[CheckedInput]) -> dict[str, list[CheckedInput]]:
+    names: dict[int, str] = {}
+    grouped: dict[str, list[CheckedInput]] = {}
+    for one in inputs:
+        # By identity first: the inputs of a run share its facts.
+        name = names.get(id(one.run)) or names.setdefault(id(one.run), identify_classifier(one.run))
+        grouped.setdefault(name, []).append(one)
+    return grouped
 
 
-def _distinct_runs(documents: Sequence[Document]) -> list[Mapping[str, Any]]:
-    """By identity first: the documents of a run share its manifest."""
-    return list({id(document.get("run")): document["run"] for document in documents if "run" in document}.values())
+def _list_levels(inputs: Sequence[CheckedInput]) -> list[_Levels]:
+    """The inputs with a level and a known envelope, by classifier."""
+    found = (_read_levels(group) for group in _group_by_classifier(inputs).values())
+    return [levels for levels in found if levels is not None]
 
 
-def _by_classifier(documents: Sequence[Document]) -> list[_Levels]:
-    """The inputs with a level and a known envelope, by classifier. What is malformed is said elsewhere."""
-    names: dict[int, str | None] = {}
-    grouped: dict[str, list[Document]] = {}
-    for document in documents:
-        run = document.get("run")
-        if id(run) not in names:
-            try:
-                names[id(run)] = classifier_of(run)  # type: ignore[arg-type]
-            except MALFORMED:
-                names[id(run)] = None
-        name = names[id(run)]
-        if name is not None:
-            grouped.setdefault(name, []).append(document)
-    return [levels for group in grouped.values() if (levels := _levels(group)) is not None]
-
-
-def _levels(documents: Sequence[Document]) -> _Levels | None:
-    run = documents[0]["run"]
-    described = smoothing_of(run)["envelope"]
-    if described is None:
-        return None  # nothing is supposed of σ: it is a prediction, or a memory keeps what is promised
+def _read_levels(inputs: Sequence[CheckedInput]) -> _Levels | None:
+    run = inputs[0].run
+    if run.envelope is None:
+        return None  # nothing is assumed of σ: a prediction, or a memory keeps what is promised
     try:
-        envelope = read_envelope(described, remembered=False)
-        diameter = _diameter(run)
-    except (UnreadableError, *MALFORMED):
-        return None
+        envelope = read_envelope(run.envelope, remembered=False)
+    except MalformedError:
+        return None  # reported with the documents
     if not envelope.known:
         return None
     sigmas: dict[tuple[str, int], float] = {}
-    contradictions: list[str] = []
-    for document in documents:
-        try:
-            name = (str(document["run"]["data"]["digest"]), document["input"]["index"])
-            sigma = document["smoothing"]["sigma"]
-        except MALFORMED:
+    contradictions: list[Finding] = []
+    for one in inputs:
+        if one.sigma is None:
             continue
-        if type(sigma) is not float or type(name[1]) is not int or not 0 < sigma < math.inf:
-            continue
-        known = sigmas.setdefault(name, sigma)
-        if not abs(known - sigma) <= (0.0 if envelope.constant else _SAME * known):
-            contradictions.append(f"input {name[1]} has sigma {known!r} here and {sigma!r} there, by the same rule")
-    return _Levels(described, envelope, sigmas, diameter, tuple(contradictions))
+        name = (str(one.run.manifest["digests"]["data"]), one.index)
+        known = sigmas.setdefault(name, one.sigma)
+        if not abs(known - one.sigma) <= (0.0 if envelope.constant else _SAME * known):
+            contradictions.append(note("two-levels", index=one.index, sigma=known, other=one.sigma))
+    return _Levels(run.envelope, envelope, sigmas, _diameter(run), tuple(contradictions))
 
 
-def _diameter(run: Mapping[str, Any]) -> float:
-    """In ℓ2, of the range that the manifest gives its inputs; data on a grid lies in [0, 1]."""
-    data = run["data"]
-    width = math.inf if data.get("levels") is None else 1.0
-    stated = data.get("input_range")
-    if isinstance(stated, list) and len(stated) == 2 and all(type(end) in (int, float) for end in stated):
-        width = min(width, max(float(stated[1]) - float(stated[0]), 0.0))
-    return width * math.sqrt(math.prod(data["input_shape"])) * (1 + 4 * _UNIT)
+def _diameter(run: RunFacts) -> float:
+    """In ℓ2, of the range of the inputs; data on a grid lies in [0, 1]."""
+    data = run.manifest["data"]
+    width = math.inf if data["levels"] is None else 1.0
+    if data["input_range"] is not None:
+        width = min(width, max(float(data["input_range"][1]) - float(data["input_range"][0]), 0.0))
+    return width * math.sqrt(run.dimension) * (1 + 4 * _UNIT)
 
 
-def _highest(envelope: Envelope, sigma: Floats, distance: Floats) -> Floats:
+def _highest(envelope: SigmaEnvelope, sigma: Floats, distance: Floats) -> Floats:
     """The largest level that an input may have at this distance from one with level σ.
 
     Rounding needs no room: all but a constant σ has the slack of every envelope, 2^-22, and levels are right to 1e-11.
     """
-    high = sigma
+    high, distance = sigma, distance + float(envelope.shift)
     with np.errstate(over="ignore"):
         if envelope.rate:
             high = high * np.exp(float(envelope.rate) * distance)
@@ -226,7 +193,7 @@ def _highest(envelope: Envelope, sigma: Floats, distance: Floats) -> Floats:
     return np.asarray(high, dtype=np.float64)
 
 
-def _groups(sigmas: Floats, *, dimension: int) -> Iterator[NDArray[np.int64]]:
+def _make_groups(sigmas: Floats, *, dimension: int) -> Iterator[NDArray[np.int64]]:
     """Which inputs are compared with each other."""
     count, most = len(sigmas), max(3, _MOST_NUMBERS // dimension)
     if count <= min(ALL_PAIRS, most):
@@ -239,7 +206,7 @@ def _groups(sigmas: Floats, *, dimension: int) -> Iterator[NDArray[np.int64]]:
         yield np.unique(np.concatenate([order[start : start + size], extremes]))
 
 
-def _excluded(envelope: Envelope, sigmas: Floats, x: NDArray[np.float32]) -> Iterator[tuple[int, int, float]]:
+def _list_excluded(envelope: SigmaEnvelope, sigmas: Floats, x: NDArray[np.float32]) -> Iterator[tuple[int, int, float]]:
     """Pairs whose levels the envelope does not allow at their distance.
 
     x: (n, d). First with a distance from below: ‖x‖²+‖y‖²-2xy errs by less than 4(d+8)u(‖x‖²+‖y‖²). Pairs that are not

@@ -1,4 +1,4 @@
-"""A rule for σ, read from its file: its digest, what is proved about it, and σ of an input."""
+"""A rule for σ in a safetensors file: its digest, what is proved about it, and σ of an input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert_verify.reading import MalformedError, parse_json
-from smoothcert_verify.sentences import shown
+from smoothcert_verify.findings import Finding, note, refuse
+from smoothcert_verify.json_values import parse_json
 
 _MOST_HEADER = 1 << 26
 _NORM_ERROR = 1e-9
@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRule:
+class SigmaRuleFile:
     """What a file says of a rule for σ, and its numbers: points, or weights and biases by turns."""
 
     digest: str
@@ -33,19 +33,17 @@ class StoredRule:
     rule: Mapping[str, Any]
     arrays: tuple[Array, ...]
 
-    def problems(self, stated: Mapping[str, Any]) -> list[str]:
+    def compare(self, stated: Mapping[str, Any], *, digest: str | None) -> Iterator[Finding]:
         """How the rule differs from what a manifest states of it."""
-        found = []
-        if stated.get("digest") != self.digest:
-            found.append(f"is not the rule that the manifest names: its digest is {self.digest[:12]}…")
-        for name in sorted((self.rule.keys() | stated.keys()) - {"digest"}):
+        if digest != self.digest:
+            yield note("differs", field="digest", value=self.digest, expected=digest)
+        for name in sorted(self.rule.keys() | stated.keys()):
             if self.rule.get(name) != stated.get(name):
-                found.append(f"has {name} {shown(self.rule.get(name))}, and the manifest {shown(stated.get(name))}")
+                yield note("differs", field=name, value=self.rule.get(name), expected=stated.get(name))
         if self.kind == "network":
             norm = math.prod(float(np.linalg.norm(weight, 2)) for weight in self.arrays[0::2])
             if not norm <= self.rule["lipschitz"] * (1 + _NORM_ERROR):
-                found.append(f"is a network with the Lipschitz constant {norm:.6g}, more than it says")
-        return found
+                yield note("steeper-network", norm=norm, stated=self.rule["lipschitz"])
 
     def sigma(self, x: NDArray[np.float32]) -> float:
         """σ of one input, to about twelve digits."""
@@ -63,13 +61,13 @@ class StoredRule:
         return float(found if most is None else min(found, most))
 
 
-def read_rule(file: Path) -> StoredRule:
+def read_rule(file: Path) -> SigmaRuleFile:
     """The rule for σ in a safetensors file. Its digest is computed from its parameters and its numbers.
 
     Nearest neighbours: of the parameters as JSON, the type of the points, and the points. A network: of kind, widths,
     floor and cap as JSON, and of weights and biases in float64.
     """
-    header, tensors = _safetensors(file)
+    header, tensors = _read_safetensors(file)
     document = parse_json(header["__metadata__"]["smoothcert-sigma"])
     rule, kind = document["rule"], document["kind"]
     arrays: list[Array] = []
@@ -80,51 +78,51 @@ def read_rule(file: Path) -> StoredRule:
         hasher.update(f"\n{name}\n".encode())
         hasher.update(tensors["points"])
         if shape != [rule["points"], *rule["input_shape"]]:
-            raise MalformedError(f"its points have the shape {shown(shape)}, which is not what it says")
+            raise refuse("invalid-value", field="points.shape", value=shape, expected="the stated shape")
         points = np.frombuffer(tensors["points"], dtype={"U8": "u1", "F32": "<f4"}[code]).reshape(shape)
         if code == "U8":  # grey levels, which stand for float32(g/255)
             points = points.astype(np.float32) / np.float32(255)
         arrays = [points.astype(np.float64)]
     elif kind == "network":
-        weights, biases = (_numbered(header, prefix) for prefix in ("weight", "bias"))
+        weights, biases = (_list_numbered(header, prefix) for prefix in ("weight", "bias"))
         widths = [header[weights[0]]["shape"][1], *(header[bias]["shape"][0] for bias in biases)]
         hasher = hashlib.sha256(json.dumps([kind, widths, rule["floor"], rule["most"]]).encode())
         for name in (*weights, *biases):
             if header[name]["dtype"] != "F64":
-                raise MalformedError(f"the layer {name} is not in float64")
+                raise refuse("invalid-value", field=name, value=header[name]["dtype"], expected="F64")
             hasher.update(tensors[name])
         for pair in zip(weights, biases, strict=True):
             arrays += [np.frombuffer(tensors[name], dtype="<f8").reshape(header[name]["shape"]) for name in pair]
     else:
-        raise MalformedError(f"its kind is {shown(kind)}")
+        raise refuse("invalid-value", field="kind", value=kind, expected="knn or network")
     known = {"points"} if kind == "knn" else {*weights, *biases}
     if set(tensors) != known:
-        raise MalformedError(f"it holds tensors that no such rule has: {shown(sorted(set(tensors) ^ known))}")
+        raise refuse("unknown-tensors", names=sorted(set(tensors) ^ known))
     found = hasher.hexdigest()
     if document["digest"] != found:
-        raise MalformedError("its numbers do not have the digest written with them")
-    return StoredRule(found, kind, rule, tuple(arrays))
+        raise refuse("digest-differs", field="digest")
+    return SigmaRuleFile(found, kind, rule, tuple(arrays))
 
 
-def _numbered(header: Mapping[str, Any], prefix: str) -> list[str]:
+def _list_numbered(header: Mapping[str, Any], prefix: str) -> list[str]:
     names = [name for name in header if name.startswith(prefix)]
     return sorted(names, key=lambda name: int("".join(filter(str.isdigit, name)) or "0"))
 
 
-def _safetensors(file: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _read_safetensors(file: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The header of a safetensors file, and the bytes of every tensor."""
     with file.open("rb") as stream:
         (length,) = struct.unpack("<Q", stream.read(8))
         if length > _MOST_HEADER:
-            raise MalformedError(f"its header is {length} bytes long")
+            raise refuse("invalid-value", field="header length", value=length, expected=f"at most {_MOST_HEADER}")
         header = parse_json(stream.read(length))
         content = stream.read()
-    spans = {name: told["data_offsets"] for name, told in header.items() if name != "__metadata__"}
+    spans = {name: entry["data_offsets"] for name, entry in header.items() if name != "__metadata__"}
     at = 0
     for start, stop in sorted(spans.values()):
         if not (type(start) is type(stop) is int and at == start <= stop):
-            raise MalformedError("its tensors do not follow one another without a gap")
+            raise refuse("gap-in-tensors")
         at = stop
     if at != len(content):
-        raise MalformedError(f"its tensors take {at} bytes, and it has {len(content)}")
+        raise refuse("length-of-tensors", expected=at, length=len(content))
     return header, {name: content[start:stop] for name, (start, stop) in spans.items()}

@@ -23,6 +23,8 @@ from attack_models import saved_inputs
 from cli_runner import invoke
 from smoothcert.cli.main import app
 from smoothcert.errors import CorruptRunError
+from smoothcert_verify.attack_records import check_attack_record
+from smoothcert_verify.run_checks import verify_run
 from verified_runs import altered, copy_of, resealed
 
 QUICK = ("--steps", 2, "--draws", 20, "--n", 1000, "--seed", 7, "--workers", 1)
@@ -82,32 +84,32 @@ def test_resealed_as_it_was(run: Path) -> None:
 
 
 EDITS: dict[str, tuple[Callable[[Line], None], str]] = {
-    "certified_radius": (lambda r: r.update(certified_radius=r["certified_radius"] / 2), "its certified_radius is"),
-    "label": (lambda r: r.update(label=1 - r["label"]), "its label is"),
-    "no label": (lambda r: r.update(label=None), "its label is"),
-    "prediction": (lambda r: r.update(prediction=1 - r["prediction"]), "its prediction is"),
+    "certified_radius": (lambda r: r.update(certified_radius=r["certified_radius"] / 2), "certified_radius is"),
+    "label": (lambda r: r.update(label=1 - r["label"]), "label is"),
+    "no label": (lambda r: r.update(label=None), "label is"),
+    "prediction": (lambda r: r.update(prediction=1 - r["prediction"]), "prediction is"),
     "counts": (lambda r: r["counts"].reverse(), "fate, answer and lead are"),
-    "one vote": (lambda r: r["counts"].__setitem__(0, r["counts"][0] + 1), "its counts add up to"),
+    "one vote": (lambda r: r["counts"].__setitem__(0, r["counts"][0] + 1), "draws cannot give"),
     "counts, one moved": (
         lambda r: r.update(counts=[r["counts"][0] + 1, r["counts"][1] - 1] if r["counts"][1] else [999, 1]),
-        "its p_value is",
+        "p_value is",
     ),
-    "another class": (lambda r: r["counts"].append(0), "its counts add up to"),
-    "distance": (lambda r: r.update(distance=r["distance"] + 0.5), "its distance is"),
-    "negative distance": (lambda r: r.update(distance=-0.1), "its distance is"),
-    "samples": (lambda r: r.update(samples=1001), "it has 1001 samples"),
-    "invalid": (lambda r: r.update(invalid=1), "its counts add up to"),
+    "another class": (lambda r: r["counts"].append(0), "draws cannot give"),
+    "distance": (lambda r: r.update(distance=r["distance"] + 0.5), "the distance is"),
+    "negative distance": (lambda r: r.update(distance=-0.1), "distance is -0.1"),
+    "samples": (lambda r: r.update(samples=1001), "there are 1001 samples"),
+    "invalid": (lambda r: r.update(invalid=1), "draws cannot give"),
     "fate": (lambda r: r.update(fate={"changed": "unchanged"}.get(r["fate"], "changed")), "fate, answer and lead are"),
-    "no fate": (lambda r: r.update(fate="fine"), "its fate is 'fine'"),
+    "no fate": (lambda r: r.update(fate="fine"), "fate is 'fine'"),
     "answer": (lambda r: r.update(answer=1 - r["answer"]), "fate, answer and lead are"),
     "leads": (lambda r: r.update(leads=not r["leads"]), "fate, answer and lead are"),
-    "p_value": (lambda r: r.update(p_value=min(1.0, r["p_value"] + 0.01)), "its p_value is"),
-    "sigma": (lambda r: r.update(sigma=0.5), "its sigma is 0.5"),
+    "p_value": (lambda r: r.update(p_value=min(1.0, r["p_value"] + 0.01)), "p_value is"),
+    "sigma": (lambda r: r.update(sigma=0.5), "sigma is 0.5"),
     "radius": (lambda r: r.update(radius="0.7"), "there was nothing to attack"),
     "index": (lambda r: r.update(index=77), "there was nothing to attack"),
-    "point": (lambda r: r.update(point="AAAA"), "the point that was found stands there exactly if"),
-    "another field": (lambda r: r.update(more=1), "it has other fields than a result"),
-    "a field less": (lambda r: r.pop("moved"), "it has other fields than a result"),
+    "point": (lambda r: r.update(point="AAAA"), "a point is stored exactly if"),
+    "another field": (lambda r: r.update(more=1), "more is not a field"),
+    "a field less": (lambda r: r.pop("moved"), "moved is missing"),
 }
 
 
@@ -129,7 +131,7 @@ def test_one_field_of_a_result(run: Path, edit: str, place: int) -> None:
 def test_two_fields_of_a_result(made: Path, tmp_path: Path) -> None:
     """All pairs of edits, of which none makes up for the other: two reasons, of which one at least is given."""
     run = copy_of(made, tmp_path)
-    original = lines_of(run)
+    original, entries = lines_of(run), verify_run(made).entries
     # Reversed counts with everything that follows from them are votes that were made up, which nobody can tell.
     together = {"counts", "fate", "answer", "leads", "p_value"}
     for first, second in itertools.combinations(EDITS, 2):
@@ -142,31 +144,22 @@ def test_two_fields_of_a_result(made: Path, tmp_path: Path) -> None:
         except (IndexError, TypeError, KeyError):
             continue
         write(run, lines)
-        from smoothcert_verify.attack_records import attack_problems
-
-        documents = _documents(run)
-        assert attack_problems(run / "attack.jsonl", documents[0]["run"], documents), (first, second)
-
-
-def _documents(run: Path) -> list[Line]:
-    from smoothcert_verify.run_checks import read_input
-
-    return [read_input(run, index) for index in range(4)]
+        assert check_attack_record(run / "attack.jsonl", entries), (first, second)
 
 
 @pytest.mark.parametrize(
     ("section", "field", "value", "reason"),
     [
-        ("run", "seed", 2, "seed of the attacked run"),
-        ("run", "model", "0" * 64, "model of the attacked run"),
-        ("run", "data", "0" * 64, "data of the attacked run"),
-        ("run", "alpha", 0.5, "alpha of the attacked run"),
-        ("run", "inputs", 5, "inputs of the attacked run"),
+        ("run", "seed", 2, "run.seed is 2"),
+        ("run", "model", "0" * 64, "run.model is"),
+        ("run", "data", "0" * 64, "run.data is"),
+        ("run", "alpha", 0.5, "run.alpha is 0.5"),
+        ("run", "inputs", 5, "run.inputs is 5"),
         ("run", "answers", "0" * 64, "other answers or radii"),
-        ("settings", "alpha", 0.7, "alpha of its settings"),
-        ("settings", "n", 2000, "it has 1000 samples"),
+        ("settings", "alpha", 0.7, "settings.alpha is 0.7"),
+        ("settings", "n", 2000, "there are 1000 samples"),
         ("settings", "radii", ["certified"], "there was nothing to attack"),
-        ("settings", "radii", ["far"], "its radii are"),
+        ("settings", "radii", ["far"], "settings.radii is"),
         ("settings", "skip", 2, "other answers or radii"),
         ("settings", "max_inputs", 3, "other answers or radii"),
     ],
@@ -184,7 +177,7 @@ def test_lines_taken_out_put_in_or_exchanged(run: Path) -> None:
         write(run, forged, reseal=False)
         assert_refused(run, "the seal of line")
     write(run, [*lines, lines[1]])
-    assert_refused(run, "it stands there twice")
+    assert_refused(run, "stored twice")
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "1e999"])
@@ -227,4 +220,4 @@ def test_a_broken_certificate_cannot_be_hidden_by_its_distance(made: Path, tmp_p
     write(run, lines)
     code, told = verified(run, *data)
     assert code == 1
-    assert "its point is" in told
+    assert "distance is" in told

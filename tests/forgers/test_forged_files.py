@@ -90,11 +90,11 @@ class TestRuleForSigma:
     @pytest.mark.parametrize(
         ("change", "reason"),
         [
-            (lambda content: content + b"\0", "its tensors take .* bytes, and it has"),
-            (lambda content: content + b"x" * 4096, "its tensors take .* bytes, and it has"),
-            (lambda content: content[:-1], "its tensors take .* bytes, and it has"),
+            (lambda content: content + b"\0", "the tensors take .* bytes, and the file has"),
+            (lambda content: content + b"x" * 4096, "the tensors take .* bytes, and the file has"),
+            (lambda content: content[:-1], "the tensors take .* bytes, and the file has"),
             (_with_a_gap, "do not follow one another without a gap"),
-            (_with_another_tensor, r"tensors that no such rule has: \['more'\]"),
+            (_with_another_tensor, r"tensors that do not belong to such a rule: \['more'\]"),
             (_with_infinity, "Infinity is not a number"),
         ],
     )
@@ -103,7 +103,7 @@ class TestRuleForSigma:
         changed = change(file.read_bytes())
         assert changed != file.read_bytes()
         file.write_bytes(changed)
-        assert_refused(ruled, f"sigma.safetensors is not a rule for sigma: .*{reason}")
+        assert_refused(ruled, f"sigma.safetensors: this is not a rule for sigma: .*{reason}")
 
     @pytest.mark.parametrize("change", [lambda content: content + b"\0", _with_a_gap, _with_infinity])
     def test_it_is_not_loaded_either(self, ruled: Path, change: Callable[[bytes], bytes]) -> None:
@@ -118,7 +118,7 @@ NUMBERS = ["Infinity", "-Infinity", "NaN", "1e999", "-1e999"]
 
 class TestNumbersThatAreNone:
     @pytest.mark.parametrize("number", NUMBERS)
-    @pytest.mark.parametrize("field", ['"alpha": 0.001', '"sigma": 0.25', '"schema": 2', '"levels": 17'])
+    @pytest.mark.parametrize("field", ['"alpha": 0.001', '"level": 0.25', '"schema": 3', '"levels": 17'])
     def test_in_a_manifest(self, run: Path, field: str, number: str) -> None:
         file = run / "manifest.json"
         name = field.partition(":")[0]
@@ -147,7 +147,7 @@ class TestNumbersThatAreNone:
             connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (text, rowid))
             connection.commit()
         resealed(run)
-        assert_refused(run, f"its {column} cannot be read: .*(not a number|too large)")
+        assert_refused(run, f"{column}: .*(not a number|too large)")
         with RunStore.open(run) as store, pytest.raises(CorruptRunError):
             store.points()
 

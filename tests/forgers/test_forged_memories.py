@@ -61,7 +61,7 @@ def rekeyed(run: Path, memory: Path, **changes: Any) -> None:
         connection.commit()
     rechained(memory)
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["parameters"]["memory"] = digest
+    manifest["digests"]["memory"] = digest
     (run / "manifest.json").write_text(json.dumps(manifest))
     resealed(run)
 
@@ -118,7 +118,7 @@ def test_the_key_of_another_classifier(run: Path, memory: Path, field: str, valu
 )
 def test_no_key_at_all(run: Path, memory: Path, field: str, value: object) -> None:
     rekeyed(run, memory, **{field: value})
-    assert_refused("the key of the memory is none", run, memory)
+    assert_refused(f"key.{field} (is|is not a field)", run, memory)
 
 
 def test_a_run_that_does_not_state_the_range_of_its_inputs(run: Path, memory: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_run_that_does_not_state_the_range_of_its_inputs(run: Path, memory: Pa
     del manifest["data"]["input_range"]
     (run / "manifest.json").write_text(json.dumps(manifest))
     resealed(run)
-    assert_refused("does not say whose regions it claims: .*input_range", run, memory)
+    assert_refused("run.data.input_range is missing", run, memory)
 
 
 class TestOwnClaims:
@@ -150,7 +150,7 @@ class TestOwnClaims:
 
     def test_all_inputs_point_to_one_claim(self, run: Path, memory: Path) -> None:
         self.of_one_claim(run)
-        assert_refused("inputs 0 and 60 both say that claim 1 is their own", run, memory)
+        assert_refused("inputs 0 and 60 both state claim 1 as their own", run, memory)
         assert_refused("input 60: claim 1 is around another input", run, memory, "--data", "digits")
         assert_refused("input 60: claim 1 is around another input", run, memory, "--replay", MODEL, 1)
 
@@ -174,7 +174,7 @@ class TestOwnClaims:
         invoke(app, "certify", *data, *common, "--memory", place, "--out", tmp_path / "run")
         with closing(sqlite3.connect(place)) as connection:
             assert connection.execute("SELECT count(*) FROM claims").fetchone() == (1,)
-        assert_refused("both say that claim 1 is their own", tmp_path / "run", place)
+        assert_refused("both state claim 1 as their own", tmp_path / "run", place)
         code, told = verified(tmp_path / "run", place, "--data", str(tmp_path / "twice.npz"))
         assert code == 0, told
 
@@ -183,10 +183,10 @@ class TestOwnClaims:
         [
             (
                 "UPDATE promises SET position = 2 WHERE idx = 0",
-                "the log up to position 2 is not the one|of its promise",
+                "the log up to position 2 is not the one|promise.radius is",
             ),
             ("UPDATE promises SET position = 99 WHERE idx = 0", "the log has no claim at position 99"),
-            ("UPDATE promises SET memory = substr(memory, 2) || '0' WHERE idx = 0", "promised by another memory"),
+            ("UPDATE promises SET memory = substr(memory, 2) || '0' WHERE idx = 0", "promise.memory is"),
             ("UPDATE promises SET entry = substr(entry, 2) || 'a' WHERE idx = 0", "the log up to position 1 is not"),
         ],
     )
@@ -204,7 +204,7 @@ class TestOwnClaims:
             "UPDATE promises SET position = 3 - position WHERE position IN (1, 2)",
         )
         resettled(run, memory)
-        assert_refused("claim [12] is around another input|answers class", run, memory, "--data", "digits")
+        assert_refused("claim [12] is around another input|verdicts.prediction is", run, memory, "--data", "digits")
 
 
 @pytest.mark.parametrize("field", ["label", "radius", "asked_label", "asked_radius", "settlement"])
@@ -219,7 +219,7 @@ def test_the_log_and_the_run_do_not_agree(run: Path, memory: Path, field: str) -
     }
     altered(memory, f"UPDATE claims SET {changes[field]} WHERE position = 1")
     resettled(run, memory)
-    assert_refused(f"input 0: {field} of its promise is", run, memory)
+    assert_refused(f"input 0: promise.{field} is", run, memory)
 
 
 def _halved(connection: sqlite3.Connection) -> None:
@@ -237,7 +237,7 @@ def _doubled(connection: sqlite3.Connection) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_halved, "radius of its promise is"),
+        (_halved, "promise.radius is"),
         (_gone, "the log has no claim at position 4"),
         (_doubled, "after claim 3 comes claim 5"),
     ],

@@ -66,7 +66,7 @@ def assert_refused(reason: str, *arguments: object) -> None:
 def renamed(run: Path, kind: str, **more: object) -> None:
     """Say that the rule of a run is of another kind, with new seals."""
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["parameters"]["sigma_rule"] |= {"kind": kind, **more}
+    manifest["sigma"]["rule"] |= {"kind": kind, **more}
     (run / "manifest.json").write_text(json.dumps(manifest))
     resealed(run)
 
@@ -98,9 +98,9 @@ class TestRuns:
     def test_a_rule_that_says_constant(self, folder: Path, tmp_path: Path) -> None:
         run = copy_of(certify(folder, "says_constant"), tmp_path)
         renamed(run, "constant", sigma=0.25)
-        assert_refused(r"its sigma is 3\.0; the run has 0\.25", run)
-        assert_refused(r"its sigma is 3\.0; the run has 0\.25", run, "--replay", MODEL, 5)
-        assert_refused(r"its sigma is 3\.0; the run has 0\.25", exported(run, tmp_path))
+        assert_refused(r"smoothing.sigma is 3\.0, expected 0\.25", run)
+        assert_refused(r"smoothing.sigma is 3\.0, expected 0\.25", run, "--replay", MODEL, 5)
+        assert_refused(r"smoothing.sigma is 3\.0, expected 0\.25", exported(run, tmp_path))
 
     @pytest.mark.parametrize("rule", ["says_constant", "says_rate_zero", "honest_constant"])
     def test_a_rule_of_an_unknown_kind(self, folder: Path, tmp_path: Path, rule: str) -> None:
@@ -111,8 +111,8 @@ class TestRuns:
 
     def test_an_envelope_that_nobody_can_read(self, folder: Path, tmp_path: Path) -> None:
         run = certify(folder, "says_its_own")
-        assert_refused("not proved: .*the user's own", run)
-        assert_refused("not proved: .*the user's own", exported(run, tmp_path))
+        assert_refused("not proved: .*a Python function of the user", run)
+        assert_refused("not proved: .*a Python function of the user", exported(run, tmp_path))
 
     def test_honest(self, folder: Path) -> None:
         run = certify(folder, "honest_constant")
@@ -142,7 +142,7 @@ class TestCertificates:
             envelope = {"kind": "constant"} | ({} if sigma is None else {"sigma": sigma})
             forged = document | {"smoothing": document["smoothing"] | {"envelope": envelope}}
             file.write_text(json.dumps(redigested(forged)))
-            assert_refused("smoothing has envelope .* the manifest", file)
+            assert_refused("smoothing.envelope is .*, expected", file)
 
     def test_another_level_and_another_constant_is_another_classifier(self, folder: Path, tmp_path: Path) -> None:
         """Two constants are two classifiers. Both may be right, and it is said that they are two."""
@@ -158,7 +158,7 @@ class TestCertificates:
         run = certify(folder, "says_slow_and_jumps_little")
         forged = copy_of(run, tmp_path)
         manifest = json.loads((forged / "manifest.json").read_text())
-        manifest["seed"] = manifest["extra"]["job"]["seed"] = 4
+        manifest["seed"] = manifest["spec"]["seed"] = 4
         (forged / "manifest.json").write_text(json.dumps(manifest))
         with closing(sqlite3.connect(forged / "results.sqlite")) as connection:
             connection.execute("UPDATE points SET sigma = sigma * 1.01")

@@ -8,16 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from smoothcert.questions.certification import Votes, certify_votes, smoothing_of
 
 from sample_models import logistic_digits
 from smoothcert import SmoothedClassifier
 from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.data import load_dataset
-from smoothcert.records import CertifiedPoint, Noise, PairTally, RunManifest, Stage, StreamId, Tally
+from smoothcert.questions import Votes, describe_smoothing, split_alpha_of
+from smoothcert.questions.fixed_n import FixedNInquiry
+from smoothcert.records import CertifiedPoint, Noise, PairTally, Stage, StreamId, Tally
 from smoothcert.records.envelopes import ConstantSigma, Envelope, LipschitzSigma, SemiElastic
 from smoothcert.runs.certificate_documents import document_of
 from smoothcert.sigma.callable_rule import CallableRule
+from smoothcert.spec import (
+    ConstantLevel,
+    DataFacts,
+    DataSpec,
+    Digests,
+    FixedN,
+    Measured,
+    ModelFacts,
+    ModelSpec,
+    NoiseSpec,
+    RuleLevel,
+    RunManifest,
+    RunSpec,
+    SigmaFacts,
+    make_question,
+)
 
 ALPHA, N0, N, SEED = 0.001, 50, 2000, 11
 SHAPE, CLASSES = (1, 8, 8), 10
@@ -36,24 +53,39 @@ def manifest(
     envelope: Envelope | None = None,
     shape: Sequence[int] = SHAPE,
     classes: int = CLASSES,
-    **more: Any,
+    grid: int | None = None,
+    memory: str | None = None,
+    **question: Any,
 ) -> RunManifest:
     """The manifest of a run with these settings, as `smoothcert certify` would write it."""
-    parameters: dict[str, Any] = {"n": n, "alpha": alpha, "noise": f"{noise} float32", **more}
-    if sigma is not None:
-        parameters |= {"sigma": sigma}
-    else:
-        parameters |= {"envelope": None if envelope is None else dict(envelope.to_json())}
-    if task == "certify":
-        parameters |= {"n0": N0, "certificate": certificate}
+    portfolio = None if certificate is None else get_portfolio(certificate)
+    asked = FixedN(n=n) if portfolio is None else make_question(n=n, n0=N0, **question)
+    described = None if envelope is None else dict(envelope.to_json())
+    spec = RunSpec(
+        task=task,  # type: ignore[arg-type]
+        model=ModelSpec(place="m:f"),
+        data=DataSpec(place="digits"),
+        noise=NoiseSpec(kind=Noise(noise)).settle(grid),
+        sigma=RuleLevel(place="m:s") if sigma is None else ConstantLevel(level=sigma),
+        question=asked,
+        alpha=alpha,
+        certificates=() if portfolio is None else tuple(one.name for one in portfolio.certificates),
+        best_of=portfolio is not None and portfolio.best_of,
+        memory=None if memory is None else "memory.sqlite",
+    )
+    rule = {"kind": "callable", "name": "s", "envelope": described}
     return RunManifest(
-        task=task,
-        parameters=parameters,
-        model={"digest": "0" * 64, "num_classes": classes},
-        data={"digest": "1" * 64, "input_shape": list(shape)},
+        spec=spec,
+        sampling_version=1,
         seed=SEED,
-        environment={},
-        code="2" * 64,
+        digests=Digests(
+            model="0" * 64, data="1" * 64, code="2" * 64, sigma="4" * 64 if sigma is None else None, memory=memory
+        ),
+        measured=Measured(batch=512, backend="numpy"),
+        model=ModelFacts(num_classes=classes),
+        data=DataFacts(name="digits", input_shape=tuple(shape), size=1000, inputs=1000),
+        sigma=SigmaFacts(rule=rule, envelope=described) if sigma is None else None,
+        alpha_split={} if portfolio is None else split_alpha_of(asked, portfolio, alpha=alpha),
     )
 
 
@@ -196,12 +228,9 @@ def _document(
         classes=selection.num_classes,
     )
     votes = Votes(index=0, label=None, selection=selection, estimation=(estimation,), seconds=0.0)
-    known = {} if envelope is None else {"envelope": envelope}
-    smoothing = smoothing_of(
-        **({"envelope": ConstantSigma()} | known),
-        dimension=dimension,
-        num_classes=selection.num_classes,
-        noise=Noise(noise),
+    smoothing = describe_smoothing(
+        envelope or ConstantSigma(), dimension=dimension, num_classes=selection.num_classes, noise=Noise(noise)
     )
-    (point,) = certify_votes([votes], get_portfolio(certificate), alpha=alpha, smoothing=smoothing)
+    inquiry = FixedNInquiry(get_portfolio(certificate), smoothing, n, N0, alpha)
+    (point,) = inquiry.answer([votes])
     return document_of(point, described)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smoothcert_verify.statements import statement_of
 from verified_runs import redigested
 
 Document = dict[str, Any]
@@ -18,8 +17,8 @@ Edit = Callable[[Document], None]
 class Forgery:
     """An edit, what refuses it, and what a replay says of it.
 
-    reason: of the refusal without a replay, a regular expression; "" where only a replay finds it. replayed: of the
-    refusal with one; "" where it was refused before.
+    reason: the finding without a replay, a regular expression for its code and the field it names; "" if only a replay
+    finds it. replayed: of a replay; "" if it was refused before.
     """
 
     edit: Edit
@@ -28,28 +27,16 @@ class Forgery:
 
 
 def forged(document: Mapping[str, Any], *edits: Edit) -> Document:
-    """A copy with these edits, a statement that says what it says now, and digests that fit."""
+    """A copy with these edits, and digests that fit."""
     copied: Document = json.loads(json.dumps(document))
     for edit in edits:
         edit(copied)
-    try:
-        copied["statement"] = statement_of(copied)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        copied["statement"] = "It is robust."
     return redigested(copied)
 
 
-def everywhere(name: str, value: Any) -> Edit:
-    """A setting of the run, wherever it stands: parameters, job, and what the document says of the smoothing."""
-
-    def edit(document: Document) -> None:
-        run = document["run"]
-        run["parameters"][name] = value
-        job = run["extra"].get("job", {})
-        if name in job:
-            job[name] = value
-
-    return edit
+def in_spec(*path: str, to: Any) -> Edit:
+    """A setting of the run."""
+    return at("run", "spec", *path, to=to)
 
 
 def in_verdict(**values: Any) -> Edit:
@@ -78,9 +65,8 @@ def with_alpha(factor: float) -> Edit:
 
     def edit(document: Document) -> None:
         run = document["run"]
-        alpha = run["parameters"]["alpha"] * factor
-        everywhere("alpha", alpha)(document)
-        for shares in run["extra"]["alpha_split"].values():
+        alpha = run["spec"]["alpha"] = run["spec"]["alpha"] * factor
+        for shares in run["alpha_split"].values():
             for proof in shares:
                 shares[proof] *= factor
         for verdict in document["verdicts"]:
@@ -102,7 +88,7 @@ def with_sigma(factor: float) -> Edit:
 
     def edit(document: Document) -> None:
         sigma = document["smoothing"]["sigma"] * factor
-        everywhere("sigma", sigma)(document)
+        document["run"]["spec"]["sigma"]["level"] = sigma
         document["smoothing"] |= {"sigma": sigma, "envelope": {"kind": "constant", "sigma": sigma}}
         for tally in document["tallies"]:
             tally["sigma"] = sigma
@@ -137,21 +123,10 @@ def with_grid(levels: int | None) -> Edit:
 
     def edit(document: Document) -> None:
         run = document["run"]
-        parameters, job = run["parameters"], run["extra"]["job"]
-        document["smoothing"]["grid"] = levels
-        kind = document["smoothing"]["noise"]
-        if levels is None:
-            parameters.pop("grid", None)
-            parameters.pop("generator", None)
-            parameters["noise"] = f"{kind} float32, not sound in floating point"
-            job["noise"] = "float" if kind == "gaussian" else f"{kind}-float"
-        else:
-            parameters |= {
-                "grid": levels,
-                "generator": "chacha20",
-                "noise": f"{kind} in exact steps of 1/{levels - 1}",
-            }
-            job["noise"] = kind
+        generator = "philox4x32-10" if levels is None else "chacha20"
+        for noise in (document["smoothing"]["noise"], run["spec"]["noise"]):
+            noise |= {"grid": levels, "generator": generator}
+        if levels is not None:
             run["data"]["levels"] = levels
 
     return edit
@@ -161,7 +136,7 @@ def with_tables(share: float) -> Edit:
     """What is paid for the tables of the noise, taken from the other shares; 0: nothing."""
 
     def edit(document: Document) -> None:
-        alpha = document["run"]["parameters"]["alpha"]
+        alpha = document["run"]["spec"]["alpha"]
         for verdict in document["verdicts"]:
             bounds = verdict["bounds"]
             if bounds is None:
@@ -192,11 +167,8 @@ def with_slack_of_bounds(factor: float) -> Edit:
 
 def with_noise(kind: str) -> Edit:
     def edit(document: Document) -> None:
-        run = document["run"]
-        before = document["smoothing"]["noise"]
-        document["smoothing"]["noise"] = kind
-        run["parameters"]["noise"] = run["parameters"]["noise"].replace(before, kind)
-        run["extra"]["job"]["noise"] = kind
+        for noise in (document["smoothing"]["noise"], document["run"]["spec"]["noise"]):
+            noise["kind"] = kind
         for verdict in document["verdicts"]:
             verdict["norm"] = {"gaussian": "l2", "uniform": "l1"}[kind]
 
@@ -207,9 +179,9 @@ def with_certificate(name: str) -> Edit:
     """Another certificate in every place, with the same bounds."""
 
     def edit(document: Document) -> None:
-        everywhere("certificate", name)(document)
-        split = document["run"]["extra"]["alpha_split"]
-        document["run"]["extra"]["alpha_split"] = {name: next(iter(split.values()), {})}
+        run = document["run"]
+        run["spec"]["certificates"] = [name]
+        run["alpha_split"] = {name: next(iter(run["alpha_split"].values()), {})}
         document["verdicts"][0]["certificate"] = name
 
     return edit

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from smoothcert_verify.memory_log import entry_after
+from smoothcert_verify.memory_log import compute_entry
 from smoothcert_verify.memory_places import StoredClaim
 
 CLAIM_COLUMNS = (
@@ -20,7 +20,7 @@ def rechained(memory: Path) -> None:
         (entry,) = connection.execute("SELECT identity FROM memories").fetchone()
         for row in connection.execute(f"SELECT {', '.join(CLAIM_COLUMNS)} FROM claims ORDER BY position").fetchall():
             claim = StoredClaim(*row)
-            entry = entry_after(entry, claim)
+            entry = compute_entry(entry, claim)
             connection.execute("UPDATE claims SET entry = ? WHERE position = ?", (entry, claim.position))
         # The end of the log, kept apart from the claims, is made anew too.
         connection.execute("UPDATE heads SET claims = (SELECT count(*) FROM claims), entry = ?", (entry,))

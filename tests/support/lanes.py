@@ -137,16 +137,17 @@ LANES: dict[str, Kind] = {
     ),
     "the checker, in ball arithmetic": Kind(
         slow=(
-            "tests/verify/test_manifests.py",
+            "tests/verify/test_document_checks.py",
             "tests/verify/test_memory_log.py",
-            "tests/verify/test_point.py",
-            "tests/verify/test_reading.py",
-            "tests/verify/test_reasons.py",
+            "tests/verify/test_reason_rules.py",
             "tests/verify/test_replay.py",
+            "tests/verify/test_rewording.py",
             "tests/verify/test_run_checks.py",
+            "tests/verify/test_run_facts.py",
+            "tests/verify/test_run_reading.py",
         ),
         representatives=(
-            "tests/verify/test_point.py::test_honest_documents_pass_and_a_billionth_more_does_not[dipole-separate]",
+            "tests/verify/test_document_checks.py::test_honest_documents_pass_and_a_billionth_more_does_not[dipole-separate]",
             "tests/verify/test_run_checks.py::test_a_fresh_run_is_proved[votes]",
         ),
     ),

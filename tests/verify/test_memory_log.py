@@ -14,18 +14,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from certified_documents import manifest
 from cli_runner import invoke
 from forging import CLAIM_COLUMNS, rechained
 from memory_models import plane_points
 from postgres_server import NoServerError, running_server
 from smoothcert.cli.main import app
-from smoothcert.errors import RegionMemoryError
 from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.distances import ExactDistance
 from smoothcert.records import Norm
+from smoothcert_verify.document_checks import PROMISE, CheckedInput
+from smoothcert_verify.findings import MalformedError, MemoryPlaceError
 from smoothcert_verify.memory_log import MemoryReport, verify_memory
-from smoothcert_verify.point import check_document_with_remarks
 from smoothcert_verify.run_checks import verify_run
+from smoothcert_verify.run_facts import read_run
 from verified_runs import altered, changed
 
 NOISE_OF_NORM = {"l2": "gaussian", "l1": "uniform"}
@@ -58,23 +60,33 @@ def memory(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-def documents_of(run: Path) -> list[dict[str, Any]]:
-    report, examined = verify_run(run, check_document_with_remarks)
+def inputs_of(run: Path) -> list[CheckedInput]:
+    report = verify_run(run)
     assert report.discrepancies == []
-    return [one.document for one in examined]
+    return report.entries
+
+
+def with_document(one: CheckedInput, **parts: Any) -> CheckedInput:
+    """The same input with other parts of its document, whose run is read again."""
+    document = json.loads(json.dumps(one.document | parts))
+    return CheckedInput(document, read_run(document["run"]), one.read_again)
+
+
+def codes(report: MemoryReport) -> list[str]:
+    return [finding.code for finding in report.discrepancies]
 
 
 @pytest.fixture(scope="module")
-def documents(folder: Path) -> list[dict[str, Any]]:
-    return documents_of(folder / "run")
+def documents(folder: Path) -> list[CheckedInput]:
+    return inputs_of(folder / "run")
 
 
-def one_report(memory: object, documents: list[dict[str, Any]]) -> MemoryReport:
+def one_report(memory: object, documents: list[CheckedInput]) -> MemoryReport:
     (report,) = verify_memory(str(memory), documents)
     return report
 
 
-def test_a_fresh_memory_is_consistent(folder: Path, documents: list[dict[str, Any]]) -> None:
+def test_a_fresh_memory_is_consistent(folder: Path, documents: list[CheckedInput]) -> None:
     report = one_report(folder / "memory.sqlite", documents)
     assert report.discrepancies == []
     with closing(sqlite3.connect(folder / "memory.sqlite")) as connection:
@@ -82,8 +94,8 @@ def test_a_fresh_memory_is_consistent(folder: Path, documents: list[dict[str, An
     assert report.claims == sum(settled.values())
     assert settled.keys() == {"WHOLE", "CUT", "OVERRULED"}
     # What was cut touches its neighbour almost: only whole numbers tell.
-    assert report.exact >= settled["CUT"] + settled["OVERRULED"]
-    assert report.promises == sum(document["promise"] is not None for document in documents)
+    assert report.counter.exact >= settled["CUT"] + settled["OVERRULED"]
+    assert report.promises == sum(one.promise is not None for one in documents)
 
 
 def test_a_postgres_memory(folder: Path, tmp_path: Path) -> None:
@@ -91,11 +103,11 @@ def test_a_postgres_memory(folder: Path, tmp_path: Path) -> None:
     try:
         with running_server() as address:
             run = certify(tmp_path, address, out="run")
-            report = one_report(address, documents_of(run))
+            report = one_report(address, inputs_of(run))
             assert report.discrepancies == []
             assert report.claims > 0
-            with pytest.raises(RegionMemoryError) as refused:
-                verify_memory(address.replace("tester@", "nobody:secret@"), documents_of(run))
+            with pytest.raises(MemoryPlaceError) as refused:
+                verify_memory(address.replace("tester@", "nobody:secret@"), inputs_of(run))
             assert "secret" not in str(refused.value)
     except NoServerError as error:
         pytest.skip(str(error))
@@ -105,7 +117,7 @@ class TestMutations:
     @pytest.mark.parametrize("column", CLAIM_COLUMNS)
     @pytest.mark.parametrize("which", ["ASC", "DESC"])
     def test_every_column_of_a_claim(
-        self, memory: Path, documents: list[dict[str, Any]], column: str, which: str
+        self, memory: Path, documents: list[CheckedInput], column: str, which: str
     ) -> None:
         with closing(sqlite3.connect(memory)) as connection:
             query = f"SELECT position, {column} FROM claims ORDER BY position {which} LIMIT 1"
@@ -118,12 +130,12 @@ class TestMutations:
         assert one_report(memory, documents).discrepancies
 
     @pytest.mark.parametrize("column", ["digest", "key", "identity"])
-    def test_every_column_of_a_memory(self, memory: Path, documents: list[dict[str, Any]], column: str) -> None:
+    def test_every_column_of_a_memory(self, memory: Path, documents: list[CheckedInput], column: str) -> None:
         altered(memory, f"UPDATE memories SET {column} = substr({column}, 2) || 'x'")
         assert one_report(memory, documents).discrepancies
 
     @pytest.mark.parametrize("position", ["1", "7", "(SELECT max(position) FROM claims)"])
-    def test_a_claim_is_deleted(self, memory: Path, documents: list[dict[str, Any]], position: str) -> None:
+    def test_a_claim_is_deleted(self, memory: Path, documents: list[CheckedInput], position: str) -> None:
         altered(memory, f"DELETE FROM claims WHERE position = {position}")
         assert one_report(memory, documents).discrepancies
 
@@ -138,24 +150,23 @@ class TestMutations:
             "DELETE FROM heads",
         ],
     )
-    def test_the_head_is_kept_apart(self, memory: Path, documents: list[dict[str, Any]], change: str) -> None:
+    def test_the_head_is_kept_apart(self, memory: Path, documents: list[CheckedInput], change: str) -> None:
         altered(memory, change)
-        assert any("does not end as it should" in line for line in one_report(memory, documents).discrepancies)
+        assert "other-head" in codes(one_report(memory, documents))
 
-    def test_claims_that_no_promise_needs_are_missed_too(self, memory: Path, documents: list[dict[str, Any]]) -> None:
+    def test_claims_that_no_promise_needs_are_missed_too(self, memory: Path, documents: list[CheckedInput]) -> None:
         altered(memory, "DELETE FROM claims WHERE position > 1")
-        first = [document for document in documents if document["promise"] and document["promise"]["position"] == 1]
+        first = [one for one in documents if one.promise and one.promise["position"] == 1]
         assert first
-        assert any("does not end as it should" in line for line in one_report(memory, first).discrepancies)
+        assert "other-head" in codes(one_report(memory, first))
 
-    def test_an_earlier_version_has_no_head(self, memory: Path, documents: list[dict[str, Any]]) -> None:
+    def test_an_earlier_version_is_refused(self, memory: Path, documents: list[CheckedInput]) -> None:
         with closing(sqlite3.connect(memory, isolation_level=None)) as connection:
-            connection.execute("DROP TRIGGER claim_follows_head")
-            connection.execute("DROP TABLE heads")
             connection.execute("PRAGMA user_version = 1")
-        assert one_report(memory, documents).discrepancies == []
+        with pytest.raises(MemoryPlaceError, match="format 1; only format 2"):
+            verify_memory(str(memory), documents)
 
-    def test_two_claims_change_places(self, memory: Path, documents: list[dict[str, Any]]) -> None:
+    def test_two_claims_change_places(self, memory: Path, documents: list[CheckedInput]) -> None:
         altered(
             memory,
             "UPDATE claims SET position = -1 WHERE position = 3",
@@ -172,23 +183,29 @@ class TestMutations:
         ],
     )  # fmt: skip
     def test_every_field_of_a_promise(
-        self, folder: Path, documents: list[dict[str, Any]], field: str, value: object
+        self, folder: Path, documents: list[CheckedInput], field: str, value: object
     ) -> None:
-        first = next(place for place, document in enumerate(documents) if document["promise"] is not None)
-        told = json.loads(json.dumps(documents[first]))
-        told["promise"][field] = value
-        others = [*documents[:first], told, *documents[first + 1 :]]
+        first = next(place for place, one in enumerate(documents) if one.promise is not None)
+        promise = (documents[first].promise or {}) | {field: value}
+        if type(value) is not type((documents[first].promise or {})[field]) or value == "WHOLE?":
+            with pytest.raises(MalformedError):  # a document with such a promise is refused before
+                PROMISE(promise, "promise")
+            return
+        others = [*documents[:first], with_document(documents[first], promise=promise), *documents[first + 1 :]]
         assert one_report(folder / "memory.sqlite", others).discrepancies
 
-    def test_it_is_the_memory_of_another_model(self, folder: Path, documents: list[dict[str, Any]]) -> None:
-        told = json.loads(json.dumps(documents[:1]))
-        told[0]["run"]["model"]["digest"] = "0" * 64
-        assert any("another classifier" in line for line in one_report(folder / "memory.sqlite", told).discrepancies)
+    def test_it_is_the_memory_of_another_model(self, folder: Path, documents: list[CheckedInput]) -> None:
+        run = documents[0].document["run"]
+        told = with_document(documents[0], run=run | {"digests": run["digests"] | {"model": "0" * 64}})
+        (found,) = [
+            f for f in one_report(folder / "memory.sqlite", [told]).discrepancies if f.code == "another-classifier"
+        ]
+        assert found.values["field"] == "model"
 
-    def test_it_is_not_there(self, folder: Path, documents: list[dict[str, Any]]) -> None:
-        told = json.loads(json.dumps(documents[:1]))
-        told[0]["run"]["parameters"]["memory"] = "0" * 64
-        assert any("no memory" in line for line in one_report(folder / "memory.sqlite", told).discrepancies)
+    def test_it_is_not_there(self, folder: Path, documents: list[CheckedInput]) -> None:
+        run = documents[0].document["run"]
+        told = with_document(documents[0], run=run | {"digests": run["digests"] | {"memory": "0" * 64}})
+        assert codes(one_report(folder / "memory.sqlite", [told])) == ["no-such-memory"]
 
 
 class TestForgery:
@@ -210,11 +227,12 @@ class TestForgery:
             "UPDATE claims SET centre = x'00' WHERE position = 1",
         ],
     )
-    def test_claims(self, memory: Path, documents: list[dict[str, Any]], change: str) -> None:
+    def test_claims(self, memory: Path, documents: list[CheckedInput], change: str) -> None:
         altered(memory, change)
         rechained(memory)
         found = one_report(memory, documents).discrepancies
-        assert [line for line in found if "the log up to position" not in line and "of its promise" not in line]
+        of_promises = {"another-log", "differs"}
+        assert [finding for finding in found if finding.code not in of_promises]
 
 
 @pytest.fixture(scope="module", params=["l2", "l1"])
@@ -223,8 +241,8 @@ def claims(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     place = tmp_path_factory.mktemp("many") / "memory.sqlite"
     shape = json.dumps({"input_shape": [12], "input_range": None})
     key = MemoryKey(
-        model="m",
-        sigma_rule="s",
+        model="0" * 64,
+        sigma_rule="4" * 64,
         noise=NOISE_OF_NORM[norm.value],
         norm=norm,
         preprocessing=hashlib.sha256(shape.encode()).hexdigest(),
@@ -242,18 +260,17 @@ class TestGeometry:
     """Many regions, by the memory itself: consistent, and one step larger is not."""
 
     @staticmethod
-    def document(noise: str, digest: str) -> dict[str, Any]:
-        parameters = {"memory": digest, "noise": f"{noise} float32", "sigma_rule": {"digest": "s"}}
-        data = {"input_shape": [12], "input_range": None}
-        run = {"parameters": parameters, "model": {"digest": "m"}, "data": data}
-        return {"run": run, "promise": None, "input": {"index": 0}}
+    def promised(noise: str, digest: str) -> CheckedInput:
+        described = manifest(certificate="gaussian", noise=noise, sigma=None, shape=(12,), memory=digest)
+        run = json.loads(json.dumps(described.to_json()))
+        return CheckedInput({"run": run, "promise": None, "input": {"index": 0}}, read_run(run), dict)
 
     def test_consistent(self, claims: tuple[Path, str, str]) -> None:
         place, *named = claims
-        report = one_report(place, [self.document(*named)])
+        report = one_report(place, [self.promised(*named)])
         assert report.discrepancies == []
         assert report.claims == 400
-        assert report.exact > 100
+        assert report.counter.exact > 100
 
     def test_every_cut_region_one_step_larger(self, claims: tuple[Path, str, str], tmp_path: Path) -> None:
         place, *named = claims
@@ -265,26 +282,25 @@ class TestGeometry:
                 connection.execute("UPDATE claims SET radius = ? WHERE position = ?", (larger, position))
             connection.commit()
         rechained(tmp_path / "m")
-        meeting = [line for line in one_report(tmp_path / "m", [self.document(*named)]).discrepancies if "meet" in line]
+        found = codes(one_report(tmp_path / "m", [self.promised(*named)]))
+        meeting = [code for code in found if code == "regions-meet"]
         # Some rooms end where no float32 is; those that were cut to touch are all found.
         assert len(meeting) >= 0.9 * len(rows) > 10
 
     def test_it_agrees_with_the_memory_s_own_arithmetic(self) -> None:
-        from smoothcert_verify.memory_log import _Exact, _Regions
+        from smoothcert_verify.memory_geometry import Regions
 
         generator = np.random.default_rng(1)
         centres = (generator.normal(size=(6, 5)) * 10.0 ** generator.integers(-30, 30, size=(6, 5))).astype(np.float32)
         for norm in Norm:
             nothing = np.zeros(6)
-            regions = _Regions(
-                nothing.astype(np.int64), nothing.astype(np.int64), nothing, nothing.astype(bool), centres, norm.value
-            )
-            exact = _Exact(regions)
+            whole = nothing.astype(np.int64)
+            regions = Regions(whole, whole, nothing, nothing.astype(bool), centres, norm.value, {})
             for one in range(6):
                 for other in range(6):
                     theirs = ExactDistance.between(centres[one], centres[other], norm=norm)
                     for length in (Fraction(0), Fraction(1, 3), Fraction(float(abs(centres).max()))):
-                        assert exact.exceeds(one, other, length) == theirs.exceeds(length)
+                        assert regions.are_farther(one, other, length) == theirs.exceeds(length)
 
 
 class TestWhereInputsLie:
@@ -296,28 +312,28 @@ class TestWhereInputsLie:
         return points.reshape(len(points), -1).astype(np.float32)
 
     @pytest.fixture
-    def inherited(self, documents: list[dict[str, Any]]) -> dict[str, Any]:
+    def inherited(self, documents: list[CheckedInput]) -> CheckedInput:
         """An answer within a region; where the run has none, one that a claim of its own is made into."""
-        own = next(d for d in documents if d["promise"]["settlement"] == "WHOLE")
-        copied: dict[str, Any] = json.loads(json.dumps(own))
-        copied["promise"] |= {"settlement": "INHERITED", "asked_label": None, "asked_radius": 0.0}
-        return copied
+        own = next(one for one in documents if one.promise and one.promise["settlement"] == "WHOLE")
+        inherited = {"settlement": "INHERITED", "asked_label": None, "asked_radius": 0.0}
+        return with_document(own, promise=(own.promise or {}) | inherited)
 
-    def measured(self, folder: Path, document: dict[str, Any], inputs: np.ndarray) -> list[str]:
-        (report,) = verify_memory(str(folder / "memory.sqlite"), [document], inputs=inputs.__getitem__)
+    def measured(self, folder: Path, one: CheckedInput, inputs: np.ndarray) -> list[str]:
+        (report,) = verify_memory(str(folder / "memory.sqlite"), [one], inputs=inputs.__getitem__)
         assert report.unmeasured == 0
-        return report.discrepancies
+        return codes(report)
 
-    def test_honest(self, folder: Path, documents: list[dict[str, Any]], inputs: np.ndarray) -> None:
+    def test_honest(self, folder: Path, documents: list[CheckedInput], inputs: np.ndarray) -> None:
         (report,) = verify_memory(str(folder / "memory.sqlite"), documents, inputs=inputs.__getitem__)
         assert (report.discrepancies, report.unmeasured) == ([], 0)
-        resting = [d for d in documents if d["promise"] and d["promise"]["settlement"] in ("OVERRULED", "INHERITED")]
+        resting = [one for one in documents if one.by_another_claim]
         assert resting
         assert one_report(folder / "memory.sqlite", documents).unmeasured == len(resting)
 
-    def test_one_step_more_than_the_region(self, folder: Path, inherited: dict[str, Any], inputs: np.ndarray) -> None:
+    def test_one_step_more_than_the_region(self, folder: Path, inherited: CheckedInput, inputs: np.ndarray) -> None:
         """At the centre all of the region remains; half of a point away, half of it does."""
-        radius, index = inherited["promise"]["radius"], inherited["input"]["index"]
+        assert inherited.promise is not None
+        radius, index = inherited.promise["radius"], inherited.index
         assert self.measured(folder, inherited, inputs) == []
         moved = inputs.copy()
         moved[index, 0] += np.float32(radius / 2)
@@ -325,42 +341,40 @@ class TestWhereInputsLie:
         remaining = float(Fraction(radius) - away)
         while Fraction(remaining) + away > Fraction(radius):
             remaining = float(np.nextafter(remaining, 0))
-        inherited["promise"]["radius"] = remaining
+        inherited.promise["radius"] = remaining
         assert self.measured(folder, inherited, moved) == []
         larger = float(np.nextafter(remaining, 1))
         while Fraction(larger) + away <= Fraction(radius):
             larger = float(np.nextafter(larger, 1))
-        inherited["promise"]["radius"] = larger
-        assert any("is not inside the region" in line for line in self.measured(folder, inherited, moved))
+        inherited.promise["radius"] = larger
+        assert "not-in-region" in self.measured(folder, inherited, moved)
 
-    def test_the_claim_of_another_input(
-        self, folder: Path, documents: list[dict[str, Any]], inputs: np.ndarray
-    ) -> None:
+    def test_the_claim_of_another_input(self, folder: Path, documents: list[CheckedInput], inputs: np.ndarray) -> None:
         shifted = np.roll(inputs, 1, axis=0)
         found = self.measured(folder, documents[0], shifted)
-        assert any("around another input" in line for line in found)
+        assert "claim-of-another-input" in found
 
 
 class TestPlaces:
-    def test_nothing_there(self, tmp_path: Path, documents: list[dict[str, Any]]) -> None:
-        with pytest.raises(RegionMemoryError, match="does not exist"):
+    def test_nothing_there(self, tmp_path: Path, documents: list[CheckedInput]) -> None:
+        with pytest.raises(MemoryPlaceError, match="does not exist"):
             verify_memory(str(tmp_path / "none"), documents)
 
-    def test_no_database(self, tmp_path: Path, documents: list[dict[str, Any]]) -> None:
+    def test_no_database(self, tmp_path: Path, documents: list[CheckedInput]) -> None:
         (tmp_path / "text").write_text("not a database, but long enough to look like one" * 40)
-        with pytest.raises(RegionMemoryError, match="cannot be read as a memory"):
+        with pytest.raises(MemoryPlaceError, match="cannot be read as a memory"):
             verify_memory(str(tmp_path / "text"), documents)
 
-    def test_a_run_is_no_memory(self, folder: Path, documents: list[dict[str, Any]]) -> None:
-        with pytest.raises(RegionMemoryError, match="something else"):
+    def test_a_run_is_no_memory(self, folder: Path, documents: list[CheckedInput]) -> None:
+        with pytest.raises(MemoryPlaceError, match="something else"):
             verify_memory(str(folder / "run" / "results.sqlite"), documents)
 
-    def test_an_address_is_not_repeated(self, documents: list[dict[str, Any]]) -> None:
-        with pytest.raises(RegionMemoryError) as refused:
+    def test_an_address_is_not_repeated(self, documents: list[CheckedInput]) -> None:
+        with pytest.raises(MemoryPlaceError) as refused:
             verify_memory("mysql://me:secret@there", documents)
         assert "secret" not in str(refused.value)
 
-    def test_nothing_is_written(self, folder: Path, documents: list[dict[str, Any]], memory: Path) -> None:
+    def test_nothing_is_written(self, folder: Path, documents: list[CheckedInput], memory: Path) -> None:
         before = memory.read_bytes()
         one_report(memory, documents)
         assert memory.read_bytes() == before

@@ -13,14 +13,17 @@ import pytest
 from cli_runner import invoke
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, ModelError
+from smoothcert.models import original as models_original
+from smoothcert.models import probe as models_probe
 from smoothcert.models.original import Answer, Original, original_of
 from smoothcert.noise import unit_noise as noise_of_a_run
 from smoothcert.noise.grid_law import grid_law
 from smoothcert.noise.grid_with_numpy import grid_draws
 from smoothcert.records import CheckCounts, Noise, Stage, StreamId
 from smoothcert.sampling import ModelChecks
-from smoothcert_verify import replay as replay_module
-from smoothcert_verify.noise_again import (
+from smoothcert_verify.document_checks import CheckedInput
+from smoothcert_verify.findings import OptionError
+from smoothcert_verify.noise_forms import (
     FloatNoise,
     GridNoise,
     Stream,
@@ -31,9 +34,9 @@ from smoothcert_verify.noise_again import (
     thresholds,
     unit_noise,
 )
-from smoothcert_verify.point import check_document_with_remarks
-from smoothcert_verify.replay import NO_RULE, NOTHING_PROVED, Replay, chosen_inputs
-from smoothcert_verify.run_checks import Examined, Report, verify_run
+from smoothcert_verify.replay import SAMPLING_VERSION, Replay, choose_inputs
+from smoothcert_verify.run_checks import Report, verify_run
+from smoothcert_verify.run_facts import read_run
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 SEED, BIG_SEED, START = 2**63 + 12345, 2**127 + 5, 2**32 - 7
@@ -110,11 +113,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 120), batch: int | None = None) -> Report:
-    report, examined = verify_run(run, check_document_with_remarks)
-    chosen = chosen_inputs(examined, count=0, indices=indices)
+    report = verify_run(run)
+    chosen = choose_inputs(report.entries, count=0, indices=indices)
     rule = run / "sigma.safetensors"
-    replay = Replay.of_run(
-        chosen[0].document["run"],
+    replay = Replay.open(
+        chosen[0].run,
         model=model,
         data=None,
         data_root=None,
@@ -124,6 +127,14 @@ def replayed(run: Path, *, model: str = MODEL, indices: tuple[int, ...] = (0, 12
     report.discrepancies += replay.discrepancies
     replay.run(chosen, report)
     return report
+
+
+def codes(report: Report) -> list[str]:
+    return [finding.code for finding in report.discrepancies]
+
+
+def places(report: Report) -> list[tuple[str, str]]:
+    return [(finding.code, finding.where) for finding in report.discrepancies]
 
 
 REPLAYED = (
@@ -142,7 +153,7 @@ def test_float_noise_of_a_seed_of_128_bits(tmp_path: Path) -> None:
     out = tmp_path / "run"
     given = ("--model", MODEL, "--data", "digits", "--batch", 64, "--workers", 1, "--skip", 60, "--max", 2)
     invoke(app, "certify", *given, "--n0", 20, "--n", 200, "--sigma", 0.25, "--noise", "float", "--out", out)
-    assert json.loads((out / "manifest.json").read_text())["extra"]["job"]["seed"] is None
+    assert json.loads((out / "manifest.json").read_text())["spec"]["seed"] is None
     assert replayed(out, indices=(0, 60)).discrepancies == []
 
 
@@ -177,7 +188,7 @@ class TestBatches:
         assert recorded.discrepancies == []
         assert recorded.radii == 1
         row_by_row = replayed(tmp_path / "run", model="across_rows:classify", indices=(0,), batch=1)
-        assert any("drawn again" in line for line in row_by_row.discrepancies)
+        assert "other-votes" in codes(row_by_row)
 
     def test_the_original_is_asked_about_every_row(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What computes is right row by row, and is not what the user gave."""
@@ -193,17 +204,17 @@ class TestBatches:
 
         run = folder / "votes" / "votes"
         run = run if run.exists() else make_run("votes", folder / "votes")
-        monkeypatch.setattr(replay_module, "original_of", lambda classifier: Other(original_of(classifier)))
+        monkeypatch.setattr(models_original, "original_of", lambda classifier: Other(original_of(classifier)))
         assert replayed(run).discrepancies == []
-        assert any("the model itself gives" in line for line in replayed(run, batch=1).discrepancies)
+        assert "original-differs" in codes(replayed(run, batch=1))
 
     def test_a_model_with_other_answers_to_the_fixed_inputs(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run = folder / "votes" / "votes"
         run = run if run.exists() else make_run("votes", folder / "votes")
-        monkeypatch.setattr(replay_module, "probe_differences", lambda *_: ["input 3, class 1 where it gave 2"])
-        assert any("fixed inputs" in line for line in replayed(run).discrepancies)
+        monkeypatch.setattr(models_probe, "probe_differences", lambda *_: ["input 3, class 1 where it gave 2"])
+        assert "other-answers" in codes(replayed(run))
 
 
 def count_without_asking(checks: ModelChecks, inputs: object, requests: object, picked: list[object]) -> None:
@@ -249,8 +260,8 @@ class TestRecertified:
             connection.execute(statement, (json.dumps(counts),))
             connection.commit()
         resealed(again)
-        assert verify_run(again, check_document_with_remarks)[0].discrepancies == []
-        assert any("input 120: drawn again, the votes" in line for line in replayed(again).discrepancies)
+        assert verify_run(again).discrepancies == []
+        assert ("other-votes-kept", "input 120: drawn again") in places(replayed(again))
 
 
 class TestMadeUp:
@@ -275,32 +286,32 @@ class TestMadeUp:
                 connection.execute("UPDATE tallies SET counts = ? WHERE rowid = ?", (json.dumps(counts), rowid))
             connection.commit()
         resealed(run)
-        assert verify_run(run, check_document_with_remarks)[0].discrepancies == []
-        assert any("input 120: drawn again" in line for line in replayed(run).discrepancies)
+        assert verify_run(run).discrepancies == []
+        assert ("other-votes", "input 120: drawn again") in places(replayed(run))
 
     def test_another_seed(self, run: Path) -> None:
         manifest = json.loads((run / "manifest.json").read_text())
-        manifest["seed"] = manifest["extra"]["job"]["seed"] = 4
+        manifest["seed"] = manifest["spec"]["seed"] = 4
         (run / "manifest.json").write_text(json.dumps(manifest))
         resealed(run)
-        assert verify_run(run, check_document_with_remarks)[0].discrepancies == []
-        assert any("drawn again" in line for line in replayed(run).discrepancies)
+        assert verify_run(run).discrepancies == []
+        assert "other-votes" in codes(replayed(run))
 
     def test_another_label(self, run: Path) -> None:
         altered(run / "results.sqlite", "UPDATE points SET label = 9 - label WHERE idx = 0")
         resealed(run)
-        assert any("its label is" in line for line in replayed(run).discrepancies)
+        (found,) = replayed(run).discrepancies
+        assert (found.code, found.values["field"]) == ("differs", "input.label")
 
     def test_only_selection_votes_are_left(self, run: Path) -> None:
         """What they choose is drawn again, but what they would prove is nothing."""
-        _, examined = verify_run(run, check_document_with_remarks)
-        (one,) = chosen_inputs(examined, count=0, indices=[0])
-        whole = one.again()
+        (one,) = choose_inputs(verify_run(run).entries, count=0, indices=[0])
+        whole = one.read_again()
         selection = [tally for tally in whole["tallies"] if tally["stage"] == "SELECTION"]
         report = Report("run")
-        replay = Replay.of_run(whole["run"], model=MODEL, data=None, data_root=None)
-        replay.run([Examined(one.document, lambda: whole | {"tallies": selection})], report)
-        assert report.discrepancies == [NOTHING_PROVED]
+        replay = Replay.open(one.run, model=MODEL, data=None, data_root=None)
+        replay.run([CheckedInput(one.document, one.run, lambda: whole | {"tallies": selection})], report)
+        assert codes(report) == ["nothing-proved-again"]
 
     def test_another_sigma(self, folder: Path, tmp_path: Path) -> None:
         """A level by a rule, in all its places: only the rule itself tells."""
@@ -309,9 +320,9 @@ class TestMadeUp:
         for table in ("points", "tallies"):
             altered(run / "results.sqlite", f"UPDATE {table} SET sigma = sigma * 1.000001 WHERE idx = 0")
         resealed(run)
-        assert any("its sigma is" in line and "by the rule" in line for line in replayed(run).discrepancies)
+        assert "other-sigma-by-rule" in codes(replayed(run))
         (run / "sigma.safetensors").unlink()
-        assert NO_RULE in replayed(run).remarks
+        assert "sigma-from-tallies" in [remark.code for remark, _ in replayed(run).remarks]
 
     @pytest.mark.parametrize(
         ("section", "name", "value"),
@@ -326,26 +337,30 @@ class TestMadeUp:
     def test_other_facts_of_model_and_data(self, run: Path, section: str, name: str, value: object) -> None:
         manifest = json.loads((run / "manifest.json").read_text())
         manifest[section][name] = value
-        replay = Replay.of_run(manifest, model=MODEL, data=None, data_root=None)
-        assert any(f"its {name} is" in line for line in replay.discrepancies)
+        replay = Replay.open(read_run(manifest), model=MODEL, data=None, data_root=None)
+        wanted = ("other-data" if section == "data" else "other-model", name)
+        assert wanted in [(finding.code, finding.values.get("field")) for finding in replay.discrepancies]
+
+    def test_another_version_of_the_sampling(self, run: Path) -> None:
+        manifest = json.loads((run / "manifest.json").read_text()) | {"sampling_version": SAMPLING_VERSION + 1}
+        replay = Replay.open(read_run(manifest), model=MODEL, data=None, data_root=None)
+        assert [finding.code for finding in replay.discrepancies] == ["other-sampling"]
 
     def test_another_model(self, run: Path) -> None:
         report = replayed(run, model="sample_models:digits_by_brightness")
-        assert any("model given for the replay is not the one" in line for line in report.discrepancies)
+        assert "other-model" in codes(report)
 
     def test_no_model(self, run: Path) -> None:
         with pytest.raises(ModelError):
             replayed(run, model="sample_models:nothing_of_this_name")
 
     def test_choosing(self, run: Path) -> None:
-        _, examined = verify_run(run, check_document_with_remarks)
-        assert len(chosen_inputs(examined, count=3, indices=None)) == 3
-        assert len(chosen_inputs(examined, count=300, indices=None)) == 4
-        drawn = {
-            one.document["input"]["index"] for _ in range(60) for one in chosen_inputs(examined, count=1, indices=None)
-        }
+        examined = verify_run(run).entries
+        assert len(choose_inputs(examined, count=3, indices=None)) == 3
+        assert len(choose_inputs(examined, count=300, indices=None)) == 4
+        drawn = {one.index for _ in range(60) for one in choose_inputs(examined, count=1, indices=None)}
         assert drawn == {0, 60, 120, 180}  # misses one of them once in eight million times
-        with pytest.raises(InputError, match="at least 1"):
-            chosen_inputs(examined, count=0, indices=None)
-        with pytest.raises(InputError, match="cannot be drawn again"):
-            chosen_inputs(examined, count=0, indices=[1])
+        with pytest.raises(OptionError, match="at least 1"):
+            choose_inputs(examined, count=0, indices=None)
+        with pytest.raises(OptionError, match="cannot be drawn again"):
+            choose_inputs(examined, count=0, indices=[1])

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from smoothcert.runs.certificate_documents import write_certificates
-from smoothcert_verify.point import check_document_with_remarks
-from smoothcert_verify.run_checks import FLOAT_NOISE, NO_SEALS, Report, verify_certificates, verify_run
+from smoothcert_verify.run_checks import Report, verify_certificates, verify_run
 from verified_runs import KINDS, altered, changed, copy_of, leaves, make_run, resealed, with_change
 
 TABLES = {
@@ -47,7 +46,11 @@ def remembered(folder: Path) -> Path:
 
 
 def checked(run: Path, *, unfinished: bool = False) -> Report:
-    return verify_run(run, check_document_with_remarks, unfinished=unfinished)[0]
+    return verify_run(run, unfinished=unfinished)
+
+
+def codes(report: Report) -> list[str]:
+    return [finding.code for finding in report.discrepancies]
 
 
 def first_radius(run: Path) -> float:
@@ -61,9 +64,8 @@ def test_a_fresh_run_is_proved(kind: str, folder: Path, tmp_path: Path) -> None:
     run = make_run(kind, folder / "fresh" / kind)
     report = checked(run)
     assert report.discrepancies == []
-    assert NO_SEALS not in report.remarks
     files = write_certificates(run, tmp_path / "certificates")
-    exported = verify_certificates(tmp_path / "certificates", check_document_with_remarks)[0]
+    exported = verify_certificates(tmp_path / "certificates")
     assert exported.discrepancies == []
     assert (exported.inputs, exported.bounds, exported.radii) == (report.inputs, report.bounds, report.radii)
     assert len(files) == report.inputs > 0
@@ -77,9 +79,9 @@ def test_what_is_counted(votes: Path) -> None:
 
 
 def test_float_noise_is_remarked_on(folder: Path) -> None:
-    run = make_run("uniform", folder / "float")
-    manifest = json.loads((run / "manifest.json").read_text())
-    assert (FLOAT_NOISE in checked(run).remarks) == (manifest["parameters"].get("grid") is None)
+    for kind, expected in (("uniform", []), ("float-noise", [("float-noise", 4)])):
+        remarks = checked(make_run(kind, folder / "float")).remarks
+        assert [(remark.code, inputs) for remark, inputs in remarks] == expected
 
 
 class TestMutations:
@@ -94,7 +96,7 @@ class TestMutations:
             (run / "manifest.json").write_text(json.dumps(with_change(manifest, at)))
             assert checked(run).discrepancies, f"{at} was changed and nobody noticed"
 
-    @pytest.mark.parametrize("field", ["schema", "task", "seed", "code", "extra", "parameters"])
+    @pytest.mark.parametrize("field", ["schema", "spec", "seed", "digests", "measured", "recertified_from"])
     def test_a_field_of_the_manifest_is_missing(self, votes: Path, tmp_path: Path, field: str) -> None:
         run = copy_of(votes, tmp_path)
         manifest = json.loads((run / "manifest.json").read_text())
@@ -128,7 +130,7 @@ class TestMutations:
         for index in (0, 60, 180):
             run = copy_of(remembered, tmp_path)
             altered(run / "results.sqlite", *(f"DELETE FROM {table} WHERE idx = {index}" for table in TABLES))
-            assert any("missing" in line for line in checked(run).discrepancies)
+            assert "missing-inputs" in codes(checked(run))
 
     @pytest.mark.parametrize("toward", [0.0, math.inf])
     def test_a_radius_by_one_unit_in_the_last_place(self, votes: Path, tmp_path: Path, toward: float) -> None:
@@ -137,7 +139,7 @@ class TestMutations:
         altered(
             run / "results.sqlite", f"UPDATE verdicts SET radius = {math.nextafter(radius, toward)!r} WHERE idx = 0"
         )
-        assert any("input 0" in line for line in checked(run).discrepancies)
+        assert any(finding.where.startswith("input 0") for finding in checked(run).discrepancies)
 
     def test_two_inputs_change_places(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
@@ -148,7 +150,7 @@ class TestMutations:
                 f"UPDATE {table} SET idx = 120 WHERE idx = 180",
                 f"UPDATE {table} SET idx = 180 WHERE idx = -1",
             )
-        assert sum("seal is broken" in line for line in checked(run).discrepancies) == 2
+        assert codes(checked(run)).count("seal-broken") == 2
 
     def test_two_seals_change_places(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
@@ -163,7 +165,7 @@ class TestMutations:
     def test_an_input_is_put_in(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
         altered(run / "results.sqlite", "INSERT INTO points SELECT 1, label, sigma, seconds FROM points WHERE idx = 0")
-        assert any("input 1: it is not sealed" in line for line in checked(run).discrepancies)
+        assert ("not-sealed", "input 1") in [(finding.code, finding.where) for finding in checked(run).discrepancies]
 
     @pytest.mark.parametrize("name", ["manifest.json", "results.sqlite"])
     def test_a_file_is_missing_or_damaged(self, votes: Path, tmp_path: Path, name: str) -> None:
@@ -171,7 +173,8 @@ class TestMutations:
         (run / name).write_bytes(b"{" + (run / name).read_bytes()[1:200])
         assert checked(run).discrepancies
         (run / name).unlink()
-        assert checked(run).discrepancies == [f"there is no {name}"]
+        (finding,) = checked(run).discrepancies
+        assert (finding.code, finding.values["name"]) == ("missing-file", name)
 
     def test_the_rule_for_sigma_is_another(self, folder: Path, tmp_path: Path) -> None:
         run = copy_of(make_run("envelope", folder / "rule"), tmp_path)
@@ -179,9 +182,9 @@ class TestMutations:
         content = bytearray(rule.read_bytes())
         content[-1] ^= 1
         rule.write_bytes(bytes(content))
-        assert any("sigma.safetensors" in line for line in checked(run).discrepancies)
+        assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
         rule.write_bytes(b"\xff" * 8)
-        assert any("sigma.safetensors" in line for line in checked(run).discrepancies)
+        assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
 
 
 class TestForgery:
@@ -212,7 +215,7 @@ class TestForgery:
             run / "results.sqlite", f"UPDATE verdicts SET radius = {first_radius(run) * (1 + 1e-9)!r} WHERE idx = 0"
         )
         resealed(run)
-        assert any("input 0" in line for line in checked(run).discrepancies)
+        assert any(finding.where.startswith("input 0") for finding in checked(run).discrepancies)
 
     @pytest.mark.parametrize(
         "statement",
@@ -258,34 +261,34 @@ class TestForgery:
         assert checked(run).discrepancies
 
     @pytest.mark.parametrize(
-        ("section", "field", "value"),
+        ("place", "value"),
         [
-            ("parameters", "alpha", 0.0005),
-            ("parameters", "alpha", 0.002),
-            ("parameters", "n", 201),
-            ("parameters", "n0", 19),
-            ("parameters", "skip", 61),
-            ("parameters", "max", 3),
-            ("parameters", "inputs", 5),
-            ("parameters", "sigma", 0.5),
-            ("parameters", "certificate", "gaussian-two-class"),
-            ("parameters", "noise", "uniform float32"),
-            ("parameters", "noise", 3),
-            ("parameters", "batch", "many"),
-            ("parameters", "memory", "0" * 64),
-            ("model", "num_classes", 11),
-            ("model", "num_classes", 10**30),
-            ("data", "size", 3),
-            ("data", "size", 10**40),
-            ("data", "input_shape", []),
-            ("data", "input_shape", [10**200, 10**200]),
+            ("spec.alpha", 0.0005),
+            ("spec.alpha", 0.002),
+            ("spec.question.n", 201),
+            ("spec.question.n0", 19),
+            ("spec.data.skip", 61),
+            ("spec.data.max_inputs", 3),
+            ("data.inputs", 5),
+            ("spec.sigma.level", 0.5),
+            ("spec.certificates", ["gaussian-two-class"]),
+            ("spec.noise.kind", "uniform"),
+            ("spec.noise.kind", 3),
+            ("measured.batch", "many"),
+            ("digests.memory", "0" * 64),
+            ("model.num_classes", 11),
+            ("model.num_classes", 10**30),
+            ("data.size", 3),
+            ("data.size", 10**40),
+            ("data.input_shape", []),
+            ("data.input_shape", [10**200, 10**200]),
         ],
     )
-    def test_settings(self, votes: Path, tmp_path: Path, section: str, field: str, value: object) -> None:
+    def test_settings(self, votes: Path, tmp_path: Path, place: str, value: object) -> None:
         run = copy_of(votes, tmp_path)
         manifest = json.loads((run / "manifest.json").read_text())
-        manifest[section][field] = value
-        (run / "manifest.json").write_text(json.dumps(manifest))
+        changed = with_change(manifest, tuple(place.split(".")), lambda _: value)
+        (run / "manifest.json").write_text(json.dumps(changed))
         resealed(run)
         assert checked(run).discrepancies
 
@@ -295,31 +298,45 @@ class TestForgery:
             altered(run / "results.sqlite", f"DELETE FROM {table} WHERE idx = 180")
         altered(run / "results.sqlite", "UPDATE model_checks SET idx = 120 WHERE idx = 180")
         resealed(run)
-        assert any("1 of the 4 inputs" in line for line in checked(run).discrepancies)
+        (finding,) = checked(run).discrepancies
+        assert (finding.code, finding.values) == ("missing-inputs", {"missing": 1, "inputs": 4})
         report = checked(run, unfinished=True)
         assert report.discrepancies == []
-        assert any("1 of the 4 inputs" in remark for remark in report.remarks)
+        assert finding in [remark for remark, _ in report.remarks]
 
 
-class TestOlderRuns:
-    def test_without_seals_it_says_so(self, votes: Path, tmp_path: Path) -> None:
+class TestOtherVersions:
+    @pytest.mark.parametrize("table", ["seals", "promises", "model_checks", "failures"])
+    def test_a_missing_table_is_refused(self, votes: Path, tmp_path: Path, table: str) -> None:
         run = copy_of(votes, tmp_path)
-        altered(run / "results.sqlite", "DROP TABLE seals", "DROP TABLE promises")
-        report = checked(run)
-        assert report.discrepancies == []
-        assert NO_SEALS in report.remarks
+        altered(run / "results.sqlite", f"DROP TABLE {table}")
+        (finding,) = checked(run).discrepancies
+        assert (finding.code, finding.values["tables"]) == ("missing-tables", table)
+        assert "earlier versions" in str(finding)
 
-    def test_an_empty_table_of_another_version_does_not_matter(self, votes: Path, tmp_path: Path) -> None:
+    def test_other_columns_are_refused(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
-        altered(run / "results.sqlite", "DROP TABLE seals", "ALTER TABLE promises DROP COLUMN entry")
-        assert checked(run).discrepancies == []
-        altered(run / "results.sqlite", "INSERT INTO promises VALUES (0, 1, 0.5, 1, 'WHOLE', 1, 0.5, 'a')")
-        assert any("columns" in line for line in checked(run).discrepancies)
+        altered(run / "results.sqlite", "ALTER TABLE promises DROP COLUMN entry")
+        assert codes(checked(run)) == ["other-columns"]
+
+    def test_an_earlier_manifest_is_refused(self, votes: Path, tmp_path: Path) -> None:
+        run = copy_of(votes, tmp_path)
+        (run / "manifest.json").write_text('{"schema": 2, "task": "certify"}')
+        assert codes(checked(run)) == ["unknown-schema"]
+
+    def test_a_manifest_without_end(self, votes: Path, tmp_path: Path) -> None:
+        run = copy_of(votes, tmp_path)
+        text = (run / "manifest.json").read_text()
+        (run / "manifest.json").write_text(
+            text.replace('"probe": {', '"probe": {"deep": ' + "[" * 900 + "]" * 900 + ",", 1)
+        )
+        assert checked(run).discrepancies
 
     def test_a_view_is_no_table(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
         altered(run / "results.sqlite", "ALTER TABLE points RENAME TO p", "CREATE VIEW points AS SELECT * FROM p")
-        assert checked(run).discrepancies == ["results.sqlite has no table points"]
+        (finding,) = checked(run).discrepancies
+        assert (finding.code, finding.values["tables"]) == ("missing-tables", "points")
 
 
 def test_nothing_is_written(votes: Path, tmp_path: Path) -> None:

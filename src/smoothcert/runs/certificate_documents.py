@@ -1,4 +1,4 @@
-"""A certificate of one input as a JSON document that stands alone, with all that is needed to check it.
+"""The certificate of one input as a self-contained JSON document, with everything that is needed to check it.
 
 The schema is docs/certificate.schema.json. `smoothcert verify` checks such documents; it shares no code with this file.
 """
@@ -27,8 +27,8 @@ Progress = Callable[[int, int], None]
 
 
 def document_of(point: CertifiedPoint, manifest: RunManifest) -> Document:
-    """The certificate of one input: what is stated, what it is proved from, and the run it comes from."""
-    run = to_json(manifest)
+    """The certificate of one input: its verdicts, the tallies that prove them, and the manifest of the run."""
+    run = json.loads(json.dumps(to_json(manifest)))  # tuples become lists, as a reader of the file sees them
     document: Document = {
         "format": FORMAT,
         "version": VERSION,
@@ -48,17 +48,19 @@ def write_certificates(
 ) -> list[Path]:
     """One file for each input of a run, certificate-000123.json for input 123. Returns the files, in order.
 
-    Each file is written whole or not at all; existing files are refused unless `overwrite`. progress: hears
-    (done, in all).
+    Each file is written completely or not at all. Existing files are refused unless `overwrite`. progress: is called
+    with the number of files written, and their total.
     """
     with RunStore.open(run) as store:
         manifest, points = store.manifest, store.points()
     if not points:
-        raise RunError(f"{run} holds no finished input yet")
+        raise RunError(f"{run} has no finished input yet")
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{out_dir} cannot be made: {error.strerror or error}; give a directory by -o") from error
+        raise RunError(
+            f"{out_dir} cannot be created: {error.strerror or error}; give another directory by -o"
+        ) from error
     files = []
     for done, point in enumerate(points, start=1):
         files.append(out_dir / f"certificate-{point.index:06d}.json")
@@ -76,13 +78,13 @@ def _smoothing(point: CertifiedPoint, manifest: RunManifest) -> Document:
         "sigma": None if math.isnan(point.sigma) else point.sigma,
         "dimension": math.prod(manifest.data.input_shape),
         "num_classes": manifest.model.num_classes,
-        "envelope": _supposed_envelope(manifest),
+        "envelope": _assumed_envelope(manifest),
         "remembered": manifest.digests.memory is not None,
     }
 
 
-def _supposed_envelope(manifest: RunManifest) -> Any:
-    """What the theorems suppose of σ: one level everywhere, or how far it may move; None where they suppose nothing."""
+def _assumed_envelope(manifest: RunManifest) -> Any:
+    """What the theorems assume of σ: one level everywhere, or how far it may move; None if they assume nothing."""
     if isinstance(manifest.spec.sigma, ConstantLevel):
         return {"kind": "constant", "sigma": manifest.spec.sigma.level}
     assert manifest.sigma is not None

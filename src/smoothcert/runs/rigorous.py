@@ -19,19 +19,19 @@ def make_rigorous_check(manifest: RunManifest) -> Check:
     """
     if importlib.util.find_spec("flint") is None:
         raise MissingExtraError("python-flint", "verify", "confirming results in ball arithmetic (--rigorous)")
-    from smoothcert_verify.point import check_document_with_remarks
+    from smoothcert_verify import check_document
 
     def check(points: Sequence[CertifiedPoint]) -> None:
         for point in points:
-            wrong, unchecked = check_document_with_remarks(document_of(point, manifest))
-            if unchecked:
-                raise InputError(
-                    f"--rigorous is not possible: {'; '.join(unchecked)}. Leave it out, or use what can be checked"
-                )
-            if wrong:
+            findings = check_document(document_of(point, manifest), before_claims=True)
+            if findings.unchecked:
+                unchecked = "; ".join(map(str, findings.unchecked))
+                raise InputError(f"--rigorous is not possible: {unchecked}. Leave it out, or use what can be checked")
+            if findings.discrepancies:
+                wrong = "; ".join(map(str, findings.discrepancies))
                 raise UnverifiedError(
                     f"input {point.index} is not confirmed by the independent checker, and was not stored: "
-                    f"{'; '.join(wrong)}. This is a defect of smoothcert: please report it with the run's manifest"
+                    f"{wrong}. This is a defect of smoothcert: please report it with the run's manifest"
                 )
 
     return check

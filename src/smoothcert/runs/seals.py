@@ -1,10 +1,10 @@
-"""Seals of a run: a chain of digests in its database, by which a change of anything that was stored is noticed.
+"""Seals of a run: a chain of digests in its database that reveals changes of anything that was stored.
 
 Seal 0 is the digest of the manifest. Seal k is the SHA-256 of seal k-1 and of all rows of the k-th input that was
-stored, as they were stored. So no field of the manifest or of a row can change, and no input can be taken out, put in
-or exchanged for another, without breaking the chain, unless all seals after it are made again. A seal is no signature:
-whoever can write the file can make new seals. It tells accidents and careless edits, and it lets one number, the last
-seal, stand for a whole run.
+stored, as they were stored. So no field of the manifest or of a row can change, and no input can be removed, inserted
+or exchanged, without breaking the chain, unless all later seals are made again. A seal is not a signature: anyone who
+can write the file can make new seals. It reveals accidents and careless edits, and the last seal identifies a whole
+run.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def begin_seals(connection: sqlite3.Connection, manifest: Mapping[str, Any]) -> 
 
 
 def seal_inputs(connection: sqlite3.Connection, indices: Sequence[int]) -> None:
-    """Seal the rows of these inputs, in this order. They are read back: what is sealed is what is stored.
+    """Seal the rows of these inputs, in this order. They are read back, so the seals cover what is stored.
 
-    To be called in the transaction that stored them.
+    Call it in the transaction that stored them.
     """
     last = connection.execute("SELECT position, seal FROM seals ORDER BY position DESC LIMIT 1").fetchone()
     if last is None:
@@ -68,6 +68,6 @@ def _row_as_json(row: Sequence[Any]) -> list[Any]:
 
 
 def _next_seal(previous: str, content: Sequence[Any]) -> str:
-    # Infinities cannot be in a record; if one ever is, a run that ends is better than one that cannot be stored.
+    # Records contain no infinities. If one ever does, the run should still be stored, so they are not refused here.
     text = json.dumps(content, separators=(",", ":"))
     return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()

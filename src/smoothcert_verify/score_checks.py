@@ -16,8 +16,9 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from smoothcert_verify.arithmetic import PRECISIONS, ball, proved
-from smoothcert_verify.samples import SCORE_CELLS, IntArray, Samples, Scores, UnreadableError
+from smoothcert_verify.arithmetic import PRECISIONS, ball, is_proved
+from smoothcert_verify.findings import refuse
+from smoothcert_verify.samples import SCORE_CELLS, IntArray, Samples, ScoreCells
 
 FloatArray = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ class Order:
         return values
 
 
-def lower_by_betting(samples: Samples, value: Fraction, *, alpha: Fraction, order: Order) -> bool:
+def lower_by_betting(samples: Samples, value: Fraction, alpha: Fraction, order: Order) -> bool:
     """Whether the game against a mean score of the label of `value` or less, and a slack, was won."""
     if value <= 0:
         return True
@@ -64,7 +65,7 @@ def lower_by_betting(samples: Samples, value: Fraction, *, alpha: Fraction, orde
     return _won(np.repeat(values, hits), value + SLACK, alpha=alpha, order=order)
 
 
-def upper_by_betting(samples: Samples, value: Fraction, *, alpha: Fraction, order: Order) -> bool:
+def upper_by_betting(samples: Samples, value: Fraction, alpha: Fraction, order: Order) -> bool:
     """Whether the game against a mean of the largest other score of `value` or more was won."""
     if value >= 1:
         return True
@@ -83,7 +84,7 @@ def _won(values: FloatArray, against: Fraction, *, alpha: Fraction, order: Order
     """
     n = values.size
     if not 1 <= n <= _MOST_BETS:
-        raise UnreadableError(f"{n} scores cannot be bet on")
+        raise refuse("too-many-scores", count=n, most=_MOST_BETS)
     if against >= 1:
         return False
     m = float(against)
@@ -99,7 +100,7 @@ def _won(values: FloatArray, against: Fraction, *, alpha: Fraction, order: Order
     if not (factors > 0.0).all():
         return False
     best = int(np.argmax(np.cumsum(np.log(factors)))) + 1
-    return proved(lambda: (1 / ball(alpha), _product_down(factors[:best])))
+    return is_proved(lambda: (1 / ball(alpha), _product_down(factors[:best])))
 
 
 def _product_down(factors: FloatArray) -> arb:
@@ -111,21 +112,21 @@ def _product_down(factors: FloatArray) -> arb:
     return product * (1 - arb(_FACTOR_ERROR)) ** int(factors.size)
 
 
-def lower_by_bernstein(samples: Samples, value: Fraction, *, alpha: Fraction) -> bool:
+def lower_by_bernstein(samples: Samples, value: Fraction, alpha: Fraction, _order: Order) -> bool:
     """Whether value + slack ≤ mean - sqrt(2 V ln(2/α)/n) - 7 ln(2/α)/(3(n-1)) (Maurer and Pontil 2009, Theorem 4)."""
     if value <= 0:
         return True
     values, hits = _own(samples)
-    return proved(lambda: (ball(value + SLACK), _bernstein(values, hits, alpha)))
+    return is_proved(lambda: (ball(value + SLACK), _bernstein(values, hits, alpha)))
 
 
-def upper_by_bernstein(samples: Samples, value: Fraction, *, alpha: Fraction) -> bool:
+def upper_by_bernstein(samples: Samples, value: Fraction, alpha: Fraction, _order: Order) -> bool:
     """The same for one minus the largest other score."""
     if value >= 1:
         return True
     values, hits = _other(samples)
     turned = np.maximum(np.nextafter(1.0 - values, -1.0), 0.0)
-    return proved(lambda: (ball(1 - value), _bernstein(turned, hits, alpha)))
+    return is_proved(lambda: (ball(1 - value), _bernstein(turned, hits, alpha)))
 
 
 def _bernstein(values: FloatArray, hits: IntArray, alpha: Fraction) -> arb:
@@ -156,9 +157,8 @@ def _other(samples: Samples) -> tuple[FloatArray, IntArray]:
     return np.append(cell_ends()[1][filled], 1.0), np.append(hits[filled], samples.invalid)
 
 
-def _scores(samples: Samples) -> Scores:
-    if samples.scores is None:
-        raise UnreadableError("there are no scores")
+def _scores(samples: Samples) -> ScoreCells:
+    assert samples.scores is not None
     return samples.scores
 
 

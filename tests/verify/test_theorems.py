@@ -11,13 +11,19 @@ pytest.importorskip("flint")
 
 from flint import arb, ctx
 
-from smoothcert_verify.radii import Envelope, Setting, _factor, certifies, moved, read_envelope
-from smoothcert_verify.regions import ball_chances
-from smoothcert_verify.samples import UnreadableError
+from smoothcert_verify.ball_regions import ball_chances
+from smoothcert_verify.findings import MalformedError
+from smoothcert_verify.theorems import CERTIFICATE_FORMS
+from smoothcert_verify.theorems import certifies as certifies_by
+from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope, _factor, read_envelope, shift_to_grid
 
 
-def setting(*, sigma: float = 1.0, dimension: int = 784, envelope: Envelope | None = None) -> Setting:
-    return Setting(Fraction(sigma), dimension, 10, envelope or Envelope())
+def certifies(name: str, values: dict[str, Fraction], radius: Fraction, where: Setting) -> bool:
+    return certifies_by(CERTIFICATE_FORMS[name].theorem, values, radius, where)
+
+
+def setting(*, sigma: float = 1.0, dimension: int = 784, envelope: SigmaEnvelope | None = None) -> Setting:
+    return Setting(Fraction(sigma), dimension, 10, envelope or SigmaEnvelope())
 
 
 def assert_radius(
@@ -120,12 +126,12 @@ ENVELOPES = [
 
 @pytest.mark.parametrize(("dimension", "sigma", "rate", "p", "radius"), ENVELOPES)
 def test_a_level_that_varies(dimension: int, sigma: float, rate: float, p: float, radius: float) -> None:
-    where = setting(sigma=sigma, dimension=dimension, envelope=Envelope(rate=Fraction(rate)))
+    where = setting(sigma=sigma, dimension=dimension, envelope=SigmaEnvelope(rate=Fraction(rate)))
     assert_radius("envelope", {"p-a": p}, radius, where, digits=1e-7)
 
 
 def test_a_bound_on_the_others_helps_where_the_level_varies() -> None:
-    where = setting(sigma=0.5, dimension=10, envelope=Envelope(rate=Fraction(1, 20)))
+    where = setting(sigma=0.5, dimension=10, envelope=SigmaEnvelope(rate=Fraction(1, 20)))
     top = Fraction(7, 10)
     alone = next(r for r in range(100, 0, -1) if certifies("envelope", {"p-a": top}, Fraction(r, 200), where))
     two = {"p-a": top, "p-b": Fraction(1, 10)}
@@ -176,7 +182,7 @@ def test_the_lipschitz_constant() -> None:
     """Bergstrom et al. at their settings: L = 34.71, so that no radius above 0.1498 can come out."""
     factor = float(_factor(784).mid())
     assert (1 + 2 * 0.5 * factor) / 0.65 == pytest.approx(34.71, abs=5e-3)
-    where = Setting(Fraction(0.7), 784, 2, Envelope(lipschitz=Fraction(1, 2), floor=Fraction(0.65)))
+    where = Setting(Fraction(0.7), 784, 2, SigmaEnvelope(lipschitz=Fraction(1, 2), floor=Fraction(0.65)))
     nearly_one = {"p-a": 1 - Fraction(1, 10**30)}
     assert certifies("lipschitz", nearly_one, Fraction(1497, 10000), where)
     assert not certifies("lipschitz", nearly_one, Fraction(1499, 10000), where)
@@ -188,7 +194,7 @@ def test_the_lipschitz_radius_of_a_constant_level_is_cohens_but_for_the_squeeze(
 
 def test_envelopes_are_read_with_room_for_rounding() -> None:
     inner = {"kind": "semi-elastic", "rate": 0.1}
-    found = read_envelope({"kind": "widened", "slack": 1e-11, "inner": inner}, remembered=False)
+    found = read_envelope({"kind": "widened", "slack": 1e-11, "shift": 0.0, "inner": inner}, remembered=False)
     low, high = found.ends(Fraction(1), Fraction(1))
     assert float(low) == pytest.approx(math.exp(-0.1) * (1 - 2.0**-22) * (1 - 1e-11), rel=1e-14)
     assert float(high) == pytest.approx(math.exp(0.1) * (1 + 2.0**-22) * (1 + 1e-11), rel=1e-14)
@@ -209,27 +215,27 @@ def test_envelopes_are_read_with_room_for_rounding() -> None:
     ],
 )
 def test_what_is_no_envelope_is_refused(document: object) -> None:
-    with pytest.raises(UnreadableError):
+    with pytest.raises(MalformedError):
         read_envelope(document, remembered=False)
 
 
 def test_on_a_grid_an_envelope_is_taken_a_little_further_out():
     """σ is that of the float32 numbers nearest to each of two points; 2^-25 √d away at most."""
-    plain = Envelope(rate=Fraction(1, 2))
-    shifted = moved(plain, dimension=784)
+    plain = SigmaEnvelope(rate=Fraction(1, 2))
+    shifted = shift_to_grid(plain, dimension=784)
     assert Fraction(28, 2**24) <= shifted.shift < Fraction(28, 2**24) * (1 + Fraction(1, 10**9))
     low, high = shifted.ends(Fraction(1, 4), Fraction(1))
     least, most = plain.ends(Fraction(1, 4), Fraction(1))
     assert low < least
     assert high > most
-    assert moved(Envelope(), dimension=784).constant
+    assert shift_to_grid(SigmaEnvelope(), dimension=784).constant
 
 
 @pytest.mark.parametrize("slope", [Fraction(1, 10), Fraction(1, 2), Fraction(2)])
 def test_the_lipschitz_radius_pays_for_the_shift_of_the_envelope(slope: Fraction) -> None:
     """2·Lip·R(p_min)·shift/(1 + 2·Lip·R(p_min)) of the radius: what is just inside without it is refused with it."""
-    plain = Envelope(lipschitz=slope, floor=Fraction(13, 20))
-    shifted = moved(plain, dimension=784)
+    plain = SigmaEnvelope(lipschitz=slope, floor=Fraction(13, 20))
+    shifted = shift_to_grid(plain, dimension=784)
     weight = 2 * slope * Fraction(float(_factor(784).mid()))
     cost = shifted.shift * weight / (1 + weight)
     still, there = (Setting(Fraction(7, 10), 784, 2, envelope) for envelope in (plain, shifted))

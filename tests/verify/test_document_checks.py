@@ -21,7 +21,6 @@ from certified_documents import (
     SLOW_RATE,
     asked_documents,
     counted_document,
-    manifest,
     paired_document,
     predicted_documents,
     remembered_documents,
@@ -30,42 +29,59 @@ from certified_documents import (
 )
 from smoothcert.certificates import CERTIFICATES
 from smoothcert.runs.certificate_documents import document_of
-from smoothcert_verify import catalogue
-from smoothcert_verify.point import check_document, check_document_with_remarks
+from smoothcert_verify import Finding
+from smoothcert_verify import check_document as check
+from smoothcert_verify import proof_checks as proofs
+from smoothcert_verify.theorems import CERTIFICATE_FORMS
+from verified_runs import redigested
 
 Document = dict[str, Any]
 Change = Callable[[Document], None]
 
 ROOMY = {
-    catalogue.SCORE_TOP,
-    catalogue.SCORE_OTHER,
-    catalogue.GRADIENT_HALVES,
-    catalogue.GRADIENT_PAIRS,
-    catalogue.GRADIENTS_OF_EVERY_CLASS,
+    proofs.SCORE_TOP,
+    proofs.SCORE_OTHER,
+    proofs.GRADIENT_HALVES,
+    proofs.GRADIENT_PAIRS,
+    proofs.GRADIENTS_OF_EVERY_CLASS,
 }
 """Proofs that give away a little: for a shorter search, or for units that noise is added up in."""
 
 
+def check_document(document: Any) -> list[Finding]:
+    return check(document).discrepancies
+
+
+def check_completely(document: Any) -> tuple[list[Finding], list[Finding]]:
+    """Discrepancies, and what could not be checked."""
+    found = check(document)
+    return found.discrepancies, found.unchecked
+
+
+def codes(document: Any) -> set[str]:
+    return {finding.code for finding in check_document(document)}
+
+
 def changed(document: Document, change: Change) -> Document:
-    """A copy with something else in it; the statement says what the first verdict says."""
+    """A copy with something else in it, and digests that fit if there can be any."""
     copied = copy.deepcopy(document)
     change(copied)
-    if copied["verdicts"]:
-        old, new = document["verdicts"][0]["radius"], copied["verdicts"][0]["radius"]
-        copied["statement"] = copied["statement"].replace(repr(old), repr(new))
-    return copied
+    try:
+        return redigested(copied)
+    except (KeyError, ValueError):  # without a run, or with a number that is not JSON
+        return copied
 
 
 def on_the_unsafe_side(quantity: str, value: float, *, by: float) -> float:
-    if quantity in catalogue.UPPER:
+    if quantity in proofs.UPPER:
         return value * (1 - by)
     return value * (1 + by) if value < 0.5 else 1 - (1 - value) * (1 - by)
 
 
 def test_the_catalogue_knows_every_certificate() -> None:
-    assert catalogue.CLAIMS.keys() == CERTIFICATES.keys()
+    assert CERTIFICATE_FORMS.keys() == CERTIFICATES.keys()
     for name, theorem in CERTIFICATES.items():
-        claim = catalogue.CLAIMS[name]
+        claim = CERTIFICATE_FORMS[name]
         assert claim.proofs == tuple(proof.value for proof in theorem.proofs)
         assert set(claim.needs) == {quantity.value for quantity in theorem.needs}
         assert (claim.norm, claim.noise) == (theorem.norm.value, theorem.noise.value)
@@ -77,13 +93,13 @@ def test_honest_documents_pass_and_a_billionth_more_does_not(name: str) -> None:
     documents = sampled_documents(name)
     assert any(document["verdicts"][0]["radius"] > 0 for document in documents)
     for document in documents:
-        assert check_document_with_remarks(document) == ([], [])
+        assert check_completely(document) == ([], [])
         verdict = document["verdicts"][0]
         if verdict["radius"] > 0:
             larger = verdict["radius"] * (1 + 1e-9)
-            found = check_document(changed(document, lambda d, r=larger: d["verdicts"][0].update(radius=r)))
+            found = codes(changed(document, lambda d, r=larger: d["verdicts"][0].update(radius=r)))
             # Betting may give away a ten-millionth of the bound, but no part of the radius that follows from it.
-            assert any("do not certify the radius" in sentence for sentence in found)
+            assert "radius-not-certified" in found
         for quantity, bound in verdict["bounds"]["quantities"].items():
             if bound["value"] in (0.0, 1.0):
                 continue
@@ -93,7 +109,7 @@ def test_honest_documents_pass_and_a_billionth_more_does_not(name: str) -> None:
             def claim_more(d: Document, quantity: str = quantity, worse: float = worse) -> None:
                 d["verdicts"][0]["bounds"]["quantities"][quantity]["value"] = worse
 
-            assert any("prove" in sentence for sentence in check_document(changed(document, claim_more)))
+            assert any(code.endswith("not-proved") for code in codes(changed(document, claim_more)))
 
 
 @pytest.mark.parametrize(
@@ -109,40 +125,42 @@ def test_honest_documents_pass_and_a_billionth_more_does_not(name: str) -> None:
 )
 def test_levels_that_vary(name: str, envelope: Any) -> None:
     for document in sampled_documents(name, envelope):
-        assert check_document_with_remarks(document) == ([], [])
+        assert check_completely(document) == ([], [])
         radius = document["verdicts"][0]["radius"]
         if radius > 0:
             # What is given away on purpose is 1e-10 σ or 2e-10 of the radius.
             more = changed(document, lambda d, r=radius: d["verdicts"][0].update(radius=r * (1 + 1e-7)))
-            assert any("do not certify" in sentence for sentence in check_document(more))
+            assert "radius-not-certified" in codes(more)
 
 
 def test_two_bounds_where_the_level_varies() -> None:
     document = counted_document("envelope-two-class", [6000, 2000, 2000], dimension=8, envelope=SLOW_RATE)
-    assert check_document_with_remarks(document) == ([], [])
+    assert check_completely(document) == ([], [])
     radius = document["verdicts"][0]["radius"]
     assert (
         radius
         > counted_document("envelope", [6000, 2000, 2000], dimension=8, envelope=SLOW_RATE)["verdicts"][0]["radius"]
     )
     more = changed(document, lambda d: d["verdicts"][0].update(radius=radius * (1 + 1e-6)))
-    assert check_document(more) == [f"envelope-two-class: the bounds do not certify the radius {radius * (1 + 1e-6)!r}"]
+    (found,) = check_document(more)
+    assert (found.code, found.where) == ("radius-not-certified", "envelope-two-class")
 
 
 def test_an_envelope_of_the_users_own_is_remarked_on() -> None:
     document = counted_document("envelope", [900, 100], envelope=SLOW)
-    for place in (document["smoothing"], document["run"]["parameters"]):
+    sigma = document["run"]["sigma"]
+    for place in (document["smoothing"], sigma, sigma["rule"]):
         place["envelope"] = {"kind": "user", "name": "mine", "source": "0" * 64}
-    discrepancies, (remark,) = check_document_with_remarks(document)
+    discrepancies, (remark,) = check_completely(redigested(document))
     assert discrepancies == []
-    assert "the user's own" in remark
+    assert remark.code == "envelope-is-a-function"
 
 
 def test_the_best_of_several_shares_alpha() -> None:
     name = "best-of(gaussian,gaussian-two-class,li)"
     for document in sampled_documents(name):
-        assert check_document_with_remarks(document) == ([], [])
-        alone = changed(document, lambda d: d["run"]["parameters"].update(certificate="gaussian,gaussian-two-class,li"))
+        assert check_completely(document) == ([], [])
+        alone = changed(document, lambda d: d["run"]["spec"].update(best_of=False))
         assert check_document(alone) != []
 
 
@@ -151,14 +169,15 @@ def test_several_certificates_are_all_checked() -> None:
     assert check_document(document) == []
     radius = document["verdicts"][1]["radius"]
     more = changed(document, lambda d: d["verdicts"][1].update(radius=radius * (1 + 1e-9)))
-    assert check_document(more) == [f"lecuyer: the bounds do not certify the radius {radius * (1 + 1e-9)!r}"]
+    (found,) = check_document(more)
+    assert (found.code, found.where) == ("radius-not-certified", "lecuyer")
 
 
 def test_predictions() -> None:
     documents = predicted_documents()
-    assert [check_document_with_remarks(document) for document in documents] == [([], [])] * len(documents)
+    assert [check_completely(document) for document in documents] == [([], [])] * len(documents)
     predicted = next(document for document in documents if document["verdicts"][0]["outcome"] == "predicted")
-    assert check_document(changed(predicted, lambda d: d["run"]["parameters"].update(alpha=1e-99))) != []
+    assert check_document(changed(predicted, lambda d: d["run"]["spec"].update(alpha=1e-99))) != []
     other = (predicted["verdicts"][0]["prediction"] + 1) % 10
     assert check_document(changed(predicted, lambda d: d["verdicts"][0].update(prediction=other))) != []
 
@@ -168,15 +187,15 @@ def test_inputs_that_were_asked_a_question(question: dict[str, Any]) -> None:
     documents = asked_documents(**question)
     assert any(document["verdicts"][0]["radius"] > 0 for document in documents)
     for document in documents:
-        assert check_document_with_remarks(document) == ([], [])
+        assert check_completely(document) == ([], [])
         if not document["verdicts"][0]["radius"]:
             continue
         # As if the number of votes had been fixed in advance.
-        fixed = changed(document, lambda d: [d["run"]["parameters"].pop(key) for key in question])
+        fixed = changed(document, lambda d: d["run"]["spec"].update(question={"kind": "fixed-n", "n": 2000, "n0": 50}))
         assert check_document(fixed) != []
         if len(document["tallies"]) > 2:
             lost = changed(document, lambda d: d["tallies"].pop(1))
-            assert any("gap" in sentence for sentence in check_document(lost))
+            assert "gap-in-samples" in codes(lost)
 
 
 def test_a_radius_that_was_not_asked_about_is_not_decided() -> None:
@@ -184,12 +203,12 @@ def test_a_radius_that_was_not_asked_about_is_not_decided() -> None:
     radius = document["verdicts"][0]["radius"]
     assert radius == 0.2
     smaller = changed(document, lambda d: d["verdicts"][0].update(radius=0.15))
-    assert any("none of those that were to be decided" in sentence for sentence in check_document(smaller))
+    assert "radius-not-asked" in codes(smaller)
 
 
 def test_promised_regions(tmp_path: Path) -> None:
     documents = remembered_documents(tmp_path / "memory.sqlite")
-    assert [check_document_with_remarks(document) for document in documents] == [([], [])] * len(documents)
+    assert [check_completely(document) for document in documents] == [([], [])] * len(documents)
     whole = next(document for document in documents if document["promise"]["settlement"] == "WHOLE")
 
     def promise_more(d: Document) -> None:
@@ -203,9 +222,24 @@ def test_promised_regions(tmp_path: Path) -> None:
             1.01 * d["promise"]["radius"]
         )
 
-    assert any("do not certify" in sentence for sentence in check_document(changed(whole, ask_more)))
+    assert "radius-not-certified" in codes(changed(whole, ask_more))
     assert check_document(changed(whole, lambda d: d["promise"].update(label=(d["promise"]["label"] + 1) % 10))) != []
-    assert check_document(changed(whole, lambda d: d["run"]["parameters"].pop("memory"))) != []
+    assert check_document(changed(whole, lambda d: d["run"]["digests"].update(memory=None))) != []
+
+
+def test_before_regions_are_claimed(tmp_path: Path) -> None:
+    """`certify --rigorous` confirms a radius before a memory promises it; a stored certificate needs the promise."""
+    whole = next(
+        document
+        for document in remembered_documents(tmp_path / "memory.sqlite")
+        if document["promise"]["settlement"] == "WHOLE"
+    )
+    unclaimed = changed(whole, lambda d: d.update(promise=None))
+    assert codes(unclaimed) == {"certified-without-promise"}
+    assert check(unclaimed, before_claims=True).discrepancies == []
+    larger = whole["verdicts"][0]["radius"] * 1.01
+    more = changed(unclaimed, lambda d: d["verdicts"][0].update(radius=larger))
+    assert {finding.code for finding in check(more, before_claims=True).discrepancies} == {"radius-not-certified"}
 
 
 def test_an_input_without_an_answer() -> None:
@@ -213,12 +247,11 @@ def test_an_input_without_an_answer() -> None:
     points, described = sampled_points("gaussian")
     document = document_of(points[0], described)
     document["tallies"][0]["counts"] = {"votes": {}, "invalid": 50}
-    assert any("settle on none" in sentence for sentence in check_document(document))
+    assert "no-class-selected" in codes(redigested(document))
     verdict = document["verdicts"][0]
-    reason = "the model gave no finite answer for 50 of 50 selection samples"
+    reason = {"code": "no-finite-answer", "invalid": 50, "n": 50}
     verdict.update(outcome="failed", radius=0.0, prediction=None, bounds=None, reason=reason)
-    document["statement"] = reason
-    assert check_document(document) == []
+    assert check_document(redigested(document)) == []
 
 
 @pytest.fixture
@@ -246,7 +279,7 @@ def reuse_the_selection(d: Document) -> None:
 
 def count_twice(d: Document) -> None:
     d["tallies"].append(copy.deepcopy(d["tallies"][1]))
-    d["run"]["parameters"]["n"] *= 2
+    d["run"]["spec"]["question"]["n"] *= 2
 
 
 def spend_unevenly(d: Document) -> None:
@@ -274,8 +307,12 @@ def in_smoothing(**values: Any) -> Change:
     return lambda d: d["smoothing"].update(values)
 
 
-def in_parameters(**values: Any) -> Change:
-    return lambda d: d["run"]["parameters"].update(values)
+def in_spec(**values: Any) -> Change:
+    return lambda d: d["run"]["spec"].update(values)
+
+
+def in_question(**values: Any) -> Change:
+    return lambda d: d["run"]["spec"]["question"].update(values)
 
 
 def in_bound(**values: Any) -> Change:
@@ -318,22 +355,22 @@ def in_estimation(**values: Any) -> Change:
         in_bound(value=0.85),
         in_bound(side="upper"),
         in_bound(alpha=0.001),
-        in_bound(method=catalogue.TOP_SEQUENCE),
+        in_bound(method=proofs.TOP_SEQUENCE),
         in_smoothing(sigma=0.5),
         in_smoothing(dimension=65),
         in_smoothing(num_classes=4),
-        in_smoothing(noise="uniform"),
-        in_smoothing(grid=256),
+        lambda d: d["smoothing"]["noise"].update(kind="uniform"),
+        lambda d: d["smoothing"]["noise"].update(grid=256),
         in_smoothing(remembered=True),
         in_smoothing(envelope={"kind": "semi-elastic", "rate": 0.1}),
-        in_parameters(alpha=0.002),
-        in_parameters(alpha=0.0005),
-        in_parameters(n=1001),
-        in_parameters(n0=49),
-        in_parameters(sigma=0.26),
-        in_parameters(certificate="gaussian"),
-        in_parameters(precision=0.1),
-        in_parameters(memory="0" * 64),
+        in_spec(alpha=0.002),
+        in_spec(alpha=0.0005),
+        in_question(n=1001),
+        in_question(n0=49),
+        in_spec(sigma={"kind": "constant", "level": 0.26}),
+        in_spec(certificates=["gaussian"]),
+        in_question(kind="precision", width=0.1),
+        lambda d: [d["run"]["digests"].update(memory="0" * 64), d["run"]["spec"].update(memory="m")],
         in_selection(counts={"votes": {"1": 50}, "invalid": 0}),
         in_selection(sigma=0.3),
         in_estimation(sigma=0.3),
@@ -349,8 +386,9 @@ def in_estimation(**values: Any) -> Change:
         lambda d: d.update(promise={"label": 0}),
         lambda d: d.update(version=1),
         lambda d: d.update(statement="It is robust."),
+        lambda d: d["verdicts"][0].update(reason={"code": "region-cut"}),
         lambda d: d.pop("run"),
-        lambda d: d["run"].update(task="guess"),
+        in_spec(task="guess"),
         lambda d: d["verdicts"].append(copy.deepcopy(d["verdicts"][0])),
         lambda d: d["verdicts"].clear(),
     ],
@@ -361,7 +399,7 @@ def test_single_changes_are_found(plain: Document, change: Change) -> None:
 
 
 def without_price(d: Document) -> None:
-    del d["verdicts"][0]["bounds"]["spent"][catalogue.NOISE_TABLES]
+    del d["verdicts"][0]["bounds"]["spent"][proofs.NOISE_TABLES]
 
 
 @pytest.mark.parametrize("name", ["gaussian", "best-of(gaussian,li-two-class)", "dipole", "second-order", "uniform-l1"])
@@ -370,34 +408,39 @@ def test_finite_noise_tables_are_paid_for(name: str) -> None:
     points, described = sampled_points(name, grid=17)
     for point in points:
         document = document_of(point, described)
-        assert check_document_with_remarks(document) == ([], [])
+        assert check_completely(document) == ([], [])
         draws = sum(tally["stop"] - tally["start"] for tally in document["tallies"][1:])
         spent = document["verdicts"][0]["bounds"]["spent"]
         least = draws * 64 * 77 / 2**64
-        assert spent[catalogue.NOISE_TABLES] >= least
+        assert spent[proofs.NOISE_TABLES] >= least
         cheaper = changed(
-            document, lambda d, p=least: d["verdicts"][0]["bounds"]["spent"].update({catalogue.NOISE_TABLES: 0.99 * p})
+            document, lambda d, p=least: d["verdicts"][0]["bounds"]["spent"].update({proofs.NOISE_TABLES: 0.99 * p})
         )
-        assert any("noise tables" in sentence for sentence in check_document(cheaper))
-        assert any("pays nothing" in sentence for sentence in check_document(changed(document, without_price)))
+        assert "unpaid-noise-tables" in codes(cheaper)
+        unpaid = [f for f in check_document(changed(document, without_price)) if f.code == "unpaid-noise-tables"]
+        assert [finding.values["paid"] for finding in unpaid] == [0]
         # In float32 there is nothing to pay for.
-        floating = changed(document, lambda d: d["smoothing"].update(grid=None))
-        floating["run"]["parameters"]["grid"] = None
-        assert any("the noise has none" in sentence for sentence in check_document(floating))
+        in_float = {"grid": None, "generator": "philox4x32-10"}
+
+        def to_float(d: Document, noise: Document = in_float) -> None:
+            d["smoothing"]["noise"].update(noise)
+            d["run"]["spec"]["noise"].update(noise)
+
+        assert "no-noise-tables" in codes(changed(document, to_float))
 
 
 def test_more_than_alpha_is_never_spent() -> None:
     points, described = sampled_points("gaussian", grid=17)
     document = document_of(points[0], described)
-    document["verdicts"][0]["bounds"]["spent"][catalogue.NOISE_TABLES] *= 1.0001
-    assert any("more than alpha" in sentence for sentence in check_document(document))
+    document["verdicts"][0]["bounds"]["spent"][proofs.NOISE_TABLES] *= 1.0001
+    assert "alpha-overspent" in codes(redigested(document))
 
 
 def test_pairs_are_added_up() -> None:
     document = paired_document("dipole", [900, 10, 5, 0], [40, 30, 15, 0], [35, 40, 5, 5])
-    assert check_document_with_remarks(document) == ([], [])
+    assert check_completely(document) == ([], [])
     more = changed(document, lambda d: d["tallies"][1]["counts"]["both"].update({"0": 901}))
-    assert any("as many first votes" in sentence for sentence in check_document(more))
+    assert "pairs-do-not-add-up" in codes(more)
 
 
 def test_the_smallest_and_the_largest_runs() -> None:
@@ -408,8 +451,11 @@ def test_the_smallest_and_the_largest_runs() -> None:
 
 def test_a_level_without_an_envelope_certifies_nothing() -> None:
     document = counted_document("gaussian", [900, 100])
-    del document["run"]["parameters"]["sigma"]
-    assert any("neither an envelope nor a memory" in sentence for sentence in check_document(document))
+    document["run"]["spec"]["sigma"] = {"kind": "rule", "place": "m:s"}
+    document["run"]["digests"]["sigma"] = "0" * 64
+    document["run"]["sigma"] = {"rule": {"kind": "callable", "name": "s", "envelope": None}, "envelope": None}
+    document["smoothing"]["envelope"] = None
+    assert "nothing-assumed-of-sigma" in codes(redigested(document))
 
 
 def test_numbers_are_read_back_from_text(plain: Document) -> None:
@@ -445,8 +491,8 @@ def test_whatever_stands_in_a_document_nothing_is_raised(data: st.DataObject, va
     for key in place[:-1]:
         holder = holder[key]
     holder[place[-1]] = value
-    discrepancies, remarks = check_document_with_remarks(document)
-    assert all(isinstance(sentence, str) for sentence in discrepancies + remarks)
+    discrepancies, remarks = check_completely(document)
+    assert all(str(finding) for finding in discrepancies + remarks)
 
 
 @pytest.mark.parametrize(
@@ -462,30 +508,30 @@ def test_a_bomb_is_not_unpacked() -> None:
 
     document = copy.deepcopy(sampled_documents("second-order")[0])
     document["tallies"][1]["sums"] = base64.b64encode(zlib.compress(bytes(10**8))).decode()
-    (sentence,) = check_document(document)
-    assert "length" in sentence
+    (finding,) = check_document(redigested(document))
+    assert finding.code == "length-of-sums"
 
 
-def test_a_manifest_of_ones_own_is_enough() -> None:
-    """The fields the checker reads are those every run has."""
-    assert {"n", "alpha", "noise", "n0", "certificate", "sigma"} == set(manifest(certificate="gaussian").parameters)
+def on_grid(grid: int, sigma: float) -> Change:
+    def change(d: Document) -> None:
+        for noise in (d["smoothing"]["noise"], d["run"]["spec"]["noise"]):
+            noise |= {"grid": grid, "generator": "chacha20"}
+        d["smoothing"] |= {"sigma": sigma, "envelope": {"kind": "constant", "sigma": sigma}}
+        d["run"]["spec"]["sigma"]["level"] = sigma
+        for tally in d["tallies"]:
+            tally["sigma"] = sigma
+
+    return change
 
 
 @pytest.mark.parametrize(
     ("grid", "sigma"), [(2**23 + 2, 1e-7), (2**24, 1e-7), (2**23 + 1, 0.11), (256, 3600.0), (2, 1e7)]
 )
 def test_no_noise_is_farther_than_float32_counts(plain: Document, grid: int, sigma: float) -> None:
-    def change(d: Document) -> None:
-        d["smoothing"] |= {"grid": grid, "sigma": sigma}
-        d["run"]["parameters"] |= {"grid": grid, "sigma": sigma}
-
-    (sentence,) = check_document(changed(plain, change))
-    assert "grid" in sentence
+    (*_, finding) = check_document(changed(plain, on_grid(grid, sigma)))
+    too_large = (finding.code, finding.values.get("field")) == ("invalid-value", "smoothing.noise.grid")
+    assert finding.code == "sigma-beyond-grid" or too_large
 
 
 def test_the_largest_grid_is_read(plain: Document) -> None:
-    def change(d: Document) -> None:
-        d["smoothing"] |= {"grid": 2**23 + 1, "sigma": 0.1}
-        d["run"]["parameters"] |= {"grid": 2**23 + 1, "sigma": 0.1}
-
-    assert not any("float32 can hold" in line for line in check_document(changed(plain, change)))
+    assert "sigma-beyond-grid" not in codes(changed(plain, on_grid(2**23 + 1, 0.1)))

@@ -14,19 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smoothcert.errors import RunError
 from smoothcert.runs.certificate_documents import write_certificates
-from smoothcert_verify.point import check_document_with_remarks
-from smoothcert_verify.reading import (
-    MalformedError,
-    canonical_digest,
-    certificate_files,
-    check_digests,
-    is_run,
-    parse_json,
-    read_certificate,
-)
+from smoothcert_verify.document_checks import check_version
+from smoothcert_verify.findings import Finding, MalformedError, PlaceError
+from smoothcert_verify.json_values import canonical_digest, parse_json
 from smoothcert_verify.run_checks import verify_certificates
+from smoothcert_verify.run_reading import is_run, list_certificate_files
 from verified_runs import leaves, make_run, redigested, with_change
 
 
@@ -51,19 +44,18 @@ def first_document(kind: str, folder: Path) -> dict[str, Any]:
     return read
 
 
-def found_in(content: object, folder: Path) -> list[str]:
+def found_in(content: object, folder: Path) -> list[Finding]:
     """What is wrong with a file of this content: text, bytes, or a document."""
     file = folder / "certificate.json"
     if isinstance(content, bytes):
         file.write_bytes(content)
     else:
         file.write_text(content if isinstance(content, str) else json.dumps(content))
-    return verify_certificates(file, check_document_with_remarks)[0].discrepancies
+    return verify_certificates(file).discrepancies
 
 
 def test_as_it_was_written(document: dict[str, Any], tmp_path: Path) -> None:
     assert found_in(document, tmp_path) == []
-    assert check_digests(document) == []
     # Spaces and the order of names are no content.
     assert found_in(json.dumps(document, indent=7, sort_keys=True), tmp_path) == []
 
@@ -75,7 +67,7 @@ def test_every_field(document: dict[str, Any], tmp_path: Path) -> None:
         assert found_in(with_change(document, at), tmp_path), f"{at} was changed and nobody noticed"
 
 
-@pytest.mark.parametrize("name", ["input", "smoothing", "verdicts", "tallies", "statement", "promise"])
+@pytest.mark.parametrize("name", ["input", "smoothing", "verdicts", "tallies", "promise"])
 def test_a_field_is_missing(document: dict[str, Any], tmp_path: Path, name: str) -> None:
     assert found_in(redigested({key: value for key, value in document.items() if key != name}), tmp_path)
 
@@ -87,21 +79,23 @@ def test_a_field_that_nobody_would_check(document: dict[str, Any], tmp_path: Pat
     for key in at:
         holder = holder[key]
     holder["true_radius"] = 5.0
-    assert any("true_radius" in line for line in found_in(redigested(told), tmp_path))
+    assert any(
+        finding.values.get("field", "").endswith("true_radius") for finding in found_in(redigested(told), tmp_path)
+    )
 
 
 FORGED: list[tuple[tuple[str | int, ...], Any]] = [
-    (("statement",), "All is well."),
+    (("verdicts", 0, "reason"), {"code": "region-cut"}),
     (("input", "index"), 7),
     (("input", "index"), -1),
     (("input", "index"), 10**40),
     (("input", "index"), True),
     (("input", "label"), 10),
-    (("smoothing", "noise"), "uniform"),
+    (("smoothing", "noise", "kind"), "uniform"),
     (("smoothing", "sigma"), 0.5),
     (("smoothing", "dimension"), 65),
     (("smoothing", "num_classes"), 2),
-    (("smoothing", "grid"), 3),
+    (("smoothing", "noise", "grid"), 3),
     (("smoothing", "envelope"), {"kind": "constant"}),
     (("smoothing", "remembered"), True),
     (("verdicts",), []),
@@ -114,10 +108,10 @@ FORGED: list[tuple[tuple[str | int, ...], Any]] = [
     (("tallies", 0, "stage"), "ESTIMATION"),
     (("tallies", 0, "counts"), {}),
     (("tallies", 0, "sums"), "AAAA"),
-    (("run", "parameters", "alpha"), 0.5),
-    (("run", "parameters", "n"), 10**30),
-    (("run", "task"), "predict"),
-    (("run", "schema"), 3),
+    (("run", "spec", "alpha"), 0.5),
+    (("run", "spec", "question", "n"), 10**30),
+    (("run", "spec", "task"), "predict"),
+    (("run", "schema"), 2),
     (("run",), {}),
     (("promise",), {}),
 ]
@@ -128,6 +122,10 @@ def test_forged_with_fitting_digests(
     document: dict[str, Any], tmp_path: Path, at: tuple[str | int, ...], value: Any
 ) -> None:
     assert found_in(redigested(with_change(document, at, lambda _: value)), tmp_path)
+
+
+FREE = {("memory",), ("batch",), ("seed",), ("rigorous",)}
+"""Settings of a spec that may be null, or either of two values, without contradicting anything."""
 
 
 class TestHostile:
@@ -141,7 +139,7 @@ class TestHostile:
             b'{"format": "smoothcert certificate", "version": ' + b"9" * 10_000 + b"}",
             b'{"format": "smoothcert certificate", "version": 1}',
             b'{"format": "smoothcert certificate", "version": true}',
-            b'{"format": "smoothcert certificate", "version": 2}',
+            b'{"format": "smoothcert certificate", "version": 3}',
             b"[" * 200_000,
             b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
         ],
@@ -151,20 +149,22 @@ class TestHostile:
         assert found_in(content, tmp_path)
 
     def test_deep_inside(self, document: dict[str, Any], tmp_path: Path) -> None:
-        text = json.dumps(document).replace('"extra": {', '"extra": {"deep": ' + "[" * 900 + "]" * 900 + ", ", 1)
+        text = json.dumps(document).replace('"probe": {', '"probe": {"deep": ' + "[" * 900 + "]" * 900 + ", ", 1)
         assert found_in(text, tmp_path)
 
     @pytest.mark.parametrize("value", [None, True, -1, 10**400, 1e308, -0.0, "", "x" * 10**6, [], {}, [[]], {"": {}}])
     def test_wrong_types_everywhere(self, document: dict[str, Any], tmp_path: Path, value: object) -> None:
         """With fitting digests, so that nobody stops before the fields are looked at."""
-        sections = [("input",), ("smoothing",), ("verdicts",), ("tallies",), ("run",), ("run", "parameters")]
-        sections += [("run", "data"), ("run", "model"), ("run", "extra"), ("verdicts", 0), ("verdicts", 0, "bounds")]
+        sections = [("input",), ("smoothing",), ("verdicts",), ("tallies",), ("run",), ("run", "spec")]
+        sections += [("run", "data"), ("run", "model"), ("run", "digests"), ("verdicts", 0), ("verdicts", 0, "bounds")]
         sections += [("tallies", 0, key) for key in document["tallies"][0]]
-        sections += [("run", "parameters", key) for key in ("n", "n0", "alpha", "skip", "max", "noise", "certificate")]
+        sections += [("run", "spec", key) for key in document["run"]["spec"]]
+        sections += [("run", "spec", "question", key) for key in ("n", "n0")]
         for at in sections:
             forged = redigested(with_change(document, at, lambda _: value))
             if forged != document:
-                assert found_in(forged, tmp_path) or at == ("run", "extra"), at
+                free = at[:2] == ("run", "spec") and at[2:] in FREE
+                assert found_in(forged, tmp_path) or free, at
 
     def test_a_bomb_in_the_sums(self, gradients: dict[str, Any], tmp_path: Path) -> None:
         """Half a gigabyte of zeros in half a megabyte; there could be a thousand times as many."""
@@ -199,28 +199,28 @@ class TestHostile:
     def test_the_same_input_twice(self, document: dict[str, Any], tmp_path: Path) -> None:
         for name in ("a.json", "b.json"):
             (tmp_path / name).write_text(json.dumps(document))
-        report = verify_certificates(tmp_path, check_document_with_remarks)[0]
-        assert report.discrepancies == ["b.json: it is about the same input of the same run as a.json"]
+        (finding,) = verify_certificates(tmp_path).discrepancies
+        assert (finding.code, finding.where, finding.values) == ("same-input", "b.json", {"other": "a.json"})
 
 
 class TestPlaces:
     def test_nothing_there(self, tmp_path: Path) -> None:
-        with pytest.raises(RunError, match="does not exist"):
-            certificate_files(tmp_path / "none")
-        with pytest.raises(RunError, match="neither a run"):
-            certificate_files(tmp_path)
+        with pytest.raises(PlaceError, match="does not exist"):
+            list_certificate_files(tmp_path / "none")
+        with pytest.raises(PlaceError, match="neither a run"):
+            list_certificate_files(tmp_path)
         assert not is_run(tmp_path)
 
     def test_a_pipe_is_no_file(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "pipe.json")
-        with pytest.raises(RunError, match="not a regular file"):
-            certificate_files(tmp_path / "pipe.json")
-        with pytest.raises(RunError, match="neither a run"):
-            certificate_files(tmp_path)
+        with pytest.raises(PlaceError, match="not a regular file"):
+            list_certificate_files(tmp_path / "pipe.json")
+        with pytest.raises(PlaceError, match="neither a run"):
+            list_certificate_files(tmp_path)
 
     def test_a_file_without_end(self) -> None:
-        with pytest.raises(RunError, match="not a regular file"):
-            certificate_files(Path("/dev/zero"))
+        with pytest.raises(PlaceError, match="not a regular file"):
+            list_certificate_files(Path("/dev/zero"))
 
 
 class TestJson:
@@ -240,6 +240,7 @@ class TestJson:
             canonical_digest({"a": float("nan")})
 
     def test_a_certificate_must_say_that_it_is_one(self, tmp_path: Path) -> None:
-        (tmp_path / "x.json").write_text('{"format": "something"}')
         with pytest.raises(MalformedError, match="format"):
-            read_certificate(tmp_path / "x.json")
+            check_version({"format": "something"})
+        (finding,) = found_in({"format": "something"}, tmp_path)
+        assert finding.code == "unknown-format"

@@ -1,4 +1,6 @@
-"""The noise of a run, drawn again from its seed, in numpy and by other code than that which drew it first.
+"""The kinds of noise, and the noise of a run drawn again from its seed by code of its own, in numpy.
+
+To add a kind of noise, add an entry to `NOISES`: nothing else in this package names one.
 
 Sample number `counter` of a stream is a pure function of (seed, input index, stage, counter).
 
@@ -20,10 +22,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
+from flint import arb, ctx, fmpq
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
@@ -42,23 +47,22 @@ _COSINE = (0.00002443315711809948, -0.001388731625493765, 0.04166664568298827)
 _ROOT_HALF = np.int32(0x3F3504F3)
 _FURTHER = 1 << 31
 _MOST_STEP = 2**24 - 1
+_BITS = 256
 _FARTHEST = 2**23
-"""No noise on a grid is more steps than this. It is what a table of thresholds has room for, too."""
-_STANDARD_DEVIATIONS = {"gaussian": 37, "uniform": 4}
-"""In quarters of (levels-1)·σ: what 64 bits can tell from certainty."""
+"""The most steps of noise on a grid, and the size that a table of thresholds may have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Which samples: the seed of the run, the number of the input's noise, and the number of the stage."""
+    """Which samples: the seed of the run, the index of the input (or of shared noise), and the number of the stage."""
 
     seed: int
     index: int
     stage: int
 
 
-class NoisyCopies(Protocol):
-    """Makes what the base classifier saw of one input."""
+class NoisyInput(Protocol):
+    """The noisy copies of one input that the base classifier was asked about."""
 
     def copies(self, stream: Stream, start: int, count: int) -> Floats:
         """Samples start … start+count-1: (count, d) float32."""
@@ -131,20 +135,55 @@ def _directions(word: _U8) -> tuple[Floats, Floats]:
     return np.choose(chosen, turned[0]), np.choose(chosen, turned[1])
 
 
+def _normal_values(words: list[_U8]) -> list[Floats]:
+    """Standard normals by Box and Muller, four of a block."""
+    values = []
+    for radius, angle in ((words[0], words[1]), (words[2], words[3])):
+        length, (cosine, sine) = _lengths(radius), _directions(angle)
+        values += [length * cosine, length * sine]
+    return values
+
+
+def _uniform_values(words: list[_U8]) -> list[Floats]:
+    """Odd multiples of 2^-24 in (-1, 1), four of a block."""
+    odd = [(2 * (word >> np.uint64(8)).astype(np.int32) + np.int32(1 - (1 << 24))) for word in words]
+    return [value.astype(_F) * _F(2.0**-24) for value in odd]
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseForm:
+    """What the checker knows of a kind of noise.
+
+    norm: of the certified balls. quarters: no noise is larger than so many quarters of σ. table_reach: a table of its
+    thresholds on a grid goes at most so many σ to either side. unit_values: float noise of level 1 from four random
+    words. share_below: P(z < x) at level 1, for x ≥ 0.
+    """
+
+    norm: str
+    quarters: int
+    table_reach: Fraction
+    unit_values: Callable[[list[_U8]], list[Floats]]
+    share_below: Callable[[fmpq], arb]
+
+    def has_room(self, *, sigma: float, levels: int) -> bool:
+        """Whether noise of this level on a grid stays within what float32 counts."""
+        return Fraction(sigma) * (levels - 1) * self.quarters <= 4 * _FARTHEST
+
+
+NOISES = {
+    "gaussian": NoiseForm(
+        "l2", 37, Fraction(92, 10), _normal_values, lambda x: 1 - (arb(x) / arb(2).sqrt()).erfc() / 2
+    ),
+    "uniform": NoiseForm("l1", 4, Fraction(92, 10), _uniform_values, lambda x: arb((x + 1) / 2) if x < 1 else arb(1)),
+}
+
+
 def unit_noise(noise: str, stream: Stream, *, start: int, count: int, size: int) -> Floats:
     """Float noise of level 1: (count, size) float32."""
     blocks = -(-size // 4)
     counters = np.uint64(start) + np.arange(count, dtype=np.uint64)[:, None]
     words = philox(_position(stream, counters, np.arange(blocks, dtype=np.uint64)[None, :]), stream.seed)
-    if noise == "uniform":
-        odd = [(2 * (word >> np.uint64(8)).astype(np.int32) + np.int32(1 - (1 << 24))) for word in words]
-        values = [value.astype(_F) * _F(2.0**-24) for value in odd]
-    else:
-        values = []
-        for radius, angle in ((words[0], words[1]), (words[2], words[3])):
-            length, (cosine, sine) = _lengths(radius), _directions(angle)
-            values += [length * cosine, length * sine]
-    return np.concatenate(values, axis=1)[:, :size]
+    return np.concatenate(NOISES[noise].unit_values(words), axis=1)[:, :size]
 
 
 class FloatNoise:
@@ -199,36 +238,31 @@ def _chacha_blocks(stream: Stream, counters: _U8, blocks: _U8) -> _U4:
     return np.stack(chacha(words, key), axis=-1)
 
 
+def _steps_per_unit(sigma: float, levels: int) -> fmpq:
+    """(levels-1)·σ, exactly."""
+    top, bottom = float(sigma).as_integer_ratio()
+    return fmpq(top * (levels - 1), bottom)
+
+
 @functools.lru_cache(maxsize=64)
 def thresholds(noise: str, *, sigma: float, levels: int) -> tuple[_U8, int]:
     """The 64-bit thresholds, increasing, and the least j: j is that plus how many thresholds are at most u.
 
     2^64·P((levels-1)·σ·z < i-½) to nearest, in ball arithmetic, for i = 1, 2, … as long as it is below 2^64; for i ≤ 0
-    what is left of 2^64, because the noise is symmetric. A level that takes a larger table than any run has is refused.
+    what is left of 2^64, because the noise is symmetric. A ValueError for a level whose table no run could have.
     """
-    from flint import arb, ctx, fmpq
-
-    top, bottom = float(sigma).as_integer_ratio()
-    if top * (levels - 1) * _STANDARD_DEVIATIONS[noise] > 4 * _FARTHEST * bottom:
+    form = NOISES[noise]
+    if not form.has_room(sigma=sigma, levels=levels):
         raise ValueError(f"noise of level {sigma} on a grid of {levels} levels is more than 2^23 steps")
-    scale = fmpq(top * (levels - 1), bottom)
-    before, ctx.prec = ctx.prec, 256
-    try:
-        upper: list[int] = []
-        i = 1
+    scale = _steps_per_unit(sigma, levels)
+    upper: list[int] = []
+    with ctx.workprec(_BITS):
         while True:
-            x = fmpq(2 * i - 1, 2) / scale
-            if noise == "uniform":
-                share = arb((x + 1) / 2) if x < 1 else arb(1)
-            else:
-                share = 1 - (arb(x) / arb(2).sqrt()).erfc() / 2
+            share = form.share_below(fmpq(2 * len(upper) + 1, 2) / scale)
             value = int((share * arb(2) ** 64 + arb(1) / 2).floor().unique_fmpz())
             if value >= 1 << 64:
                 break
             upper.append(value)
-            i += 1
-    finally:
-        ctx.prec = before
     lower = [(1 << 64) - value for value in reversed(upper)]
     return np.array(lower + upper, dtype=np.uint64), -len(upper)
 
@@ -267,13 +301,9 @@ def grid_steps(noise: str, stream: Stream, *, sigma: float, levels: int, start: 
 @functools.lru_cache(maxsize=64)
 def cell_means(*, sigma: float, levels: int) -> NDArray[np.float64]:
     """E[z | j] of Gaussian noise for j = least, least+1, …: (φ(a)-φ(b))/(Φ(b)-Φ(a)) for the cell (a, b) of z."""
-    from flint import arb, ctx, fmpq
-
     _, least = thresholds("gaussian", sigma=sigma, levels=levels)
-    top, bottom = float(sigma).as_integer_ratio()
-    scale = fmpq(top * (levels - 1), bottom)
-    before, ctx.prec = ctx.prec, 256
-    try:
+    scale = _steps_per_unit(sigma, levels)
+    with ctx.workprec(_BITS):
         edges = [arb(fmpq(2 * i - 1, 2) / scale) for i in range(1, -least + 2)]
         density = [(-(edge**2) / 2).exp() for edge in edges]
         beyond = [(edge / arb(2).sqrt()).erfc() for edge in edges]
@@ -281,8 +311,6 @@ def cell_means(*, sigma: float, levels: int) -> NDArray[np.float64]:
         above = [
             float(factor * (density[k] - density[k + 1]) / (beyond[k] - beyond[k + 1])) for k in range(len(edges) - 1)
         ]
-    finally:
-        ctx.prec = before
     return np.array([-mean for mean in reversed(above)] + [0.0] + above)
 
 

@@ -161,7 +161,7 @@ def chance_at_most(
         return _half_space(sigma, other, distance, allowed)
     worst = Worst(dimension, sigma, other, distance)
     with ctx.workprec(worst.bits()):
-        b = _boundary(worst, allowed)
+        b = _find_boundary(worst, allowed)
         step = Fraction(_LARGER_BY) * sigma
         for _ in range(_MOST_LARGER):
             candidate = b - step
@@ -177,11 +177,11 @@ def _half_space(sigma: Fraction, other: Fraction, distance: Fraction, allowed: F
     return lower_tail(ball(distance / sigma) - point_of_upper_tail(ball(allowed)))
 
 
-def _boundary(worst: Worst, allowed: Fraction) -> Fraction:
+def _find_boundary(worst: Worst, allowed: Fraction) -> Fraction:
     """About where the boundary of the region with this probability at x₀ is."""
     sigma = float(worst.sigma)
     goal = float(point_of_upper_tail(ball(allowed)).mid())
-    x, slope = _guess(worst, goal)
+    x, slope = _guess_boundary(worst, goal)
     low, high = -math.inf, math.inf
     fx = _score(worst, x * sigma)
     for _ in range(_STEPS):
@@ -209,7 +209,7 @@ def _score(worst: Worst, b: float) -> float:
     return float(point_of_upper_tail(chance).mid()) if 1 - chance > arb(_ABSOLUTE) else -_FAR_OUT
 
 
-def _guess(worst: Worst, goal: float) -> tuple[float, float]:
+def _guess_boundary(worst: Worst, goal: float) -> tuple[float, float]:
     """A boundary in units of σ₀, and by how much the score grows with it: the cube root of the squared distance to the
     centre is nearly normal (Abdel-Aty 1954)."""
     n, difference = float(worst.dimension), abs(worst.sigma**2 - worst.other**2)

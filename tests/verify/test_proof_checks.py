@@ -12,8 +12,10 @@ pytest.importorskip("flint")
 
 from flint import arb
 
-from smoothcert_verify import catalogue
-from smoothcert_verify.bounds import (
+from smoothcert_verify import proof_checks as catalogue
+from smoothcert_verify.findings import Finding
+from smoothcert_verify.gradients import halves_norm, pair_products_norm
+from smoothcert_verify.proof_checks import (
     Evidence,
     _corner_levels,
     _log_wealth,
@@ -23,9 +25,8 @@ from smoothcert_verify.bounds import (
     proves_lower,
     sign_test_holds,
 )
-from smoothcert_verify.gradients import halves_norm, pair_products_norm
-from smoothcert_verify.samples import SCORE_CELLS, Gradients, Pairs, Samples, Scores
-from smoothcert_verify.scores import Order, cell_ends, lower_by_betting, upper_by_betting
+from smoothcert_verify.samples import SCORE_CELLS, NoiseSums, PairCounts, Samples, ScoreCells
+from smoothcert_verify.score_checks import Order, cell_ends, lower_by_betting, upper_by_betting
 
 ALPHA = Fraction(1, 1000)
 ORDER = Order(seed=3, index=0)
@@ -39,7 +40,9 @@ def evidence(samples: Samples, *looks: tuple[int, int], label: int = 0) -> Evide
     return Evidence(samples, label, looks, ORDER)
 
 
-def complaints(proof: str, values: dict[str, float | Fraction], proofs: Evidence, alpha: Fraction = ALPHA) -> list[str]:
+def complaints(
+    proof: str, values: dict[str, float | Fraction], proofs: Evidence, alpha: Fraction = ALPHA
+) -> list[Finding]:
     return check_proof(proof, {q: Fraction(v) for q, v in values.items()}, proofs, alpha=alpha).discrepancies
 
 
@@ -48,9 +51,9 @@ def test_votes_prove_the_published_bound_and_nothing_more() -> None:
     exact = 0.001 ** (1 / 100_000)
     assert complaints(catalogue.TOP, {"p-a": exact - 1e-15}, all_of_them) == []
     (more,) = complaints(catalogue.TOP, {"p-a": exact + 1e-13}, all_of_them)
-    assert "not proved" in more
+    assert more.code == "bound-not-proved"
     (less,) = complaints(catalogue.TOP, {"p-a": exact - 1e-9}, all_of_them)
-    assert "looser" in less
+    assert less.code == "bound-too-loose"
     assert complaints(catalogue.TOP, {"p-a": 0}, evidence(votes(0, 50))) == []
 
 
@@ -61,14 +64,16 @@ def test_the_runner_up_is_the_largest_of_all_others_and_may_be_no_answer() -> No
     alpha = tail * (1 + Fraction(1, 10**20))
     for five in (votes(1, 4, 0, invalid=5), votes(1, 5, 3, 1)):
         assert complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(five), alpha) == []
-        assert "not proved" in complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(five), tail * Fraction(99, 100))[0]
-        assert "looser" in complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(five), tail * 2)[0]
-    assert "not proved" in complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(votes(1, 3, 0, invalid=6)), alpha)[0]
+        (more,) = complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(five), tail * Fraction(99, 100))
+        (less,) = complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(five), tail * 2)
+        assert (more.code, less.code) == ("bound-not-proved", "bound-too-loose")
+    (found,) = complaints(catalogue.RUNNER_UP, {"p-b": u}, evidence(votes(1, 3, 0, invalid=6)), alpha)
+    assert found.code == "bound-not-proved"
 
 
 def test_a_proof_needs_the_samples_it_is_about() -> None:
-    (sentence,) = complaints(catalogue.PAIR_BOTH, {"both": 0.1}, evidence(votes(10, 0)))
-    assert "needs pairs" in sentence
+    (found,) = complaints(catalogue.PAIR_BOTH, {"both": 0.1}, evidence(votes(10, 0)))
+    assert (found.code, found.values["needed"]) == ("wrong-kind-of-samples", "pairs")
 
 
 def test_the_levels_of_the_joint_region_spend_alpha_and_no_more() -> None:
@@ -80,7 +85,7 @@ def test_the_levels_of_the_joint_region_spend_alpha_and_no_more() -> None:
 def test_published_pairs() -> None:
     """σ = .25, n = 100000, α = .001: 44963 both and 2521 one-sided give C_S = 0.89476036, C_N = 0.04725806."""
     rest = 50_000 - 44_963 - 2_521
-    counted = Pairs((44_963, 0, 0), (2_521, rest, 0), (rest, 2_521, 0))
+    counted = PairCounts((44_963, 0, 0), (2_521, rest, 0), (rest, 2_521, 0))
     samples = Samples("ESTIMATION", "pairs", 0.25, ((0, 50_000),), (47_484, rest), 0, pairs=counted)
     half = ALPHA / 2
     for proof, name, value in (
@@ -126,7 +131,7 @@ def test_the_sign_test_is_exact() -> None:
 
 def test_the_price_of_noise_tables() -> None:
     """σ = .25 on 256 levels: s = 63.75, 2·587 + 3 thresholds."""
-    price = noise_price(levels=256, sigma=Fraction(1, 4), dimension=784, draws=100_000)
+    price = noise_price(reach=Fraction(92, 10), levels=256, sigma=Fraction(1, 4), dimension=784, draws=100_000)
     assert price == Fraction(100_000 * 784 * 1177, 2**64)
 
 
@@ -138,7 +143,7 @@ def scored(own: dict[int, int], other: dict[int, int], *, invalid: int = 0) -> S
             dense[cell] = hits
         histograms.append(dense)
     n = sum(own.values())
-    scores = Scores(0, *histograms)
+    scores = ScoreCells(0, *histograms)
     return Samples("ESTIMATION", "scores", 0.25, ((0, n + invalid),), (n, 0), invalid, scores=scores)
 
 
@@ -197,14 +202,14 @@ def test_bernstein_in_closed_form() -> None:
 
 
 def test_scores_of_another_class_prove_nothing() -> None:
-    (sentence,) = complaints(catalogue.SCORE_TOP_BERNSTEIN, {"p-a": 0.1}, evidence(scored({5: 900}, {0: 900}), label=1))
-    assert "not those of class 1" in sentence
+    (found,) = complaints(catalogue.SCORE_TOP_BERNSTEIN, {"p-a": 0.1}, evidence(scored({5: 900}, {0: 900}), label=1))
+    assert (found.code, found.values["label"]) == ("scores-of-another-class", 1)
 
 
-def gradients(n: int, *, first: int, second: int, product: int) -> tuple[Samples, Gradients]:
+def gradients(n: int, *, first: int, second: int, product: int) -> tuple[Samples, NoiseSums]:
     """Votes for class 0 only, and sums of noise with one coordinate."""
     sums = np.array([[[first], [0]], [[second], [0]]], dtype=np.int64)
-    counted = Gradients((0, 1, 1), sums, (product, 0))
+    counted = NoiseSums((0, 1, 1), sums, (product, 0))
     return Samples("ESTIMATION", "gradients", 1.0, ((0, n),), (n, 0), 0, gradients=counted), counted
 
 
@@ -226,7 +231,7 @@ def test_means_of_halves_shrink_to_the_truth() -> None:
     for n in (10_000, 1_000_000):
         side = round(truth * n / 2 * 2**20)
         sums = np.array([[[side], [-side]]] * 2, dtype=np.int64)
-        counted = Gradients((0, 1, 1), sums, (0, 0))
+        counted = NoiseSums((0, 1, 1), sums, (0, 0))
         samples = Samples("ESTIMATION", "gradients", 1.0, ((0, n),), (n // 2, n - n // 2), 0, gradients=counted)
         gaps.append(float(halves_norm(samples, counted, 0, rare=False, alpha=ALPHA).mid()) - truth)
     assert 0.02 < gaps[0] < 0.1

@@ -1,0 +1,398 @@
+"""The manifest of a run: its shape, what it says of inputs and smoothing, and whether it agrees with itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from smoothcert_verify.arithmetic import MOST_TRIALS
+from smoothcert_verify.findings import Finding, note, refuse
+from smoothcert_verify.json_values import (
+    BOOLEAN,
+    OBJECT,
+    TEXT,
+    ListOf,
+    Number,
+    OneOf,
+    Optional,
+    Record,
+    TableOf,
+    Tagged,
+    Text,
+    Whole,
+    accept_anything,
+)
+from smoothcert_verify.noise_forms import NOISES
+
+SCHEMA = 3
+TASKS = ("certify", "predict", "recertify")
+MOST_INDEX = 2**32 - 1
+SMALLEST_ALPHA = Fraction(1, 10**100)
+NEARLY_ALL = 1 - Fraction(1, 10**9)
+"""The share of α that must be spent: less would be another split than the one that was asked for."""
+
+_GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
+_LARGEST_GRID = 2**23 + 1
+_MOST_RECERTIFIED = 50
+_COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
+_ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
+_MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
+_MAYBE_LEVEL, _MAYBE_DIGEST = Optional(_LEVEL), Optional(_DIGEST)
+
+
+def _check_range(value: Any, field: str) -> None:
+    if value != "default":
+        Optional(_ENDS)(value, field)
+
+
+NOISE = Record(
+    kind=OneOf(tuple(NOISES)),
+    grid=Optional(Whole(2, _LARGEST_GRID)),
+    generator=OneOf((_GRID_GENERATOR, _FLOAT_GENERATOR)),
+    place=OneOf(("input", "first-layer")),
+    shared=BOOLEAN,
+)
+_MODEL_SPEC = Record(
+    place=TEXT,
+    arch=_MAYBE_TEXT,
+    standardise=Optional(ListOf(ListOf(Number()), 2, 2)),
+    num_classes=_MAYBE_COUNT,
+    backend=_MAYBE_TEXT,
+    device=TEXT,
+)
+_DATA_SPEC = Record(
+    place=TEXT,
+    split=TEXT,
+    root=_MAYBE_TEXT,
+    input_range=_check_range,
+    input_shape=Optional(_SHAPE),
+    skip=_COUNT,
+    max_inputs=_MAYBE_COUNT,
+)
+_SIGMA_SPEC = Tagged(
+    {
+        "constant": Record(level=_LEVEL),
+        "rule": Record(place=TEXT),
+        "optimised": Record(
+            start=_LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
+        ),
+    }
+)
+_QUESTION_SPEC = Tagged(
+    {
+        "fixed-n": Record(n=_COUNT, n0=Whole(0, MOST_TRIALS)),
+        "decide": Record(radii=ListOf(Number(0), 1), n=_COUNT, n0=_COUNT),
+        "precision": Record(width=Number(0), n=_COUNT, n0=_COUNT),
+    }
+)
+_ENGINE_SPEC = Tagged(
+    {
+        "local": Record(workers=_MAYBE_COUNT),
+        "ray": Record(address=_MAYBE_TEXT, actors=_MAYBE_COUNT, cpus_per_actor=Number(0), gpus_per_actor=Number(0)),
+    }
+)
+_SPEC = Record(
+    task=OneOf(TASKS),
+    model=_MODEL_SPEC,
+    data=_DATA_SPEC,
+    noise=NOISE,
+    sigma=_SIGMA_SPEC,
+    question=_QUESTION_SPEC,
+    alpha=Number(0, 1),
+    certificates=ListOf(TEXT),
+    best_of=BOOLEAN,
+    memory=_MAYBE_TEXT,
+    seed=Optional(_SEED),
+    batch=_MAYBE_COUNT,
+    rigorous=BOOLEAN,
+    engine=_ENGINE_SPEC,
+)
+_DATA = Record(
+    name=TEXT,
+    input_shape=_SHAPE,
+    size=Whole(1, MOST_INDEX),
+    inputs=_COUNT,
+    levels=Optional(Whole(2)),
+    input_range=Optional(_ENDS),
+)
+_MANIFEST = Record(
+    schema=OneOf((SCHEMA,)),
+    spec=_SPEC,
+    sampling_version=Whole(1),
+    seed=_SEED,
+    digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
+    measured=Record(batch=_COUNT, backend=TEXT),
+    model=Record(num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything),
+    data=_DATA,
+    sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
+    alpha_split=TableOf(TableOf(Number(0, 1))),
+    environment=TableOf(TEXT),
+    recertified_from=Optional(OBJECT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a manifest states, as far as the checker uses it.
+
+    n: samples of an input, or the most of them where a question ends the sampling. radii, width: of that question.
+    envelope: what the theorems assume of σ; None if nothing. level: the one σ of all inputs, if there is one. indices:
+    the requested inputs.
+    """
+
+    manifest: Mapping[str, Any]
+    task: str
+    seed: int
+    alpha: Fraction
+    n: int
+    n0: int
+    radii: tuple[Fraction, ...] | None
+    width: float | None
+    certificates: tuple[str, ...]
+    best_of: bool
+    noise: Mapping[str, Any]
+    envelope: Mapping[str, Any] | None
+    level: float | None
+    shape: tuple[int, ...]
+    num_classes: int
+    indices: range
+    source: RunFacts | None
+
+    @property
+    def kind(self) -> str:
+        """The kind of noise."""
+        return str(self.noise["kind"])
+
+    @property
+    def grid(self) -> int | None:
+        grid: int | None = self.noise["grid"]
+        return grid
+
+    @property
+    def dimension(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def memory(self) -> str | None:
+        """The digest of the key of the memory that the run claimed from."""
+        digest: str | None = self.manifest["digests"]["memory"]
+        return digest
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether sampling ended when a question was answered."""
+        return self.radii is not None or self.width is not None
+
+    @property
+    def smoothing(self) -> dict[str, Any]:
+        """What documents of the run say of its smoothing, without the σ of the input."""
+        return {
+            "noise": self.noise,
+            "dimension": self.dimension,
+            "num_classes": self.num_classes,
+            "envelope": self.envelope,
+            "remembered": self.memory is not None,
+        }
+
+
+def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
+    """What this manifest states; MalformedError if it is not a manifest of this format.
+
+    recertified: how often the run was recertified after this one.
+    """
+    if recertified > _MOST_RECERTIFIED:
+        raise refuse("recertified-too-often", most=_MOST_RECERTIFIED)
+    if isinstance(manifest, Mapping) and type(manifest.get("schema")) is int and manifest["schema"] != SCHEMA:
+        raise refuse("unknown-schema", value=manifest["schema"], expected=SCHEMA)
+    _MANIFEST(manifest, "run")
+    spec, data = manifest["spec"], manifest["data"]
+    question, source = spec["question"], manifest["recertified_from"]
+    dimension, alpha = math.prod(data["input_shape"]), Fraction(spec["alpha"])
+    if dimension > 10**9:
+        raise refuse("invalid-value", field="run.data.input_shape", value=data["input_shape"], expected="a shape")
+    if not SMALLEST_ALPHA <= alpha < Fraction(1, 2):
+        raise refuse("invalid-value", field="run.spec.alpha", value=alpha, expected="a probability below 1/2")
+    every = range(0, data["size"], spec["data"]["skip"])
+    envelope = _assumed_envelope(manifest)
+    return RunFacts(
+        manifest=manifest,
+        task=spec["task"],
+        seed=manifest["seed"],
+        alpha=alpha,
+        n=question["n"],
+        n0=question["n0"],
+        radii=tuple(map(Fraction, question["radii"])) if question["kind"] == "decide" else None,
+        width=question["width"] if question["kind"] == "precision" else None,
+        certificates=tuple(spec["certificates"]),
+        best_of=spec["best_of"],
+        noise=spec["noise"],
+        envelope=envelope,
+        level=None if envelope is None else envelope.get("sigma"),
+        shape=tuple(data["input_shape"]),
+        num_classes=manifest["model"]["num_classes"],
+        indices=every if spec["data"]["max_inputs"] is None else every[: spec["data"]["max_inputs"]],
+        source=None if source is None else read_run(source, recertified=recertified + 1),
+    )
+
+
+def _assumed_envelope(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the theorems assume of σ: one level everywhere, or how far it may move; None if they assume nothing."""
+    stated, facts = manifest["spec"]["sigma"], manifest["sigma"]
+    if stated["kind"] == "constant":
+        return {"kind": "constant", "sigma": stated["level"]}
+    if facts is not None and facts["rule"].get("kind") == "constant":
+        _LEVEL(facts["rule"].get("sigma"), "run.sigma.rule.sigma")
+        return {"kind": "constant", "sigma": facts["rule"]["sigma"]}
+    return None if facts is None else facts["envelope"]
+
+
+def check_run(run: RunFacts) -> Iterator[Finding]:
+    """Whether the parts of a manifest agree with each other, and with the run it was recertified from."""
+    manifest, spec = run.manifest, run.manifest["spec"]
+    model, data = manifest["model"], manifest["data"]
+    if data["inputs"] != len(run.indices):
+        yield _differ("run.data.inputs", data["inputs"], len(run.indices))
+    stated = [
+        ("run.spec.seed", spec["seed"], manifest["seed"]),
+        ("run.spec.batch", spec["batch"], manifest["measured"]["batch"]),
+        ("run.spec.model.num_classes", spec["model"]["num_classes"], model["num_classes"]),
+        ("run.spec.data.input_shape", spec["data"]["input_shape"], data["input_shape"]),
+    ]
+    yield from (_differ(field, value, fact) for field, value, fact in stated if value is not None and value != fact)
+    ends = spec["data"]["input_range"]
+    if ends != "default" and ends != data["input_range"]:
+        yield _differ("run.spec.data.input_range", ends, data["input_range"])
+    if (spec["memory"] is None) != (run.memory is None):
+        yield _differ("run.digests.memory", run.memory, spec["memory"])
+    if run.task == "predict":
+        if run.is_sequential or run.n0 or run.certificates or run.best_of:
+            yield note("certificates-of-a-prediction")
+    elif not run.certificates or not run.n0:
+        yield note("no-certificates", certificates=run.certificates, n0=run.n0)
+    if run.radii is not None and not all(a < b for a, b in zip((Fraction(0), *run.radii), run.radii, strict=False)):
+        yield _differ("run.spec.question.radii", list(map(float, run.radii)), "positive, increasing radii")
+    if run.width is not None and not run.width > 0:
+        yield _differ("run.spec.question.width", run.width, "a positive width")
+    yield from _check_noise(run)
+    yield from _check_sigma(run)
+    yield from _check_split(run)
+    yield from _check_source(run)
+
+
+def _differ(field: str, value: Any, expected: Any) -> Finding:
+    return note("differs", field=field, value=value, expected=expected)
+
+
+def _check_noise(run: RunFacts) -> Iterator[Finding]:
+    """Grid, generator and place belong together, and the data lies on the grid as far as its levels are known."""
+    noise, levels = run.noise, run.manifest["data"]["levels"]
+    generator = _FLOAT_GENERATOR if run.grid is None else _GRID_GENERATOR
+    if noise["generator"] != generator:
+        yield _differ("run.spec.noise.generator", noise["generator"], generator)
+    if run.grid is not None and noise["place"] != "input":
+        yield _differ("run.spec.noise.place", noise["place"], "input")
+    if run.grid is not None and levels is not None and (run.grid - 1) % (levels - 1):
+        yield note("data-off-the-grid", grid=run.grid, levels=levels)
+
+
+def _check_sigma(run: RunFacts) -> Iterator[Finding]:
+    """The envelope is the one that is proved for the rule for σ, and the rule is one for inputs of this shape."""
+    stated, facts, digest = run.manifest["spec"]["sigma"], run.manifest["sigma"], run.manifest["digests"]["sigma"]
+    if (facts is None) != (stated["kind"] == "constant") or (digest is None) != (facts is None):
+        yield note("sigma-stated-twice", kind=stated["kind"])
+        return
+    if facts is None:
+        return
+    rule = facts["rule"]
+    kind = rule.get("kind")
+    match kind:
+        case "knn":
+            proved: Any = {"kind": "semi-elastic", "rate": rule.get("rate")}
+        case "network":
+            proved = {"kind": "lipschitz", "constant": rule.get("lipschitz"), "floor": rule.get("floor")}
+        case "callable":
+            proved = rule.get("envelope")
+        case "constant":
+            proved = {"kind": "constant"}
+        case "optimised":
+            proved = None
+        case _:
+            yield note("unknown-rule", kind=kind)
+            return
+    if (kind == "optimised") != (stated["kind"] == "optimised"):
+        yield _differ("run.sigma.rule.kind", kind, stated["kind"])
+    if facts["envelope"] != proved:
+        yield _differ("run.sigma.envelope", facts["envelope"], proved)
+    known = compute_rule_digest(rule, model=run.manifest["digests"]["model"])
+    if known is not None and digest != known:
+        yield _differ("run.digests.sigma", digest, known)
+    widths = rule.get("widths")
+    made_for = {"knn": rule.get("input_shape"), "network": widths[:1] if isinstance(widths, list) else None}.get(kind)
+    wanted = list(run.shape) if kind == "knn" else [run.dimension]
+    if kind in ("knn", "network") and made_for != wanted:
+        yield note("rule-for-another-shape", made_for=made_for, shape=run.shape)
+
+
+def compute_rule_digest(rule: Mapping[str, Any], *, model: str) -> str | None:
+    """The digest of a rule that its parameters determine; None if it covers more: a file, or code."""
+    if rule["kind"] == "constant":
+        return digest_constant(rule["sigma"])
+    if rule["kind"] == "optimised":
+        content = {name: value for name, value in rule.items() if name != "digest"} | {"model": model}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return None
+
+
+def digest_constant(sigma: float) -> str:
+    """The digest of the rule that gives every input this level."""
+    return hashlib.sha256(f"constant {float(sigma)!r}".encode()).hexdigest()
+
+
+def _check_split(run: RunFacts) -> Iterator[Finding]:
+    """The prices of the proofs add up to alpha, in equal shares; on a grid the price of the noise comes off first."""
+    split = run.manifest["alpha_split"]
+    names = {f"best-of({','.join(run.certificates)})"} if run.best_of else set(run.certificates)
+    if set(split) != names:
+        yield _differ("run.alpha_split", sorted(split), sorted(names))
+    for name, shares in split.items():
+        total = sum(map(Fraction, shares.values()), Fraction(0))
+        if not run.alpha * NEARLY_ALL <= Fraction(float(total)) <= run.alpha or len(set(shares.values())) != 1:
+            yield note("uneven-split", certificate=name, shares=shares, alpha=run.alpha)
+
+
+_FREE_FIELDS = ("task", "alpha", "certificates", "best_of", "batch", "rigorous", "engine")
+"""What recertify may change of a spec, besides a smaller n: it draws nothing. Least of all may it change the question
+that ended the sampling: bounds for a fixed number of samples do not hold for votes that were looked at before."""
+
+
+def _check_source(run: RunFacts) -> Iterator[Finding]:
+    """What recertify took over from the run it names, whose manifest is checked like any other."""
+    source = run.source
+    if (source is not None) != (run.task == "recertify"):
+        yield note("source-of-recertified", task=run.task)
+    if source is None:
+        return
+    yield from (finding.at("the run it was recertified from") for finding in check_run(source))
+    if source.task == "predict":
+        yield note("recertified-predictions")
+    before, after = _list_drawn(source), _list_drawn(run)
+    for name in before.keys() | after.keys():
+        if before.get(name) != after.get(name):
+            yield note("changed-by-recertify", field=name, value=after.get(name), expected=before.get(name))
+    if run.n > source.n:
+        yield note("changed-by-recertify", field="n", value=run.n, expected=source.n)
+
+
+def _list_drawn(run: RunFacts) -> dict[str, Any]:
+    """All that says what was drawn, and why sampling ended."""
+    manifest = run.manifest
+    question = {name: value for name, value in manifest["spec"]["question"].items() if name != "n"}
+    digests = {name: value for name, value in manifest["digests"].items() if name != "code"}
+    spec = {f"spec.{name}": value for name, value in manifest["spec"].items() if name not in _FREE_FIELDS}
+    facts = {name: manifest[name] for name in ("model", "data", "seed", "sampling_version", "sigma", "measured")}
+    return {**spec, **facts, "spec.question": question, "digests": digests}
