@@ -127,7 +127,7 @@ def _write_page(reproduction: Reproduction, command: list[str]) -> None:
 def _print_result(reproduction: Reproduction, *, as_json: bool) -> None:
     from experiments.reproduction.measuring import measure_finished_rows
     from experiments.reproduction.reporting import comparison_text, make_document
-    from smoothcert.analysis.options import TableFormat
+    from smoothcert.analysis.table_choices import TableFormat
 
     measurements = measure_finished_rows(reproduction)
     if as_json:

@@ -32,7 +32,7 @@ with atheris.instrument_imports(
     from smoothcert.runs.manifest import parse_manifest
     from smoothcert.runs.stored_tallies import tally_from_row
     from smoothcert.runs.tsv import read_log
-    from smoothcert.sigma.files import load_rule
+    from smoothcert.sigma.rule_files import load_rule
 
 WORKPLACE = Path(tempfile.mkdtemp(prefix="fuzz-"))
 

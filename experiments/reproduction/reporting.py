@@ -10,7 +10,7 @@ from experiments.reproduction.directory import Reproduction
 from experiments.reproduction.measures import MEASURES
 from experiments.reproduction.measuring import Measurement
 from experiments.reproduction.plan import PlannedRow, Step
-from smoothcert.analysis.options import TableFormat
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.analysis.tables import Cell, Column, Kind, Table, render
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 

@@ -71,18 +71,18 @@ def _default_mode() -> int:
     return 0o666 & ~mask
 
 
-def lock_beside(path: Path) -> Path:
+def lock_path_of(path: Path) -> Path:
     """The lock file of `path`."""
     return path.with_name(path.name + ".lock")
 
 
 @contextlib.contextmanager
-def alone_with(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of `path`, so that no other process writes to it. Raises a RunBusyError if one does.
 
-    The operating system releases the lock when the process ends, for any reason. The file `lock_beside(path)` remains.
+    The operating system releases the lock when the process ends, for any reason. The file `lock_path_of(path)` remains.
     """
-    lock = FileLock(lock_beside(path))
+    lock = FileLock(lock_path_of(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)

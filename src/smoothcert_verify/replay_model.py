@@ -106,7 +106,7 @@ class ReplayModel:
         original = original_of(self.classifier)
 
         def compare(row: Rows, vote: int) -> int | None:
-            noisy = self.classifier.lifted(x.reshape(self.input_shape), row, sigma=sigma) if self._is_split else row
+            noisy = self.classifier.lift(x.reshape(self.input_shape), row, sigma=sigma) if self._is_split else row
             answer = original.answer(noisy)
             return None if answer.vote == vote or is_tie(original, noisy, answer, vote) else int(answer.vote)
 

@@ -26,7 +26,7 @@ from smoothcert.analysis.comparison import (
 )
 from smoothcert.analysis.comparison_plot import choose_edges, draw_comparison, format_histogram, make_histogram
 from smoothcert.analysis.notes import Note, NoteCode
-from smoothcert.analysis.options import TableFormat
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.analysis.tables import render
 from smoothcert.errors import InputError, MissingExtraError, RunError
 from smoothcert.records import Norm, Outcome

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from results_strategies import runs
 from smoothcert.analysis import metrics
 from smoothcert.analysis.intervals import certified_accuracy_lower_bound, envelope_lower_bound
-from smoothcert.analysis.options import BoundChoice, BoundMethod
 from smoothcert.analysis.plots import accuracy_curve
+from smoothcert.analysis.table_choices import BoundChoice, BoundMethod
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import Outcome
 from smoothcert.runs.results import NO_CLASS, Results, outcome_code

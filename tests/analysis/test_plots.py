@@ -13,8 +13,8 @@ import pytest
 
 from results_strategies import simple_run
 from smoothcert.analysis.metrics import certified_accuracy
-from smoothcert.analysis.options import BoundChoice, PlotKind
 from smoothcert.analysis.plots import COLOURS, accuracy_curve, draw
+from smoothcert.analysis.table_choices import BoundChoice, PlotKind
 from smoothcert.errors import InputError, MissingExtraError, RunError
 from smoothcert.records import Norm
 from smoothcert.runs.results import Results

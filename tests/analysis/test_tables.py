@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from results_strategies import runs, simple_run
 from smoothcert.analysis.metrics import GoldComparison, certified_accuracy
-from smoothcert.analysis.options import BoundChoice, TableFormat
 from smoothcert.analysis.summary import default_radii, parse_radii, summarise, summarise_envelope
+from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import Column, Kind, Table, class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError
 from smoothcert.runs.results import NO_CLASS, Results

@@ -12,7 +12,7 @@ import pytest
 from cli_runner import invoke, smoothcert
 from smoothcert.cli.sigma import app
 from smoothcert.errors import InputError
-from smoothcert.sigma.files import load_rule
+from smoothcert.sigma.rule_files import load_rule
 
 GIVEN = ["fit", "--data", "digits", "--sigma", 0.25, "--k", 5, "--rate", 0.1, "--offset", 1.2]
 

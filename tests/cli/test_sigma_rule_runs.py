@@ -18,7 +18,7 @@ from smoothcert.errors import DataError, InputError, InterruptedRunError, Manife
 from smoothcert.runs.execution import PreparedRun, execute_run
 from smoothcert.runs.resumption import SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
-from smoothcert.sigma.files import load_rule
+from smoothcert.sigma.rule_files import load_rule
 from smoothcert.spec import RuleLevel
 
 MODEL = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits")

@@ -22,7 +22,7 @@ from scipy import special
 from coverage_judge import ROUNDING, Case, Seen, Statements
 from coverage_worlds import selection_of, votes_of
 from smoothcert.analysis.intervals import certified_accuracy_lower_bound, envelope_lower_bound
-from smoothcert.analysis.options import BoundChoice, BoundMethod
+from smoothcert.analysis.table_choices import BoundChoice, BoundMethod
 from smoothcert.certificates import get_portfolio
 from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.claims import claim_region

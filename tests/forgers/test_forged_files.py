@@ -20,9 +20,9 @@ from cli_runner import invoke
 from smoothcert.cli.main import app
 from smoothcert.errors import CorruptRunError, ModelError, RunError
 from smoothcert.memory.log import StoredKey
-from smoothcert.memory.opening import key_of
+from smoothcert.memory.opening import parse_key
 from smoothcert.runs.store import RunStore, read_manifest
-from smoothcert.sigma.files import load_rule
+from smoothcert.sigma.rule_files import load_rule
 from smoothcert.strict_json import strict_loads
 from verified_runs import copy_of, make_run, resealed
 
@@ -156,7 +156,7 @@ class TestNumbersThatAreNone:
 
         stored = StoredKey(1, "0" * 64, '{"dimension": Infinity}', "i")
         with pytest.raises(RegionMemoryError, match="Infinity is not a number"):
-            key_of(stored, location="here")
+            parse_key(stored, location="here")
 
     def test_what_is_json_is_read_as_ever(self) -> None:
         value = {"a": [1, -2.5, 1e-320, True, None, "NaN"], "b": {"c": 2**200}}

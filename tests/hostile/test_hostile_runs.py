@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from foreseen import foreseen, same_every_time
 from sample_manifests import sample_manifest
-from smoothcert.analysis.options import TableFormat
-from smoothcert.analysis.reporting import TableRequest, results_table
+from smoothcert.analysis.formatting import TableRequest, format_results
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.questions import Votes
 from smoothcert.records import CertifiedPoint, Outcome, Smoothing, Stage, StreamId, Tally
@@ -74,7 +74,7 @@ def radii(run: Path) -> dict[int, float]:
 
 def looked_at(run: Path) -> None:
     """Everything that reads a run, each a result or a sentence."""
-    foreseen(lambda: results_table(TableRequest(runs=(run,), form=TableFormat.JSON, classes=True), width=None))
+    foreseen(lambda: format_results(TableRequest(runs=(run,), form=TableFormat.JSON, classes=True), width=None))
     rows = foreseen(lambda: point_rows(load_all([run])[0]))
     json.dumps(rows, allow_nan=False)
     foreseen(partial(_tallies, run))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from smoothcert.errors import InputError
-from smoothcert.noise import DetectedGrid, asked_grid, detect_grid, to_grid
+from smoothcert.noise import DetectedGrid, detect_grid, parse_grid, to_grid
 from smoothcert.noise.detection import lies_on_grid
 from smoothcert.records import Noise
 
@@ -104,9 +104,9 @@ def test_more_steps_than_float32_holds_are_not_taken() -> None:
 
 
 def test_what_may_be_asked_for() -> None:
-    assert asked_grid(None) == asked_grid("detect") == "detect"
-    assert asked_grid("float") == "float"
-    assert asked_grid(np.int64(17)) == 17
+    assert parse_grid(None) == parse_grid("detect") == "detect"
+    assert parse_grid("float") == "float"
+    assert parse_grid(np.int64(17)) == 17
     for wrong in ("256", "exact", True, 256.0, 1, -5, 2**40):
         with pytest.raises(InputError, match="grid"):
-            asked_grid(wrong)  # type: ignore[arg-type]
+            parse_grid(wrong)  # type: ignore[arg-type]

@@ -23,8 +23,8 @@ from scipy.special import ndtr
 from cli_runner import invoke, smoothcert
 from report_runs import hostile_run, made_run
 from smoothcert.analysis.metrics import certified_accuracy
-from smoothcert.analysis.options import BoundChoice
 from smoothcert.analysis.plots import accuracy_curve
+from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.cli.main import app
 from smoothcert.data import load_dataset
 from smoothcert.errors import CorruptRunError, InputError, RunError

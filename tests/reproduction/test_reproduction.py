@@ -23,7 +23,7 @@ from cli_runner import SUPPORT, invoke, smoothcert
 from experiments.reproduction import Reproduction, make_plan, measure, parse_recipe, run_rows
 from experiments.reproduction.measuring import measure_finished_rows
 from experiments.reproduction.reporting import comparison_text, make_document, result_page, status_text
-from smoothcert.analysis.options import TableFormat
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.cli.main import app
 from smoothcert.errors import (
     CorruptRunError,

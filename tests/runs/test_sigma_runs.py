@@ -26,8 +26,8 @@ from smoothcert.records import Outcome
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.resumption import SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
-from smoothcert.sigma.files import load_rule
 from smoothcert.sigma.knn import KnnSigma
+from smoothcert.sigma.rule_files import load_rule
 from smoothcert.spec import RuleLevel, RunSpec, SigmaFacts
 
 INPUTS = 24

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.records.envelopes import SemiElastic
-from smoothcert.sigma.base import SigmaRule
-from smoothcert.sigma.files import load_rule, load_stored_rule, save_rule
 from smoothcert.sigma.knn import KnnSigma
+from smoothcert.sigma.rule import SigmaRule
+from smoothcert.sigma.rule_files import load_rule, load_stored_rule, save_rule
 
 
 def random(shape, *, seed=0):

@@ -26,7 +26,7 @@ from smoothcert.sigma import (
     SignSearch,
     parse_search,
 )
-from smoothcert.sigma.search_problem import estimated_radii
+from smoothcert.sigma.search_problem import estimate_radii
 
 SEARCHES = [Ascent(), GridSearch(), SignSearch()]
 BY_NAME = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
@@ -96,9 +96,9 @@ def seeded_stream(x: np.ndarray, *, noise: Noise, seed: int = 0) -> StreamId:
 def test_all_other_classes_are_one_opponent_or_only_the_strongest_counts():
     scores, sigmas = np.array([[[0.4, 0.3, 0.3]]]), np.array([[2.0]])
     for noise, expected in ((Noise.GAUSSIAN, 2.0 * ndtri(0.4)), (Noise.UNIFORM, 2.0 * (0.4 - 0.6))):
-        alone = estimated_radii(scores, np.array([0]), sigmas, noise=noise, clamp=0.001, two_class=False)
+        alone = estimate_radii(scores, np.array([0]), sigmas, noise=noise, clamp=0.001, two_class=False)
         assert alone == pytest.approx(expected)
-        strongest = estimated_radii(scores, np.array([0]), sigmas, noise=noise, clamp=0.001, two_class=True)
+        strongest = estimate_radii(scores, np.array([0]), sigmas, noise=noise, clamp=0.001, two_class=True)
         assert strongest > 0 > alone
 
 
@@ -131,15 +131,15 @@ def test_a_search_may_be_given_as_text():
 def test_estimated_radii_in_closed_form():
     scores = np.array([[[0.9, 0.06, 0.04], [0.2, 0.5, 0.3]]])
     sigmas = np.array([[0.25, 2.0]])
-    gaussian = estimated_radii(scores, np.array([0]), sigmas, noise=Noise.GAUSSIAN, clamp=0.001, two_class=True)
+    gaussian = estimate_radii(scores, np.array([0]), sigmas, noise=Noise.GAUSSIAN, clamp=0.001, two_class=True)
     assert gaussian[0] == pytest.approx([0.125 * (ndtri(0.9) - ndtri(0.06)), 1.0 * (ndtri(0.2) - ndtri(0.5))])
-    uniform = estimated_radii(scores, np.array([1]), sigmas, noise=Noise.UNIFORM, clamp=0.001, two_class=True)
+    uniform = estimate_radii(scores, np.array([1]), sigmas, noise=Noise.UNIFORM, clamp=0.001, two_class=True)
     assert uniform[0] == pytest.approx([0.25 * (0.06 - 0.9), 2.0 * (0.5 - 0.3)])
 
 
 def test_the_clamp_bounds_both_mean_scores():
     scores = np.array([[[1.0, 0.0]]])
-    radii = estimated_radii(scores, np.array([0]), np.array([[0.5]]), noise=Noise.GAUSSIAN, clamp=0.02, two_class=True)
+    radii = estimate_radii(scores, np.array([0]), np.array([[0.5]]), noise=Noise.GAUSSIAN, clamp=0.02, two_class=True)
     assert radii[0, 0] == pytest.approx(0.5 * ndtri(0.98))
 
 

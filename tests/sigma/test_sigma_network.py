@@ -15,9 +15,9 @@ from mpmath import mpf
 
 from smoothcert.errors import InputError
 from smoothcert.records.envelopes import LipschitzSigma
-from smoothcert.sigma.base import SigmaRule
-from smoothcert.sigma.files import load_rule, save_rule
 from smoothcert.sigma.network import SigmaNetwork, shrunk, spectral_norm_up
+from smoothcert.sigma.rule import SigmaRule
+from smoothcert.sigma.rule_files import load_rule, save_rule
 
 
 def random_network(

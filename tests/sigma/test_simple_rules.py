@@ -7,9 +7,9 @@ import pytest
 
 from smoothcert.errors import InputError
 from smoothcert.records.envelopes import ConstantSigma, LipschitzSigma, MonotoneEnvelope
-from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
+from smoothcert.sigma.rule import SigmaRule
 
 INPUTS = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
 

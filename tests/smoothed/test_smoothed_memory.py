@@ -657,10 +657,10 @@ class TestRefusals:
     )
     def test_no_password_is_shown(self, address: str) -> None:
         """libpq takes everything up to the last @ before a slash for user and password."""
-        from smoothcert.memory import lasting_name
+        from smoothcert.memory import resolve_location
 
         assert "geheim" not in repr(plane(memory=address))
-        assert "geheim" not in lasting_name(address)
+        assert "geheim" not in resolve_location(address)
 
 
 class InL2(FormulaCertificate):

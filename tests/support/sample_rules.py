@@ -9,9 +9,9 @@ import numpy as np
 from smoothcert.data import load_dataset
 from smoothcert.records.envelopes import LipschitzSigma
 from smoothcert.sigma.callable_rule import CallableRule
-from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.network import SigmaNetwork
+from smoothcert.sigma.rule_files import save_rule
 
 
 def by_brightness(x: np.ndarray) -> float:

@@ -18,9 +18,9 @@ from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records import Noise
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
-from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
-from smoothcert.sigma.over_data import evenly_spread
+from smoothcert.sigma.over_data import spread_evenly
+from smoothcert.sigma.rule_files import save_rule
 from smoothcert.training import Batch, TrainingConfig, noisy_accuracy, partial_path, train
 from smoothcert.training.batches import Batches
 from smoothcert.training.noise_levels import ConstantLevels, RuleLevels
@@ -180,7 +180,7 @@ def test_accuracy_is_measured_under_the_levels_of_the_held_out_inputs(held_out):
 
     right = noisy_accuracy(SeesNoise(), Zeros(), sigma=sigmas, seed=0, device=CPU)
     assert right == np.mean(sigmas == 0.01)
-    among = evenly_spread(len(held_out), most=50)
+    among = spread_evenly(len(held_out), most=50)
     some = noisy_accuracy(SeesNoise(), Zeros(), sigma=sigmas, seed=0, device=CPU, among=among)
     assert some == np.mean(sigmas[np.linspace(0, len(held_out) - 1, 50).astype(int)] == 0.01)
 

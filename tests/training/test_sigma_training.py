@@ -21,8 +21,8 @@ from smoothcert.data import Dataset, load_dataset
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
-from smoothcert.sigma.files import load_rule, load_stored_rule
 from smoothcert.sigma.network import SigmaNetwork, spectral_norm_up
+from smoothcert.sigma.rule_files import load_rule, load_stored_rule
 from smoothcert.training.sigma_network import (
     SigmaObjective,
     SigmaTrainingConfig,

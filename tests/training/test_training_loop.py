@@ -24,7 +24,7 @@ from smoothcert.errors import (
     ModelError,
     RunBusyError,
 )
-from smoothcert.files import alone_with
+from smoothcert.files import hold_lock
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
@@ -324,7 +324,7 @@ def test_generators_of_different_purposes_differ():
 
 def test_two_processes_do_not_write_to_one_training(digits, tmp_path) -> None:
     out = tmp_path / "m.safetensors"
-    with alone_with(partial_path(out)), pytest.raises(RunBusyError, match=r"another process is writing to .*m\.safe"):
+    with hold_lock(partial_path(out)), pytest.raises(RunBusyError, match=r"another process is writing to .*m\.safe"):
         run(digits, out)
     run(digits, out)
     assert out.exists()

@@ -18,8 +18,8 @@ from smoothcert.cli.train import train as train_command
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records import Noise
-from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
+from smoothcert.sigma.rule_files import save_rule
 from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
 from smoothcert.training.noisy_inputs import add_noise
 from smoothcert.training.objectives.augmentation import NoiseAugmentation

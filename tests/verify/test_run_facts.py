@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("flint")
 
 from smoothcert.records.envelopes import LipschitzSigma
-from smoothcert.sigma.files import save_rule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.network import SigmaNetwork
+from smoothcert.sigma.rule_files import save_rule
 from smoothcert_verify import Finding
 from smoothcert_verify.findings import MalformedError
 from smoothcert_verify.run_checks import verify_run

@@ -69,7 +69,7 @@ def open_figure(path: Path, *, size: tuple[float, float] = (6.4, 4.2)) -> Iterat
     write_atomically(path, content.getvalue(), overwrite=True)
 
 
-def spare_matplotlib_its_documentation() -> None:
+def skip_matplotlib_docstrings() -> None:
     """Keep matplotlib from generating docstrings when it is imported, which takes a third of the import time.
 
     For a process that draws one figure and exits.

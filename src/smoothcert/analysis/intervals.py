@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.analysis.metrics import certified_counts
-from smoothcert.analysis.options import BoundChoice, BoundMethod
+from smoothcert.analysis.table_choices import BoundChoice, BoundMethod
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray
 from smoothcert.runs.results import Results

@@ -11,7 +11,7 @@ import numpy as np
 
 from smoothcert.analysis import metrics
 from smoothcert.analysis.figures import COLOURS, NORM_SYMBOLS, check_figure_path, open_figure
-from smoothcert.analysis.options import BoundChoice, PlotKind
+from smoothcert.analysis.table_choices import BoundChoice, PlotKind
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray
 from smoothcert.runs.results import Results

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.options import BoundChoice
+from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import round_step
 from smoothcert.records import FloatArray

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from smoothcert.analysis import metrics
 from smoothcert.analysis.metrics import GoldComparison
-from smoothcert.analysis.options import TableFormat
 from smoothcert.analysis.summary import RunSummary
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.runs.results import Results

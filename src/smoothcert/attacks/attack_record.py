@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
-from smoothcert.files import alone_with
+from smoothcert.files import hold_lock
 from smoothcert.runs.seals import canonical_json
 from smoothcert.spec import list_differing_values
 from smoothcert.strict_json import strict_loads
@@ -136,7 +136,7 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
 
     header: "run" and "settings", both plain JSON objects.
     """
-    with alone_with(path):
+    with hold_lock(path):
         stored = _read_matching(path, header) if _has_begun(path) else None
         with path.open("r+b" if path.exists() else "xb") as file:
             file.truncate(0 if stored is None else stored.length)

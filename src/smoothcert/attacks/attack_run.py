@@ -30,9 +30,9 @@ from smoothcert.questions import check_predict_is_possible, check_question
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome
 from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.execution import Notice
-from smoothcert.runs.load import carried_certificates, split_certificate
+from smoothcert.runs.load import list_certificates, split_certificate
 from smoothcert.runs.reopening import reopen_run, spec_to_reopen
-from smoothcert.runs.results import verdict_by
+from smoothcert.runs.results import find_verdict
 from smoothcert.runs.resumption import NOT_MOVED, Moved
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling.sampler import Progress
@@ -155,7 +155,7 @@ def prepare_attack(
 
 
 def _mention_other_certificates(run: Path, manifest: RunManifest, notice: Notice) -> None:
-    first, *others = carried_certificates(manifest)
+    first, *others = list_certificates(manifest)
     if others:
         named = ", ".join(f"{run}@{other}" for other in others)
         notice(f"{run} carries several certificates: attacked within the radii of {first}; for the others give {named}")
@@ -165,7 +165,7 @@ def _select_points(store: RunStore, settings: AttackSettings, certificate: str |
     """The inputs that the settings select, each with only the verdict of that certificate."""
     selected = store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs]
     return tuple(
-        dataclasses.replace(point, verdict=verdict_by(point, certificate, str(store.path)), further=())
+        dataclasses.replace(point, verdict=find_verdict(point, certificate, str(store.path)), further=())
         for point in selected
     )
 

@@ -166,7 +166,7 @@ def _run(attack: Attack) -> None:
 
 def _report(attack: Attack, *, as_json: bool) -> None:
     """Print the rows, then raise an error if a certificate is broken."""
-    from smoothcert.analysis.options import TableFormat
+    from smoothcert.analysis.table_choices import TableFormat
     from smoothcert.analysis.tables import render
     from smoothcert.attacks.attack_report import attack_rows, fail_if_broken, list_remarks
     from smoothcert.cli.printing import terminal_width

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoothcert.analysis.options import TableFormat
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.cli.table import DigitsOption, JsonOption
 from smoothcert.errors import InputError
 
@@ -66,9 +66,9 @@ def compare(
     text = _print_comparison(comparison, form=form, digits=digits, bins=bins, inputs=inputs)
     if output is not None:
         from smoothcert.analysis.comparison_plot import draw_comparison
-        from smoothcert.analysis.figures import spare_matplotlib_its_documentation
+        from smoothcert.analysis.figures import skip_matplotlib_docstrings
 
-        spare_matplotlib_its_documentation()
+        skip_matplotlib_docstrings()
         draw_comparison(comparison, output, bins=bins, title=title)
     typer.echo(text)
     if form is TableFormat.CSV:

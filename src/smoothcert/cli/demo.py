@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoothcert.analysis.options import BoundChoice, BoundMethod, PlotKind, TableFormat
+from smoothcert.analysis.table_choices import BoundChoice, BoundMethod, PlotKind, TableFormat
 from smoothcert.cli.printing import say
 
 if TYPE_CHECKING:
@@ -123,12 +123,12 @@ class Demo:
 
     def write_tables(self) -> str:
         """Write table.txt, table.md and table.tex; returns the text."""
-        from smoothcert.analysis.reporting import TableRequest, results_table
+        from smoothcert.analysis.formatting import TableRequest, format_results
         from smoothcert.files import write_atomically
 
         texts = {}
         for ending, form in _TABLES.items():
-            texts[form] = results_table(TableRequest(runs=self._runs, radii=_RADII, form=form, envelope=True))
+            texts[form] = format_results(TableRequest(runs=self._runs, radii=_RADII, form=form, envelope=True))
             write_atomically(self.out / f"table.{ending}", (texts[form] + "\n").encode(), overwrite=True)
         return texts[TableFormat.TEXT]
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SUFFIX = ".safetensors"
 
 
-def both_splits(data: str, *, data_root: Path | None, input_range: str | None) -> tuple[Dataset, Dataset | None]:
+def load_splits(data: str, *, data_root: Path | None, input_range: str | None) -> tuple[Dataset, Dataset | None]:
     """Load the training split and the test split; the latter is None for a file without one."""
     from smoothcert.cli.progress import fetch_progress
     from smoothcert.data import load_dataset, parse_input_range

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.analysis.options import BoundChoice, PlotKind
+from smoothcert.analysis.table_choices import BoundChoice, PlotKind
 from smoothcert.cli.table import AlphaOption, BoundOption, CommonOption, RhoOption, RunsArgument
 
 
@@ -25,13 +25,13 @@ def plot(
 ) -> None:
     """Draw certified accuracy against radius, the envelope over runs, the distribution of p_A, or accuracy by class."""
     # Imported here, so that `smoothcert --help` does not import numpy.
-    from smoothcert.analysis.figures import spare_matplotlib_its_documentation
+    from smoothcert.analysis.figures import skip_matplotlib_docstrings
     from smoothcert.analysis.metrics import common_inputs
     from smoothcert.analysis.plots import draw
     from smoothcert.runs.load import load_all
 
     results = load_all(runs)
-    spare_matplotlib_its_documentation()
+    skip_matplotlib_docstrings()
     draw(
         common_inputs(results) if common else results,
         output,

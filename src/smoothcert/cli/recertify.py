@@ -46,8 +46,8 @@ def recertify(
     Omitted settings keep their value. Choose the settings that you report before you look at results: alpha does not
     cover the best of several, unless --best-of splits it.
     """
-    from smoothcert.analysis.options import TableFormat
     from smoothcert.analysis.summary import default_radii, parse_radii, summarise
+    from smoothcert.analysis.table_choices import TableFormat
     from smoothcert.analysis.tables import render, summary_table
     from smoothcert.cli.printing import terminal_width
 

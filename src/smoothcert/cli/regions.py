@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from smoothcert.runs.resumption import Moved
 
 
-def asking(settings: MapSettings, moved: Moved) -> AnswerRegions:
+def make_decider(settings: MapSettings, moved: Moved) -> AnswerRegions:
     """Who answers for the runs of a report. A run with several certificates is asked once. moved: see `Moved`."""
-    from smoothcert.runs.decision_regions import speaks_of_scores
+    from smoothcert.runs.decision_regions import has_soft_certificate
 
     known: dict[tuple[Path, Rectangle, bool], DecisionMap] = {}
 
@@ -29,7 +29,7 @@ def asking(settings: MapSettings, moved: Moved) -> AnswerRegions:
             return "a log does not contain the model"
         if source.manifest.task not in ("certify", "predict"):
             return f"a {source.manifest.task} run does not contain how it was sampled; use the run it was made from"
-        soft = speaks_of_scores(frozenset(map(str, source.results.certificate)) - {""})
+        soft = has_soft_certificate(frozenset(map(str, source.results.certificate)) - {""})
         if (source.place, rectangle, soft) not in known:
             known[source.place, rectangle, soft] = _compute_map(source, rectangle, settings, soft, moved)
         return known[source.place, rectangle, soft]

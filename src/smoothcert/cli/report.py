@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from smoothcert.analysis.options import BoundChoice
+from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.cli.table import AlphaOption, RhoOption, RunsArgument
 from smoothcert.errors import InputError
 
@@ -113,10 +113,10 @@ def _refuse(**given: str | int | None) -> None:
 def _asking(
     points: int | None, samples: int | None, *, data: str | None, model: str | None, memory: str | None
 ) -> AnswerRegions:
-    from smoothcert.cli.regions import asking
+    from smoothcert.cli.regions import make_decider
     from smoothcert.runs.decision_regions import MapSettings
     from smoothcert.runs.resumption import Moved
 
     settings = MapSettings(points=_POINTS if points is None else points, n=_SAMPLES if samples is None else samples)
     settings.check()
-    return asking(settings, Moved(model=model, data=data, memory=memory))
+    return make_decider(settings, Moved(model=model, data=data, memory=memory))

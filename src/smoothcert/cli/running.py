@@ -9,8 +9,8 @@ from pathlib import Path
 
 import typer
 
-from smoothcert.analysis.options import TableFormat
-from smoothcert.analysis.reporting import TableRequest, table_of
+from smoothcert.analysis.formatting import TableRequest, format_table
+from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, inputs_progress, samples_progress, stop_on_interrupt
 from smoothcert.errors import InterruptedRunError
@@ -57,7 +57,7 @@ def _print_summary(spec: RunSpec, out: Path, *, as_json: bool) -> None:
     request = TableRequest(runs=(out,), form=TableFormat.JSON if as_json else TableFormat.TEXT)
     found = load_all([out])
     results = found[0]
-    typer.echo(table_of(found, request, width=terminal_width()))
+    typer.echo(format_table(found, request, width=terminal_width()))
     failed = int(results.is_outcome(Outcome.FAILED).sum())
     if failed:
         say(f"{failed} of {len(results)} inputs FAILED: the model gave no finite answer for most noisy copies of them")

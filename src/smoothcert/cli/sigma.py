@@ -13,8 +13,8 @@ from smoothcert.cli.sigma_train import train_sigma
 
 if TYPE_CHECKING:
     from smoothcert.records import FloatArray
-    from smoothcert.sigma.base import SigmaRule
     from smoothcert.sigma.knn_fitting import FittedSigma, OffsetChoice
+    from smoothcert.sigma.rule import SigmaRule
 
 app = typer.Typer(help="Fit, train and show rules for a sigma that depends on the input.", no_args_is_help=True)
 app.command("train")(train_sigma)
@@ -60,10 +60,10 @@ def fit_command(
     """
     from smoothcert.analysis.figures import check_figure_path
     from smoothcert.cli.counting import inputs_progress
-    from smoothcert.cli.fitting import both_splits, check_new_rule
-    from smoothcert.sigma.files import save_rule
+    from smoothcert.cli.fitting import check_new_rule, load_splits
     from smoothcert.sigma.knn_fitting import KnnSettings, fit_knn
-    from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
+    from smoothcert.sigma.over_data import compute_sigmas, spread_evenly
+    from smoothcert.sigma.rule_files import save_rule
 
     check_new_rule(out)
     if plot is not None:
@@ -71,13 +71,13 @@ def fit_command(
     settings = KnnSettings(
         base_sigma=sigma, k=k, rate=rate, offset=_parse_offset(offset), most=most, loss=loss, most_points=max_points
     )
-    dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range)
     with inputs_progress("distances") as progress:
         fitted = fit_knn(dataset, settings, progress=progress)
     shown = dataset if held_out is None else held_out
     with inputs_progress("sigma") as progress:
-        chosen = evenly_spread(len(shown), most=_SHOWN)
-        sigmas = dataset_sigmas(fitted.rule, shown, chosen, progress=progress)
+        chosen = spread_evenly(len(shown), most=_SHOWN)
+        sigmas = compute_sigmas(fitted.rule, shown, chosen, progress=progress)
     facts = {**fitted.facts(), "sigma": {"split": shown.split, **_summarise(sigmas)}}
     save_rule(out, fitted.rule, facts=facts)
     if plot is not None:
@@ -94,7 +94,7 @@ def show_command(
     as_json: o.Json = False,
 ) -> None:
     """Show a rule and what is proved about it."""
-    from smoothcert.sigma.files import load_stored_rule
+    from smoothcert.sigma.rule_files import load_stored_rule
 
     stored = load_stored_rule(file)
     if as_json:
@@ -178,8 +178,8 @@ def _print_fit(out: Path, fitted: FittedSigma, sigmas: FloatArray, *, split: str
 
 
 def _draw(sigmas: FloatArray, path: Path, *, base_sigma: float, title: str) -> None:
-    from smoothcert.analysis.figures import spare_matplotlib_its_documentation
+    from smoothcert.analysis.figures import skip_matplotlib_docstrings
     from smoothcert.analysis.sigma_figures import draw_sigma_histogram
 
-    spare_matplotlib_its_documentation()
+    skip_matplotlib_docstrings()
     draw_sigma_histogram(sigmas, path, base_sigma=base_sigma, title=title)

@@ -69,17 +69,17 @@ def train_sigma(
     """
     import secrets
 
-    from smoothcert.cli.fitting import both_splits, check_new_rule
+    from smoothcert.cli.fitting import check_new_rule, load_splits
     from smoothcert.cli.progress import stop_on_interrupt
     from smoothcert.models.devices import import_torch
-    from smoothcert.sigma.files import save_rule
+    from smoothcert.sigma.rule_files import save_rule
 
     import_torch("training")
     from smoothcert.models.checkpoints import load_checkpoint
     from smoothcert.training.sigma_network import SigmaTrainingConfig, train_sigma_network
 
     check_new_rule(out)
-    dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range)
     loaded = load_checkpoint(model, arch=arch, input_shape=tuple(dataset.input_shape))
     config = SigmaTrainingConfig(
         floor=sigma_min, lipschitz=lipschitz, seed=secrets.randbits(63) if seed is None else seed,
@@ -134,10 +134,10 @@ def _score_lipschitz(
 def _collect_facts(
     config: SigmaTrainingConfig, rule: SigmaNetwork, held_out: Dataset, *, history: tuple[float, ...], seconds: float
 ) -> dict[str, Any]:
-    from smoothcert.sigma.over_data import dataset_sigmas, evenly_spread
+    from smoothcert.sigma.over_data import compute_sigmas, spread_evenly
 
-    indices = evenly_spread(len(held_out), most=_HELD_OUT)
-    sigmas = dataset_sigmas(rule, held_out, indices)
+    indices = spread_evenly(len(held_out), most=_HELD_OUT)
+    sigmas = compute_sigmas(rule, held_out, indices)
     return {
         "training": config.to_json(),
         "history": list(history),

@@ -12,7 +12,7 @@ from smoothcert.data import parse_input_range, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
 from smoothcert.models.backends import check_backend
-from smoothcert.noise import DETECT, FLOAT, as_noise, asked_grid
+from smoothcert.noise import DETECT, FLOAT, as_noise, parse_grid
 from smoothcert.records import Noise
 from smoothcert.sigma import parse_search
 from smoothcert.sigma.searches import search_settings
@@ -104,7 +104,7 @@ def _parse_noise(text: str) -> Noise:
 
 def _parse_grid(text: str) -> int | str:
     try:
-        return asked_grid(int(text) if text.isdecimal() else text)
+        return parse_grid(int(text) if text.isdecimal() else text)
     except InputError as error:
         raise InputError(f"--grid {text} is invalid: give {DETECT}, {FLOAT} or a number of levels") from error
 

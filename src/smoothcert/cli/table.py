@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.analysis.options import BoundChoice, BoundMethod, TableFormat
+from smoothcert.analysis.table_choices import BoundChoice, BoundMethod, TableFormat
 from smoothcert.errors import InputError
 
 RunsArgument = Annotated[
@@ -69,7 +69,7 @@ def table(
     if classes and gold is not None:
         raise InputError("--classes and --gold print different tables: use one of them")
     # Imported here, so that `smoothcert --help` does not import numpy.
-    from smoothcert.analysis.reporting import TableRequest, results_table
+    from smoothcert.analysis.formatting import TableRequest, format_results
     from smoothcert.cli.printing import terminal_width
 
     request = TableRequest(
@@ -83,4 +83,4 @@ def table(
         gold=gold,
         common=common,
     )
-    typer.echo(results_table(request, width=terminal_width()))
+    typer.echo(format_results(request, width=terminal_width()))

@@ -16,7 +16,7 @@ from smoothcert.training.choices import Augment, Optimiser, Precision
 
 if TYPE_CHECKING:
     from smoothcert.records import Noise
-    from smoothcert.sigma.base import SigmaRule
+    from smoothcert.sigma.rule import SigmaRule
     from smoothcert.training import CarriedSigma, TrainedModel, TrainingProgress
 
 
@@ -102,7 +102,7 @@ def train(
     Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume resumes. The curves
     are written to a csv file beside the checkpoint.
     """
-    from smoothcert.cli.fitting import both_splits
+    from smoothcert.cli.fitting import load_splits
     from smoothcert.cli.progress import stop_on_interrupt
     from smoothcert.errors import InputError
     from smoothcert.models.devices import import_torch
@@ -121,7 +121,7 @@ def train(
         augment=augment, precision=precision, patience=patience,
         standardise=standardise,
     )  # fmt: skip
-    dataset, held_out = both_splits(data, data_root=data_root, input_range=input_range)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range)
     with stop_on_interrupt("batch") as stop, _show_progress() as (preparing, progress):
         trained = training.train(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
@@ -160,7 +160,7 @@ def _parse_level(sigma: float | None, rule: str | None) -> tuple[float | SigmaRu
 def _load_rule(file: Path, sigma: float | None) -> SigmaRule:
     """Load a rule. --sigma is allowed only if it equals the base value of the rule."""
     from smoothcert.errors import InputError
-    from smoothcert.sigma.files import load_rule
+    from smoothcert.sigma.rule_files import load_rule
 
     rule = load_rule(file)
     base = rule.to_json().get("base_sigma")

@@ -11,7 +11,7 @@ from smoothcert.memory.inspection import (
 )
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import Claim
-from smoothcert.memory.opening import audit_existing, is_server, lasting_name, open_existing, open_memory
+from smoothcert.memory.opening import audit_existing, is_server, open_existing, open_memory, resolve_location
 from smoothcert.memory.recovery import Recovered, recover_memory
 from smoothcert.memory.regions import RegionMemory
 
@@ -27,10 +27,10 @@ __all__ = [
     "count_claims",
     "export_claims",
     "is_server",
-    "lasting_name",
     "list_digests",
     "list_memories",
     "open_existing",
     "open_memory",
     "recover_memory",
+    "resolve_location",
 ]

@@ -19,7 +19,7 @@ from smoothcert.files import write_whole
 from smoothcert.memory.claim_log import ClaimLog
 from smoothcert.memory.keys import MemoryKey
 from smoothcert.memory.log import Claim, Head, Row, StoredKey, centre_to_bytes, damage_error
-from smoothcert.memory.opening import existing_log, key_of
+from smoothcert.memory.opening import existing_log, parse_key
 from smoothcert.memory.regions import RegionMemory
 from smoothcert.records import Settlement
 
@@ -67,7 +67,7 @@ def list_memories(location: str | Path) -> tuple[MemorySummary, ...]:
     """Summarise all memories of an existing database, oldest first."""
     with existing_log(location) as log:
         return tuple(
-            _summarise(key_of(stored, location=log.location), _read_outline(stored, log), log)
+            _summarise(parse_key(stored, location=log.location), _read_outline(stored, log), log)
             for stored in log.memories()
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from smoothcert.errors import InputError
-from smoothcert.memory import MemoryKey, RegionMemory, lasting_name, open_memory
+from smoothcert.memory import MemoryKey, RegionMemory, open_memory, resolve_location
 
 
 class MemoryLink:
@@ -18,7 +18,7 @@ class MemoryLink:
 
     def __str__(self) -> str:
         """Without a password that an address may contain."""
-        return self._given.location if isinstance(self._given, RegionMemory) else lasting_name(self._given)
+        return self._given.location if isinstance(self._given, RegionMemory) else resolve_location(self._given)
 
     def open(self, key: MemoryKey, *, make_probe: Callable[[], str], check_probe: Callable[[str, str], None]) -> None:
         """Open the memory once, under this key; refuse a model that answers otherwise than the one it was made with.

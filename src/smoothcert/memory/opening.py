@@ -36,7 +36,7 @@ def open_existing(location: str | Path, digest: str = "") -> RegionMemory:
 def _open_stored(log: ClaimLog, find: Callable[[], StoredKey]) -> RegionMemory:
     try:
         stored = find()
-        return RegionMemory(log, key_of(stored, location=log.location), stored)
+        return RegionMemory(log, parse_key(stored, location=log.location), stored)
     except BaseException:
         log.disconnect()
         raise
@@ -51,7 +51,7 @@ def audit_existing(
     """
     with existing_log(location) as log:
         stored = _select(log, digest)
-        key = key_of(stored, location=log.location)
+        key = parse_key(stored, location=log.location)
         return key, audit_claims(LogReader(log, stored), key=key, progress=progress)
 
 
@@ -60,7 +60,7 @@ def is_server(location: str | Path) -> bool:
     return isinstance(location, str) and location.lower().startswith(_POSTGRES)
 
 
-def lasting_name(location: str | Path) -> str:
+def resolve_location(location: str | Path) -> str:
     """The absolute path of a file, or the address of a server without passwords."""
     if is_server(location):
         from smoothcert.memory.postgres_log import hide_secrets
@@ -96,7 +96,7 @@ def open_log(location: str | Path, *, create: bool) -> ClaimLog:
     return SqliteLog(Path(location), create=create)
 
 
-def key_of(stored: StoredKey, *, location: str) -> MemoryKey:
+def parse_key(stored: StoredKey, *, location: str) -> MemoryKey:
     """Parse the key of a stored memory. Raise DamagedMemoryError if it is invalid or does not match its digest."""
     try:
         key = MemoryKey.from_json(strict_loads(stored.key))

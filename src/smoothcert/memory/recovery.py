@@ -19,7 +19,7 @@ from smoothcert.errors import DamagedMemoryError, RegionMemoryError
 from smoothcert.files import move_to_unused_name
 from smoothcert.memory.claim_log import COLUMNS
 from smoothcert.memory.log import BEFORE_ALL, Head, Row, StoredKey, follows
-from smoothcert.memory.opening import is_server, key_of, lasting_name, open_existing, open_log
+from smoothcert.memory.opening import is_server, open_existing, open_log, parse_key, resolve_location
 from smoothcert.memory.sqlite_log import APPLICATION, primary_code
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def recover_memory(old: str | Path, new: str | Path) -> tuple[Recovered, ...]:
     if not is_server(new) and Path(new).exists():
         raise RegionMemoryError(f"{new} exists; a memory is recovered to a new file, nothing is overwritten")
     with _make_folder(new) as folder, _open_remains(old, folder) as remains:
-        found = _examine(remains, location=lasting_name(old))
+        found = _examine(remains, location=resolve_location(old))
         kept = [stored for stored, report in found if stored is not None and report.kept]
         if not kept:
             raise RegionMemoryError(
-                f"nothing of {lasting_name(old)} is provably intact. Restore a backup. Without one, all certificates "
+                f"nothing of {resolve_location(old)} is provably intact. Restore a backup. Without one, all certificates "
                 "issued from it are void, and a new memory must be started in another place"
             )
         _write(((stored, _read_intact(remains, stored)) for stored in kept), new, folder)
@@ -91,7 +91,7 @@ def _examine(remains: _FileRemains | _ServerRemains, *, location: str) -> list[t
     keys: dict[int, list[StoredKey]] = {number: [] for number in sorted({*heads, *highest})}
     for stored in remains.stored_keys():
         with contextlib.suppress(RegionMemoryError):
-            key_of(stored, location=location)
+            parse_key(stored, location=location)
             keys.setdefault(stored.number, []).append(stored)
     found: list[tuple[StoredKey | None, Recovered]] = []
     for number, candidates in keys.items():

@@ -72,7 +72,7 @@ class FirstLayerNoise(BaseClassifier, Protocol):
     def colour(self, normals: InputArray, out: InputArray, /) -> None:
         """Turn standard normals (rows, width) into draws of Wε at σ = 1, written to `out` of the same shape."""
 
-    def lifted(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
+    def lift(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
         """A noisy copy x + ε with W(x + ε) + b = hidden, within rounding, and ε ~ N(0, σ²I) given that.
 
         x: (*input_shape); hidden: (width,). Returns the shape of x, float32.

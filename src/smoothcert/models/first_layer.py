@@ -113,7 +113,7 @@ class FirstLayerClassifier:
         else:
             out[:] = torch.mm(torch.from_numpy(rows), self._root).numpy()[: len(normals)]
 
-    def lifted(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
+    def lift(self, x: InputArray, hidden: InputArray, /, *, sigma: float) -> InputArray:
         # ε = W⁺(hidden - Wx - b) + σ(I - QQᵀ)z with a standard normal z has the law N(0, σ²I), given Wε.
         noise = hidden.astype(np.float64) - x.reshape(-1).astype(np.float64) @ self._matrix - self._offset
         seen = noise @ self._inverse

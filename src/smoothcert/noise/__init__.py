@@ -19,7 +19,7 @@ bits can violate such a certificate.
 """
 
 from smoothcert.noise.constants import GRID_GENERATOR
-from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, asked_grid, detect_grid
+from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, detect_grid, parse_grid
 from smoothcert.noise.grid_law import GridLaw, check_suits_grid, grid_law
 from smoothcert.noise.grid_noise import add_grid_noise, from_grid, grid_draws, to_grid
 from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, scale_noise, unit_noise
@@ -37,7 +37,6 @@ __all__ = [
     "add_grid_noise",
     "add_noise",
     "as_noise",
-    "asked_grid",
     "check_sigma",
     "check_suits_grid",
     "detect_grid",
@@ -45,6 +44,7 @@ __all__ = [
     "grid_draws",
     "grid_law",
     "law_of",
+    "parse_grid",
     "scale_noise",
     "to_grid",
     "unit_noise",

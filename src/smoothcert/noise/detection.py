@@ -37,7 +37,7 @@ class DetectedGrid:
     reason: str = ""
 
 
-def asked_grid(grid: int | str | None) -> int | str:
+def parse_grid(grid: int | str | None) -> int | str:
     """Check the setting of the grid: "detect" (the default), "float" or a number of levels."""
     if grid is None or grid in (DETECT, FLOAT):
         return DETECT if grid is None else grid

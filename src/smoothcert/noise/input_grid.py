@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from smoothcert.errors import InputError
-from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, asked_grid, detect_grid
+from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, detect_grid, parse_grid
 from smoothcert.noise.grid_noise import to_grid
 from smoothcert.records import InputArray, Noise
 from smoothcert.records.sentences import describe_noise
@@ -18,7 +18,7 @@ class InputGrid:
     """grid: a number of levels, "detect" or "float". The first inputs decide, where it is to be detected."""
 
     def __init__(self, grid: int | str | None, *, with_memory: bool) -> None:
-        self._requested = asked_grid(grid)
+        self._requested = parse_grid(grid)
         self._known: DetectedGrid | None = None
         if self._requested != DETECT:
             self._known = DetectedGrid(None if isinstance(self._requested, str) else self._requested)

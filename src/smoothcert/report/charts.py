@@ -15,8 +15,8 @@ from scipy.special import ndtr, ndtri
 from smoothcert.analysis import metrics
 from smoothcert.analysis.figures import NORM_SYMBOLS
 from smoothcert.analysis.intervals import certified_accuracy_lower_bound
-from smoothcert.analysis.options import BoundChoice
 from smoothcert.analysis.plots import accuracy_curve
+from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.errors import InputError, RunError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest, round_step
 from smoothcert.records import FloatArray, Norm

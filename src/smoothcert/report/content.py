@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smoothcert.analysis.figures import NORM_SYMBOLS
-from smoothcert.analysis.options import BoundChoice
-from smoothcert.analysis.reporting import table_notes
+from smoothcert.analysis.formatting import table_notes
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise
+from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.analysis.tables import Cell, summary_table
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from smoothcert.analysis.options import BoundChoice, TableFormat
 from smoothcert.analysis.summary import summarise
+from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, format_cells, render
 from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.report import charts

@@ -15,7 +15,7 @@ from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
 from smoothcert.records.sentences import describe_noise
 from smoothcert.report.plain_text import clip
-from smoothcert.runs.load import carried_certificates, load_each
+from smoothcert.runs.load import list_certificates, load_each
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FIRST_LAYER, ConstantLevel, DataSpec, RunManifest
@@ -76,7 +76,7 @@ class Source:
     @property
     def has_several_certificates(self) -> bool:
         """Whether the results of several certificates are shown separately."""
-        return self.manifest is not None and len(carried_certificates(self.manifest)) > 1
+        return self.manifest is not None and len(list_certificates(self.manifest)) > 1
 
     @property
     def has_memory(self) -> bool:

@@ -73,7 +73,7 @@ class Survey:
         return (self.n + (samples_of_selection(self.n) if self.soft else 0)) * len(self.inputs)
 
 
-def speaks_of_scores(certificates: frozenset[str]) -> bool:
+def has_soft_certificate(certificates: frozenset[str]) -> bool:
     """Whether one of these certificates is about mean scores, so that votes are not the answers of its classifier."""
     return any(is_soft(one) for name in certificates for one in get_portfolio(name).certificates)
 

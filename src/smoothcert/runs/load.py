@@ -99,10 +99,10 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
         spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
     if certificate is not None:
         return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
-    return results_of_run(points, manifest, kinds, name=name, spent=spent)
+    return make_run_results(points, manifest, kinds, name=name, spent=spent)
 
 
-def results_of_run(
+def make_run_results(
     points: Sequence[CertifiedPoint],
     manifest: RunManifest,
     kinds: Set[TallyKind],
@@ -118,7 +118,7 @@ def results_of_run(
         _make_results(
             points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent
         )
-        for one in carried_certificates(manifest)
+        for one in list_certificates(manifest)
     ]
 
 
@@ -197,7 +197,7 @@ def _remark_halved(results: Results, kinds: Set[TallyKind]) -> Iterator[Remark]:
         yield Remark(RemarkCode.HALF_OF_THE_VOTES, results.name, {"certificates": names})
 
 
-def carried_certificates(manifest: RunManifest) -> list[str | None]:
+def list_certificates(manifest: RunManifest) -> list[str | None]:
     """The certificates to show separately; [None] for a single one or the best of several: the point's own verdict."""
     names = () if manifest.spec.best_of else manifest.spec.certificates
     return list(names) if len(names) > 1 else [None]

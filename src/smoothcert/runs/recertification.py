@@ -31,7 +31,7 @@ from smoothcert.records import (
     TallyKind,
     envelope_from_json,
 )
-from smoothcert.runs.load import results_of_run
+from smoothcert.runs.load import make_run_results
 from smoothcert.runs.results import Results
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
@@ -52,7 +52,7 @@ class Recertified:
     def results(self, *, name: str) -> list[Results]:
         """The points as columns, one table for each certificate of the run."""
         spent = {point.index: sum(tally.n for tally in point.tallies) for point in self.points}
-        return results_of_run(self.points, self.manifest, list_kinds(self.points), name=name, spent=spent)
+        return make_run_results(self.points, self.manifest, list_kinds(self.points), name=name, spent=spent)
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""

@@ -213,7 +213,7 @@ class Results:
         """
         if not points:
             raise RunError(f"{name} has no results yet")
-        verdicts = [verdict_by(point, certificate, name) for point in points]
+        verdicts = [find_verdict(point, certificate, name) for point in points]
         norms = {verdict.norm for verdict in verdicts}
         if len(norms) > 1:
             raise RunError(f"{name} mixes radii in {' and '.join(sorted(norms))}: they cannot be compared in one run")
@@ -256,7 +256,7 @@ def _object_column(reasons: Sequence[Reason | None]) -> NDArray[np.object_]:
     return column
 
 
-def verdict_by(point: CertifiedPoint, certificate: str | None, name: str) -> Verdict:
+def find_verdict(point: CertifiedPoint, certificate: str | None, name: str) -> Verdict:
     """The verdict of a certificate on a point of the run `name`; None selects the first, or the best of several."""
     verdicts = {verdict.certificate: verdict for verdict in (point.verdict, *point.further)}
     if certificate is None:

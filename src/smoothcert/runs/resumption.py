@@ -10,7 +10,7 @@ import msgspec
 
 from smoothcert.data import list_datasets
 from smoothcert.errors import RegionMemoryError, RunError
-from smoothcert.memory import MemoryKey, RegionMemory, count_claims, is_server, lasting_name, list_digests
+from smoothcert.memory import MemoryKey, RegionMemory, count_claims, is_server, list_digests, resolve_location
 from smoothcert.models.backends import FASTEST
 from smoothcert.records import Promise
 from smoothcert.runs.store import RunStore, read_manifest
@@ -93,7 +93,7 @@ def with_absolute_places(spec: RunSpec) -> RunSpec:
         data=data,
         sigma=sigma,
         # A password is never written down: give it again, or keep it where the server's own clients look for it.
-        memory=None if spec.memory is None else lasting_name(spec.memory),
+        memory=None if spec.memory is None else resolve_location(spec.memory),
     )
 
 
@@ -114,7 +114,7 @@ def check_key_is_known(key: MemoryKey, place: str, run: Path) -> None:
     with RunStore.open(run) as store:
         promises = _list_promises(store)
     if promises and key.digest not in list_digests(place):
-        raise _lost_promises_error(promises, promises, place=lasting_name(place), run=run)
+        raise _lost_promises_error(promises, promises, place=resolve_location(place), run=run)
 
 
 def check_has_promises(key: MemoryKey, place: str) -> None:
@@ -123,7 +123,7 @@ def check_has_promises(key: MemoryKey, place: str) -> None:
     if not held.get(key.digest):
         others = ", ".join(digest[:12] for digest in held if digest != key.digest) or "none"
         raise RegionMemoryError(
-            f"{lasting_name(place)} holds no regions of this classifier, whose key is {key.digest[:12]} (others there: "
+            f"{resolve_location(place)} holds no regions of this classifier, whose key is {key.digest[:12]} (others there: "
             f"{others}). The key covers model, back end, sigma rule with all its settings, noise and inputs: give what "
             "the regions were certified with, or certify something first"
         )

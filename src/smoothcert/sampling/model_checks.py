@@ -224,5 +224,5 @@ class CopyMaker:
             self._copies.write([piece], out[:1])
         made: InputArray = out[half]
         if self._layer is not None:
-            return self._layer.lifted(self._x, made, sigma=self._request.sigma)
+            return self._layer.lift(self._x, made, sigma=self._request.sigma)
         return made.reshape(self._x.shape)

@@ -11,10 +11,10 @@ from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma
-from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.optimised import OptimisedRule, OptimisedSigma, SearchResult
+from smoothcert.sigma.rule import SigmaRule
 from smoothcert.sigma.searches import Ascent, GridSearch, SignSearch, make_search, parse_search
 from smoothcert.user_code import import_object, is_code_name
 
@@ -52,7 +52,7 @@ def load_sigma(spec: str) -> SigmaRule:
     envelope.
     """
     if not is_code_name(spec):
-        from smoothcert.sigma.files import load_rule
+        from smoothcert.sigma.rule_files import load_rule
 
         return load_rule(Path(spec))
     found = import_object(spec)

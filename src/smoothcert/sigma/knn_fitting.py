@@ -23,7 +23,7 @@ from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, InputArray
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.neighbours import NeighbourIndex
-from smoothcert.sigma.over_data import Done, evenly_spread
+from smoothcert.sigma.over_data import Done, spread_evenly
 from smoothcert.sigma.sigma_planning import fastest_rate
 
 MOST_PROVABLE = 0.001 ** (1 / 100000)
@@ -119,7 +119,7 @@ def fit_knn(dataset: Dataset, settings: KnnSettings, *, progress: Done | None = 
 
     progress: called with (sampled inputs done, in total) while distances are computed for a proposal.
     """
-    points = dataset.inputs(evenly_spread(len(dataset), most=settings.most_points))
+    points = dataset.inputs(spread_evenly(len(dataset), most=settings.most_points))
     reasons = {"k": "given", "offset": "given", "rate": "given"}
     k, offset = settings.k, settings.offset
     ladder: tuple[LadderStep, ...] = ()

@@ -9,9 +9,9 @@ import numpy as np
 from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma, check_suits_grid
 from smoothcert.records import ConstantSigma, InputArray, Noise
-from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.optimised import OptimisedSigma
+from smoothcert.sigma.rule import SigmaRule
 
 
 class LevelCheck:

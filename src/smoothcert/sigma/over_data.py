@@ -9,7 +9,7 @@ import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray
-from smoothcert.sigma.base import SigmaRule
+from smoothcert.sigma.rule import SigmaRule
 
 if TYPE_CHECKING:
     from smoothcert.data import Dataset
@@ -20,7 +20,7 @@ Done = Callable[[int, int], None]
 """A progress callback: called with (inputs done, inputs in total)."""
 
 
-def dataset_sigmas(
+def compute_sigmas(
     rule: SigmaRule, dataset: Dataset, indices: IntArray | None = None, *, progress: Done | None = None
 ) -> FloatArray:
     """Return σ of the inputs at `indices` (default: all), (len(indices),) float64, positive and finite.
@@ -45,7 +45,7 @@ def dataset_sigmas(
     return sigmas
 
 
-def evenly_spread(size: int, *, most: int | None) -> IntArray:
+def spread_evenly(size: int, *, most: int | None) -> IntArray:
     """Return at most `most` of the indices 0 … size-1, evenly spread."""
     count = size if most is None else min(most, size)
     return np.linspace(0, size - 1, count).astype(np.int64)

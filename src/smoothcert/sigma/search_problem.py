@@ -23,7 +23,7 @@ MOST_EVALUATIONS = 10**9
 """The largest setting accepted by `check_count`."""
 
 
-def estimated_radii(
+def estimate_radii(
     scores: FloatArray, labels: IntArray, sigmas: FloatArray, *, noise: Noise, clamp: float, two_class: bool
 ) -> FloatArray:
     """The radius at which the mean scores E_A and E_B meet under this noise: `NoiseLaw.estimated_radius`.
@@ -45,7 +45,7 @@ def estimated_radii(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """m inputs, the class (m,) of each, and the range of the noise level. two_class: see `estimated_radii`."""
+    """m inputs, the class (m,) of each, and the range of the noise level. two_class: see `estimate_radii`."""
 
     samples: NoisyScores
     labels: IntArray
@@ -58,7 +58,7 @@ class Problem:
     def radii(self, chosen: IntArray, sigmas: FloatArray, *, noises: int, clamp: float) -> FloatArray:
         """Estimate the radii of input chosen[i] at the levels sigmas[i], (k, s); the levels share fresh noise."""
         scores = self.samples.mean_scores(chosen, sigmas, noises=noises)
-        return estimated_radii(
+        return estimate_radii(
             scores, self.labels[chosen], sigmas, noise=self.noise, clamp=clamp, two_class=self.two_class
         )
 

@@ -37,7 +37,7 @@ class Ascent:
     scores are beyond the clamp, only the factor σ/2 acts, upwards, as in the paper.
 
     step: how far σ moves for a derivative of 1, in the units of σ; None: RATE · start if all mean scores are beyond the
-    clamp. clamp: see `estimated_radii`. check: draws of noise for the final comparison with the start; 0: no
+    clamp. clamp: see `estimate_radii`. check: draws of noise for the final comparison with the start; 0: no
     comparison. The paper has steps=900, noises=1, step=1e-4, clamp=0.02, check=0.
     """
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from smoothcert.attacks.geometry import per_row
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, Noise
-from smoothcert.sigma.search_problem import check_clamp, check_count, estimated_radii
+from smoothcert.sigma.search_problem import check_clamp, check_count, estimate_radii
 from smoothcert.sigma.searches import STEP_ASIDE
 from smoothcert.training.batches import Rows, as_levels
 from smoothcert.training.modules import evaluation_mode
@@ -32,7 +32,7 @@ class CarriedSigma:
     After the fraction `after` of the training, each time an input occurs in a batch, its σ takes `steps` gradient steps
     on its estimated radius, each with `noises` fresh draws: σ ← σ + start · rate · dR̂/dσ, clipped to
     [start/within, start·within]. The derivative is a central difference with shared noise, for the class of largest
-    mean score. clamp, two_class (0 or 1): see `estimated_radii`.
+    mean score. clamp, two_class (0 or 1): see `estimate_radii`.
     """
 
     steps: int = 1
@@ -103,7 +103,7 @@ class CarriedLevels(NoiseLevels):
         noises = draw_unit_noises(self._noise, inputs, self._plan.noises, generator)
         beside = sigmas[:, np.newaxis] * [1.0 - STEP_ASIDE, 1.0 + STEP_ASIDE]
         scores = np.stack([_mean_scores(module, inputs, noises, level) for level in beside.T], axis=1)
-        radii = estimated_radii(
+        radii = estimate_radii(
             scores, scores.sum(axis=1).argmax(axis=1), beside,
             noise=self._noise, clamp=self._plan.clamp, two_class=bool(self._plan.two_class),
         )  # fmt: skip

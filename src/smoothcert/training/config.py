@@ -10,7 +10,7 @@ from smoothcert.errors import InputError
 from smoothcert.models.architectures import canonical_name
 from smoothcert.records import Noise
 from smoothcert.settings_text import format_settings
-from smoothcert.sigma.base import SigmaRule
+from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.carried_sigma import CarriedSigma
 from smoothcert.training.choices import Augment, Optimiser, Precision
 from smoothcert.training.objective import Objective

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from smoothcert.data import Dataset
 from smoothcert.records import FloatArray
-from smoothcert.sigma.base import SigmaRule
-from smoothcert.sigma.over_data import Done, dataset_sigmas
+from smoothcert.sigma.over_data import Done, compute_sigmas
+from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.batches import Rows, as_levels
 
 
@@ -83,9 +83,9 @@ class RuleLevels(NoiseLevels):
     def __init__(
         self, rule: SigmaRule, dataset: Dataset, evaluated_on: Dataset, *, device: torch.device, progress: Done | None
     ) -> None:
-        self._training = dataset_sigmas(rule, dataset, progress=progress)
+        self._training = compute_sigmas(rule, dataset, progress=progress)
         same = evaluated_on is dataset
-        self._evaluation = self._training if same else dataset_sigmas(rule, evaluated_on, progress=progress)
+        self._evaluation = self._training if same else compute_sigmas(rule, evaluated_on, progress=progress)
         self._on_device = as_levels(self._training, device)
 
     @property

@@ -28,7 +28,7 @@ from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelE
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.sigma.network import SigmaNetwork, shrunk
-from smoothcert.sigma.over_data import evenly_spread
+from smoothcert.sigma.over_data import spread_evenly
 from smoothcert.training.batches import read_inputs, seeded_generator
 from smoothcert.training.choices import SigmaObjective
 from smoothcert.training.schedule import OneCycle
@@ -304,7 +304,7 @@ class _SigmaTrainingData:
     """The training inputs, in an order that is a pure function of (seed, epoch)."""
 
     def __init__(self, dataset: Dataset, config: SigmaTrainingConfig, device: torch.device) -> None:
-        indices = evenly_spread(len(dataset), most=config.most_inputs)
+        indices = spread_evenly(len(dataset), most=config.most_inputs)
         self._indices = indices[dataset.labels[indices] >= 0]
         if len(self._indices) == 0:
             raise DataError(f"{dataset.name} has no labelled inputs in split {dataset.split}, which training needs")

@@ -19,7 +19,7 @@ from smoothcert.models.architectures import Standardisation, build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.models.devices import check_bfloat16
 from smoothcert.records import IntArray
-from smoothcert.sigma.over_data import evenly_spread
+from smoothcert.sigma.over_data import spread_evenly
 from smoothcert.training.augment import augment_images
 from smoothcert.training.batches import Batches, Rows, channel_statistics, seeded_generator
 from smoothcert.training.choices import Precision
@@ -237,7 +237,7 @@ class TrainingLoop:
         setup = self._setup
         if setup.held_back is not None:
             return self._accuracy(setup.dataset, among=setup.held_back)
-        among = evenly_spread(len(setup.evaluated_on), most=EVALUATED_EACH_EPOCH)
+        among = spread_evenly(len(setup.evaluated_on), most=EVALUATED_EACH_EPOCH)
         return self._accuracy(setup.evaluated_on, among=among)
 
     def _accuracy(self, dataset: Dataset, *, among: IntArray | None) -> float:

@@ -11,11 +11,11 @@ import torch
 
 from smoothcert.data import Dataset
 from smoothcert.errors import InputError, InterruptedRunError
-from smoothcert.files import alone_with, lock_beside
+from smoothcert.files import hold_lock, lock_path_of
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
 from smoothcert.records import IntArray
-from smoothcert.sigma.base import SigmaRule
 from smoothcert.sigma.over_data import Done
+from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.augment import check_can_augment
 from smoothcert.training.batches import seeded_generator
 from smoothcert.training.carried_sigma import CarriedLevels
@@ -63,7 +63,7 @@ def train(
     check_can_augment(config.augment, dataset.input_shape)
     _check_output(out, resume=resume)
     partial = partial_path(out)
-    with alone_with(partial):
+    with hold_lock(partial):
         try:
             _check_output(out, resume=resume)
             target = resolve_device(device)
@@ -93,7 +93,7 @@ def train(
         finally:
             if not partial.exists():
                 # The checkpoint is finished, or nothing was started: the lock protects nothing.
-                lock_beside(partial).unlink(missing_ok=True)
+                lock_path_of(partial).unlink(missing_ok=True)
 
 
 def _describe_computing(

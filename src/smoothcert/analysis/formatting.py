@@ -10,8 +10,8 @@ from typing import Any
 
 from smoothcert.analysis.metrics import GoldComparison, class_accuracy, common_inputs, compare_with_gold, same_inputs
 from smoothcert.analysis.notes import Note, NoteCode
-from smoothcert.analysis.options import BoundChoice, TableFormat
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise, summarise_envelope
+from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError, RunError
 from smoothcert.runs.load import load_all, load_results
@@ -33,16 +33,16 @@ class TableRequest:
     common: bool = False
 
 
-def results_table(request: TableRequest, *, width: int | None = None) -> str:
+def format_results(request: TableRequest, *, width: int | None = None) -> str:
     """The requested table as text, without a final newline. JSON is always the list of run summaries.
 
     The JSON summaries also have `classes` and `gold` if those were requested.
     """
-    return table_of(load_all(request.runs), request, width=width)
+    return format_table(load_all(request.runs), request, width=width)
 
 
-def table_of(runs: Sequence[Results], request: TableRequest, *, width: int | None = None) -> str:
-    """`results_table` for runs that are already loaded."""
+def format_table(runs: Sequence[Results], request: TableRequest, *, width: int | None = None) -> str:
+    """`format_results` for runs that are already loaded."""
     if request.common:
         runs = common_inputs(runs)
     radii = default_radii(runs) if request.radii is None else parse_radii(request.radii)

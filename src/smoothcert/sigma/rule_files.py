@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
 from smoothcert.files import write_whole
-from smoothcert.sigma.base import SigmaRule
+from smoothcert.sigma.rule import SigmaRule
 from smoothcert.strict_json import strict_loads
 
 FORMAT_VERSION = 1
