@@ -64,8 +64,8 @@ def recover_memory(old: str | Path, new: str | Path) -> tuple[Recovered, ...]:
         kept = [stored for stored, report in found if stored is not None and report.kept]
         if not kept:
             raise RegionMemoryError(
-                f"nothing of {resolve_location(old)} is provably intact. Restore a backup. Without one, all certificates "
-                "issued from it are void, and a new memory must be started in another place"
+                f"nothing of {resolve_location(old)} is provably intact. Restore a backup. Without one, all "
+                "certificates issued from it are void, and a new memory must be started in another place"
             )
         _write(((stored, _read_intact(remains, stored)) for stored in kept), new, folder)
     return tuple(report for _, report in found)
