@@ -155,7 +155,7 @@ class TestNumbersThatAreNone:
         from smoothcert.errors import RegionMemoryError
 
         stored = StoredKey(1, "0" * 64, '{"dimension": Infinity}', "i")
-        with pytest.raises(RegionMemoryError, match="Infinity is not a number"):
+        with pytest.raises(RegionMemoryError, match="Infinity is not a JSON number"):
             key_of(stored, location="here")
 
     def test_what_is_json_is_read_as_ever(self) -> None:
