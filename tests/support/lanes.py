@@ -82,7 +82,7 @@ LANES: dict[str, Kind] = {
             "tests/cli/test_certificates_cli.py::test_the_program_itself",
             "tests/cli/test_certify_adaptive.py",
             "tests/cli/test_memory_of_sampling.py",
-            "tests/cli/test_reproduce_cli.py::test_interrupted_it_says_how_to_go_on_and_goes_on",
+            "tests/reproduction/test_reproduce_command.py::test_an_interrupted_run_says_how_to_resume_and_resumes",
             "tests/cli/test_verbs.py",
             "tests/hostile/test_hostile_models.py::test_the_command_line_says_so_too",
             "tests/hostile/test_hostile_surroundings.py::test_any_words_on_the_command_line",
