@@ -81,14 +81,14 @@ class TestCertify:
         data, kept = folder / "points.npz", tmp_path / "memory.sqlite"
         given = ("certify", *model(data), *OPTIMISED, *SEARCH, *SMALL, "--max", 8, "--memory", kept)
         first = invoke(app, *given, "--out", tmp_path / "run")
-        assert "0 regions promised so far" in first.stderr
+        assert ": 0 promised regions, key " in first.stderr
         assert "the search for sigma took" in first.stderr
         assert "evaluations of the model" in first.stderr
         assert "regions kept by a memory:" in first.stdout
         again = invoke(app, *given, "--out", tmp_path / "run")
         assert "8 of 8 inputs are already" in again.stderr
         with open_existing(kept) as opened:
-            assert f"{len(opened)} regions promised so far" in again.stderr
+            assert f": {len(opened)} promised regions, key " in again.stderr
 
     def test_table_and_export(self, folder: Path, tmp_path: Path) -> None:
         points = stored(folder / "run")
@@ -431,7 +431,7 @@ class TestHelp:
         said = " ".join(smoothcert("certify", "--help").stdout.split())
         for words in ("--memory", "--search", "--sigma-range", "--noise", "optimised", "postgresql://", "l1 norm"):
             assert words in said
-        assert "holds for as long as the memory lives" in said.replace("│ ", "")
+        assert "holds for as long as the memory is kept" in said.replace("│ ", "")
 
     def test_memory(self) -> None:
         said = smoothcert("memory", "--help").stdout

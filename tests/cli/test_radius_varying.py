@@ -113,8 +113,8 @@ def test_renyi_is_never_above_the_tight_one() -> None:
         (["envelope", *KNOWN, "--rate", 0.1, "--floor", 0.1], "--rate cannot be combined with --lipschitz"),
         (["envelope", *KNOWN, "--lipschitz", 0.1], "--lipschitz and --floor must be given together"),
         (["envelope", *KNOWN, "--floor", 0.1], "--lipschitz and --floor must be given together"),
-        (["envelope", *KNOWN, "--rate", -0.1], "must be a finite number that is not negative"),
-        (["envelope", *KNOWN, "--rate", math.nan], "must be a finite number that is not negative"),
+        (["envelope", *KNOWN, "--rate", -0.1], "must be a finite number of at least 0"),
+        (["envelope", *KNOWN, "--rate", math.nan], "must be a finite number of at least 0"),
         (["envelope", *KNOWN, "--lipschitz", math.inf, "--floor", 0.1], "must be a finite number"),
         (["envelope", *KNOWN, "--lipschitz", 0.1, "--floor", 0], "floor 0.0 must be a positive"),
         (

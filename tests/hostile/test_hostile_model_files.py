@@ -206,7 +206,7 @@ def test_damaged_weights_are_noticed_or_harmless(
 def test_a_damaged_state_of_training(tmp_path: Path, content: bytes) -> None:
     """Fails where it is taken for a new training: the old one would be overwritten."""
     (tmp_path / "x.partial").write_bytes(content)
-    with pytest.raises(CorruptRunError, match="cannot be read"):
+    with pytest.raises(CorruptRunError, match="is damaged"):
         load_state(tmp_path / "x.partial")
 
 

@@ -135,7 +135,7 @@ class TestDisk:
                 pytest.skip("no read-only place can be made for root here")
             place.chmod(0o555)
         try:
-            with pytest.raises(RunError, match=r"cannot be (made|written)"):
+            with pytest.raises(RunError, match=r"cannot be (created|written)"):
                 finish(spec(), place / "run")
         finally:
             subprocess.run(["umount", "-l", str(place)], capture_output=True, check=False)

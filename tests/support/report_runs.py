@@ -74,7 +74,13 @@ def make_manifest(
         ),
         sampling_version=1,
         seed=seed,
-        digests=Digests(model="0" * 64, data=dataset.digest, memory=memory, code="0" * 64),
+        digests=Digests(
+            model="0" * 64,
+            data=dataset.digest,
+            sigma=None if rule is None else "0" * 64,
+            memory=memory,
+            code="0" * 64,
+        ),
         measured=Measured(batch=64, backend="made up"),
         model=ModelFacts(num_classes=dataset.num_classes, description="made up"),
         data=DataFacts(
