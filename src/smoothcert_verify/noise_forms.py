@@ -192,7 +192,7 @@ class FloatNoise:
     def __init__(self, noise: str, x: Floats, *, sigma: float, colour: Any = None) -> None:
         self._noise, self._x, self._sigma, self._colour = noise, x, sigma, colour
 
-    def _scaled(self, stream: Stream, start: int, count: int) -> Floats:
+    def _scale(self, stream: Stream, start: int, count: int) -> Floats:
         unit = unit_noise(self._noise, stream, start=start, count=count, size=self._x.size)
         if self._colour is not None:
             white, unit = np.ascontiguousarray(unit), np.empty_like(unit)
@@ -200,10 +200,10 @@ class FloatNoise:
         return (unit.astype(np.float64) * self._sigma).astype(_F)
 
     def copies(self, stream: Stream, start: int, count: int) -> Floats:
-        return self._x + self._scaled(stream, start, count)
+        return self._x + self._scale(stream, start, count)
 
     def pairs(self, stream: Stream, start: int, count: int) -> tuple[Floats, Floats]:
-        noise = self._scaled(stream, start, count)
+        noise = self._scale(stream, start, count)
         return self._x + noise, self._x - noise
 
     def normals(self, stream: Stream, start: int, count: int) -> NDArray[np.float64]:

@@ -254,9 +254,9 @@ def _corner_levels(alpha: Fraction) -> tuple[tuple[Fraction, Fraction], ...]:
     low, high = Fraction(0), Fraction(_FARTHEST_REACH)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        low, high = (low, middle) if _missed(_levels(middle)) <= alpha else (middle, high)
+        low, high = (low, middle) if _miss_probability(_levels(middle)) <= alpha else (middle, high)
     levels = _levels(high)
-    if _missed(levels) > alpha:
+    if _miss_probability(levels) > alpha:
         raise refuse("alpha-too-small", alpha=alpha)
     return levels
 
@@ -272,7 +272,7 @@ def _levels(reach: Fraction) -> tuple[tuple[Fraction, Fraction], ...]:
         return tuple(levels)
 
 
-def _missed(levels: Sequence[tuple[Fraction, Fraction]]) -> Fraction:
+def _miss_probability(levels: Sequence[tuple[Fraction, Fraction]]) -> Fraction:
     ends = [first for first, _ in levels[1:]] + [Fraction(1)]
     return levels[0][0] + sum((end - a) * b for (a, b), end in zip(levels, ends, strict=True))
 

@@ -49,7 +49,7 @@ class Order:
     seed: int
     index: int
 
-    def shuffled(self, values: FloatArray) -> FloatArray:
+    def shuffle(self, values: FloatArray) -> FloatArray:
         generator = np.random.Generator(
             np.random.Philox(key=self.seed, counter=[0, values.size, self.index, _ORDERING])
         )
@@ -90,7 +90,7 @@ def _won(values: FloatArray, against: Fraction, *, alpha: Fraction, order: Order
     m = float(against)
     if Fraction(m) < against:
         m = math.nextafter(m, 2.0)
-    order.shuffled(values)
+    order.shuffle(values)
     seen = np.arange(2.0, n + 2.0)
     means = (0.5 + np.cumsum(values)) / seen
     variances = (0.25 + np.cumsum((values - means) ** 2)) / seen

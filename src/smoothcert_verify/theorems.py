@@ -193,7 +193,7 @@ def lecuyer_holds(values: Values, radius: Fraction, setting: Setting) -> bool:
     if not 0 < other < top:
         return False
 
-    def reached(beta: float) -> arb:
+    def radius_at(beta: float) -> arb:
         b = arb(beta)
         gap = ball(top) - (2 * b).exp() * ball(other)
         if not gap > 0:
@@ -202,8 +202,8 @@ def lecuyer_holds(values: Values, radius: Fraction, setting: Setting) -> bool:
         return ball(setting.sigma) * b / root
 
     most = min(1.0, 0.5 * math.log(float(top / other)))
-    best = find_peak(lambda share: float(reached(share * most).mid()), 1e-6, 1.0)
-    return is_proved(lambda: (ball(radius), reached(best * most)))
+    best = find_peak(lambda share: float(radius_at(share * most).mid()), 1e-6, 1.0)
+    return is_proved(lambda: (ball(radius), radius_at(best * most)))
 
 
 _VOTES = {"": (proofs.TOP,), "-two-class": (proofs.TOP, proofs.RUNNER_UP)}

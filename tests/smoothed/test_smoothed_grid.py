@@ -14,7 +14,7 @@ from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError
 from smoothcert.noise import from_grid
 from smoothcert.questions import describe_smoothing
-from smoothcert.questions.smoothing import SIGMA_SLACK
+from smoothcert.questions.smoothing_setup import SIGMA_SLACK
 from smoothcert.records import Outcome, Proof
 from smoothcert.records.envelopes import LipschitzSigma, SemiElastic, Widened, envelope_from_json
 

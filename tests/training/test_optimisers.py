@@ -9,7 +9,7 @@ import torch
 from small_training import SmallDigits
 from smoothcert.errors import InputError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import Optimiser, Precision, TrainingConfig, train
+from smoothcert.training import FloatFormat, Optimiser, TrainingConfig, train
 from smoothcert.training.modules import AveragedModule, Bfloat16Module
 from smoothcert.training.optimisers import build_optimiser, collect_state, restore_state
 
@@ -144,16 +144,16 @@ def test_bfloat16_trains_weights_that_stay_float32(digits, held_out, tmp_path):
             TrainingConfig(arch="mlp-32", sigma=0.25, seed=1, epochs=2, batch=64, precision=precision),
             digits, held_out=held_out, out=tmp_path / f"{precision}.safetensors", device="cpu", threads=1,
         )
-        for precision in Precision
+        for precision in FloatFormat
     }  # fmt: skip
-    exact, half = (results[each].module.state_dict() for each in Precision)
+    exact, half = (results[each].module.state_dict() for each in FloatFormat)
     for name, value in half.items():
         assert value.dtype == torch.float32
         assert not torch.equal(value, exact[name])
         # bfloat16 has 8 bits: its rounding moves the weights, but not far.
         assert (value - exact[name]).norm() < 0.1 * exact[name].norm() + 1e-3, name
     # 445 inputs: 0.05 is more than twice the deviation of either accuracy.
-    assert abs(results[Precision.BFLOAT16].accuracy - results[Precision.FLOAT32].accuracy) < 0.05
+    assert abs(results[FloatFormat.BFLOAT16].accuracy - results[FloatFormat.FLOAT32].accuracy) < 0.05
     written = load_checkpoint(tmp_path / "bfloat16.safetensors").module
     assert all(value.dtype == torch.float32 for value in written.state_dict().values())
 

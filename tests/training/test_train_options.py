@@ -14,7 +14,7 @@ from smoothcert.cli import train as verb
 from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import OBJECTIVES, Augment, Optimiser, Precision, TrainingConfig, partial_path, train
+from smoothcert.training import OBJECTIVES, Augment, FloatFormat, Optimiser, TrainingConfig, partial_path, train
 
 BASE = [
     "--data", "digits", "--arch", "mlp-8", "--sigma", 0.25, "--epochs", 1, "--batch", 256, "--seed", 4, "--device",
@@ -173,6 +173,6 @@ def test_resuming_with_other_settings_is_refused_and_with_the_same_it_ends(tmp_p
     assert not partial_path(out).exists()
 
 
-@pytest.mark.parametrize("kind", [Optimiser, Augment, Precision])
+@pytest.mark.parametrize("kind", [Optimiser, Augment, FloatFormat])
 def test_the_verb_offers_every_word(kind):
     assert [str(word) for word in getattr(verb, kind.__name__)] == [str(word) for word in kind]

@@ -225,11 +225,11 @@ def _draw_ends(axes: Axes, comparison: Comparison, counts: Histogram) -> None:
     """Separate hatched bars for inputs beyond the edges and for inputs that only one run certifies."""
     low, high = float(counts.edges[0]), float(counts.edges[-1])
     slot = 0.1 * (high - low)
-    left = [(f"below\n{_signed(low)}", counts.below), ("only\nB", int(comparison.only_b.sum()))]
-    right = [(f"from\n{_signed(high)}", counts.above), ("only\nA", int(comparison.only_a.sum()))]
+    left = [(f"below\n{_format_percent(low)}", counts.below), ("only\nB", int(comparison.only_b.sum()))]
+    right = [(f"from\n{_format_percent(high)}", counts.above), ("only\nA", int(comparison.only_a.sum()))]
     step = round_step((high - low) / 8)
     places = [float(f"{k * step:.12g}") for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
-    ticks = {place: _signed(place) for place in places}
+    ticks = {place: _format_percent(place) for place in places}
     for start, direction, ends, colour in ((low, -1, left, _DECREASE), (high, 1, right, _INCREASE)):
         for number, (label, count) in enumerate((end for end in ends if end[1]), start=1):
             place = start + direction * slot * (number - 0.3)
@@ -239,5 +239,5 @@ def _draw_ends(axes: Axes, comparison: Comparison, counts: Histogram) -> None:
     axes.set_xticks(list(ticks), list(ticks.values()), fontsize=9)
 
 
-def _signed(percent: float) -> str:
+def _format_percent(percent: float) -> str:
     return f"{percent:+g}".replace("-", "−") if percent else "0"

@@ -113,7 +113,7 @@ def _refuse(**given: str | int | None) -> None:
 def _asking(
     points: int | None, samples: int | None, *, data: str | None, model: str | None, memory: str | None
 ) -> AnswerRegions:
-    from smoothcert.cli.regions import make_decider
+    from smoothcert.cli.region_maps import make_decider
     from smoothcert.runs.decision_regions import MapSettings
     from smoothcert.runs.resumption import Moved
 

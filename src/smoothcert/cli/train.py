@@ -12,7 +12,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say
-from smoothcert.training.choices import Augment, Optimiser, Precision
+from smoothcert.training.choices import Augment, FloatFormat, Optimiser
 
 if TYPE_CHECKING:
     from smoothcert.records import Noise
@@ -69,9 +69,9 @@ def train(
         ),
     ] = Augment.NONE,
     precision: Annotated[
-        Precision,
+        FloatFormat,
         typer.Option("--precision", help="Number format of forward and backward passes; weights stay float32."),
-    ] = Precision.FLOAT32,
+    ] = FloatFormat.FLOAT32,
     patience: Annotated[
         int | None,
         typer.Option(

@@ -10,7 +10,7 @@ from typing import assert_never
 from smoothcert.certificates import Portfolio
 from smoothcert.errors import InputError
 from smoothcert.questions.feasibility import check_question
-from smoothcert.questions.smoothing import check_levels
+from smoothcert.questions.smoothing_setup import check_levels
 from smoothcert.questions.verdicts import make_failed_verdict
 from smoothcert.records import AnyTally, CertifiedPoint, Proof, Smoothing, Stage, Tally, Verdict
 from smoothcert.sampling.drawing import Drawing

@@ -105,10 +105,10 @@ def describe_reason(reason: Reason) -> str:
 
 def describe_remark(remark: Remark) -> str:
     """The remark as one sentence or more, with the name of the results in front."""
-    return f"{remark.name}: {_REMARKS[remark.code].format(**{k: _listed(v) for k, v in remark.values.items()})}"
+    return f"{remark.name}: {_REMARKS[remark.code].format(**{k: _format_value(v) for k, v in remark.values.items()})}"
 
 
-def _listed(value: Any) -> Any:
+def _format_value(value: Any) -> Any:
     """A list or mapping as text in a sentence; numbers stay numbers, because a format may follow."""
     if isinstance(value, dict):
         return ", ".join(f"{count} {name}" for name, count in value.items())

@@ -324,7 +324,7 @@ def execute_run(
     checks = run.smoothed.plan_checks(remaining * run.least_samples_per_input, earlier=store.check_counts())
     try:
         for points in _shards(run, done, progress):
-            store.add(points, checks=checks.unsaved())
+            store.add(points, checks=checks.take_unsaved())
             if on_shard is not None:
                 on_shard(points)
             if stop is not None and stop.is_set() and not store.indices().issuperset(indices):

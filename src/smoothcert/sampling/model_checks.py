@@ -154,7 +154,7 @@ class ModelChecks:
                     )
         self._kept, self._seen = [], 0
 
-    def unsaved(self) -> CheckCounts:
+    def take_unsaved(self) -> CheckCounts:
         """The counts since the last call."""
         new = self.counts - self._stored
         self._stored = self.counts

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from smoothcert.training.carried_sigma import CarriedSigma
-    from smoothcert.training.choices import Augment, Optimiser, Precision, SigmaObjective
+    from smoothcert.training.choices import Augment, FloatFormat, Optimiser, SigmaObjective
     from smoothcert.training.config import TrainingConfig
     from smoothcert.training.curves import curves_path
     from smoothcert.training.evaluation import noisy_accuracy
@@ -27,10 +27,10 @@ __all__ = [
     "Batch",
     "CarriedSigma",
     "EpochResult",
+    "FloatFormat",
     "Objective",
     "OneCycle",
     "Optimiser",
-    "Precision",
     "Schedule",
     "SigmaObjective",
     "Steps",
@@ -49,7 +49,7 @@ __all__ = [
 
 _NAMES_BY_MODULE = {
     "carried_sigma": ("CarriedSigma",),
-    "choices": ("Augment", "Optimiser", "Precision", "SigmaObjective"),
+    "choices": ("Augment", "Optimiser", "FloatFormat", "SigmaObjective"),
     "config": ("TrainingConfig",),
     "curves": ("curves_path",),
     "evaluation": ("noisy_accuracy",),

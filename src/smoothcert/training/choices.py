@@ -18,7 +18,7 @@ class Optimiser(enum.StrEnum):
     ADAMW = "adamw"
 
 
-class Precision(enum.StrEnum):
+class FloatFormat(enum.StrEnum):
     """Number format of forward and backward passes. Weights stay float32."""
 
     FLOAT32 = "float32"

@@ -12,7 +12,7 @@ from smoothcert.records import Noise
 from smoothcert.settings_text import format_settings
 from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.carried_sigma import CarriedSigma
-from smoothcert.training.choices import Augment, Optimiser, Precision
+from smoothcert.training.choices import Augment, FloatFormat, Optimiser
 from smoothcert.training.objective import Objective
 from smoothcert.training.objectives import collect_facts
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
@@ -47,7 +47,7 @@ class TrainingConfig:
     weight_decay: float = 1e-4
     average: float = 0.0
     augment: Augment = Augment.NONE
-    precision: Precision = Precision.FLOAT32
+    precision: FloatFormat = FloatFormat.FLOAT32
     standardise: bool = False
     patience: int | None = None
 

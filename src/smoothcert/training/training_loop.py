@@ -22,7 +22,7 @@ from smoothcert.records import IntArray
 from smoothcert.sigma.over_data import spread_evenly
 from smoothcert.training.augment import augment_images
 from smoothcert.training.batches import Batches, Rows, channel_statistics, seeded_generator
-from smoothcert.training.choices import Precision
+from smoothcert.training.choices import FloatFormat
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.curves import CurveWriter
 from smoothcert.training.evaluation import noisy_accuracy
@@ -330,11 +330,11 @@ class TrainingLoop:
         return self._seconds_before + time.perf_counter() - self._began
 
 
-def _set_precision(module: nn.Module, precision: Precision, device: torch.device) -> nn.Module:
+def _set_precision(module: nn.Module, precision: FloatFormat, device: torch.device) -> nn.Module:
     match precision:
-        case Precision.FLOAT32:
+        case FloatFormat.FLOAT32:
             return module
-        case Precision.BFLOAT16:
+        case FloatFormat.BFLOAT16:
             check_bfloat16(device)
             return Bfloat16Module(module)
         case _:
