@@ -19,7 +19,7 @@ from smoothcert_verify.proof_checks import (
     Evidence,
     _corner_levels,
     _log_wealth,
-    _missed,
+    _miss_probability,
     check_proof,
     noise_price,
     proves_lower,
@@ -78,7 +78,7 @@ def test_a_proof_needs_the_samples_it_is_about() -> None:
 
 def test_the_levels_of_the_joint_region_spend_alpha_and_no_more() -> None:
     for alpha in (ALPHA, Fraction(1, 3), Fraction(1, 10**60)):
-        missed = _missed(_corner_levels(alpha))
+        missed = _miss_probability(_corner_levels(alpha))
         assert alpha * (1 - Fraction(1, 10**12)) < missed <= alpha
 
 
