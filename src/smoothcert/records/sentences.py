@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.records.outcomes import Outcome, Reason, ReasonCode, Remark, RemarkCode, Settlement, Supposition
+from smoothcert.records.outcomes import Reason, ReasonCode, Remark, RemarkCode, Settlement
 
 if TYPE_CHECKING:
     from smoothcert.records.points import Guarantee, Promise
@@ -17,24 +17,11 @@ NOT_SOUND = "not sound in floating point"
 
 _FLOAT_GUARANTEE = f"The noise was added in float32 and is treated as ideal noise, which is {NOT_SOUND}."
 
-_OUTCOMES = {
-    Outcome.CERTIFIED: "a class was certified with a positive radius",
-    Outcome.PREDICTED: "a class was predicted; no radius was requested",
-    Outcome.ABSTAINED: "the votes do not decide on one class",
-    Outcome.FAILED: "no valid statement can be made about this input",
-}
-
 _SETTLEMENTS = {
     Settlement.WHOLE: "the claimed region overlaps no region of another class and is promised in full",
     Settlement.CUT: "the claimed region was cut so that it does not overlap a region of another class",
     Settlement.OVERRULED: "the input lies in a region of another class: that class is the answer, in a smaller region",
     Settlement.INHERITED: "nothing was claimed: the input lies in a promised region, and its class is the answer",
-}
-
-_SUPPOSITIONS = {
-    Supposition.FIXED_FUNCTION: "the model is a fixed function that classifies each noisy input on its own",
-    Supposition.FLOAT_NOISE: f"noise in float32 is as good as the ideal noise of the theorems, which is {NOT_SOUND}",
-    Supposition.MEMORY_KEPT: "the memory of promised regions is kept and consulted",
 }
 
 _REASONS = {
@@ -85,18 +72,6 @@ _REMARKS = {
     RemarkCode.SEVERAL_CERTIFICATES: "number of largest radii by certificate: {certificates}.",
     RemarkCode.OTHER_NORM: "radii are in the {norm} norm.",
 }
-
-
-def describe_outcome(outcome: Outcome) -> str:
-    return _OUTCOMES[outcome]
-
-
-def describe_settlement(settlement: Settlement) -> str:
-    return _SETTLEMENTS[settlement]
-
-
-def describe_supposition(supposition: Supposition) -> str:
-    return _SUPPOSITIONS[supposition]
 
 
 def describe_reason(reason: Reason) -> str:
