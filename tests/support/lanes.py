@@ -189,7 +189,6 @@ LANES: dict[str, Kind] = {
         representatives=(
             "tests/certificates/test_envelope.py::test_sigma_may_jump",
             "tests/certificates/test_envelope.py::test_the_worst_case_against_interval_arithmetic",
-            "tests/certificates/test_historical.py::test_the_envelope_radius_is_never_above_the_tight_one",
         ),
     ),
     "classifiers smoothed with every certificate": Kind(
@@ -213,6 +212,26 @@ LANES: dict[str, Kind] = {
             "tests/training/test_train_command.py",
         ),
         representatives=("tests/training/test_objectives_learn.py::test_with_a_sigma_that_is_carried_along",),
+    ),
+    "single tests of several seconds, of kinds that have quicker ones": Kind(
+        slow=(
+            "tests/cli/test_certificates_cli.py::test_certify_prints_the_table_it_leaves_behind",
+            "tests/cli/test_compare.py::test_runs_of_our_own",
+            "tests/cli/test_plan.py::test_text_is_rounded_to_the_safe_side_and_drawn",
+            "tests/cli/test_sigma_cli.py::test_fit_explains_and_draws",
+            "tests/cli/test_sigma_rule_runs.py::test_soft_certificates_side_by_side",
+            "tests/models/test_module_digest.py::test_the_digest_is_the_same_in_every_process",
+            "tests/noise/test_uniform_noise.py::test_the_law_is_uniform",
+            "tests/report/test_report_content.py::test_json_in_a_script_is_the_same_value_without_markup",
+            "tests/report/test_report_hostile.py::test_any_value_of_a_manifest_ends_in_a_page_or_in_a_sentence",
+            "tests/report/test_report_hostile.py::test_very_long_texts_are_cut",
+            "tests/runs/test_memory_runs.py::TestOrder::test_workers_change_nothing",
+            "tests/runs/test_memory_runs.py::TestStoppedAndResumed::test_after_every_shard",
+            "tests/sampling/test_model_checks.py::test_transformers_that_work_in_place_are_asked_the_same_question_twice",
+            "tests/sampling/test_pairs_and_gradients.py::test_memory_of_gradients_is_a_few_batches",
+            "tests/training/test_training_loop.py::test_kill_nine_and_resume_gives_the_same_bits",
+        ),
+        representatives=("tests/cli/test_sigma_rule_runs.py::test_a_fitted_rule_is_kept_with_the_run",),
     ),
     "large networks, and models that deceive": Kind(
         slow=(
