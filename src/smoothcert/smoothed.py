@@ -326,7 +326,8 @@ class SmoothedClassifier:
         source = self._read_source(x, labels, indices, samples=n)
         # A memory may answer for all inputs but one.
         self._plan_call(n if self._memory is not None else n * len(source))
-        shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=self.prediction(n=n, alpha=alpha))
+        smoothing = self.prediction(n=n, alpha=alpha)
+        shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
         return points
@@ -338,12 +339,10 @@ class SmoothedClassifier:
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing
 
-    # Sampling.
-
-    def derive(self, *, seed: int | None = None, any_inputs: bool = False) -> Self:
-        """The same classifier with another seed, or one that takes inputs of any range; it shares everything else."""
+    def derive(self, *, seed: int, any_inputs: bool = False) -> Self:
+        """The same classifier with this seed, and for inputs of any range if wanted; it shares everything else."""
         twin = copy.copy(self)
-        twin.seed = self.seed if seed is None else seed
+        twin.seed = seed
         twin.input_range = None if any_inputs else self.input_range
         return twin
 

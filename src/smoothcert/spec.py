@@ -371,8 +371,9 @@ def list_differing_values(stored: Mapping[str, Any], wanted: Mapping[str, Any], 
 def _comparable(manifest: RunManifest) -> dict[str, Any]:
     spec = msgspec.structs.replace(
         manifest.spec,
-        model=msgspec.structs.replace(manifest.spec.model, place="", device="", backend=None),
-        data=msgspec.structs.replace(manifest.spec.data, place="", root=None),
+        # What was requested of model and data is compared as what came out: digests, classes, shape and range.
+        model=ModelSpec(place=""),
+        data=msgspec.structs.replace(manifest.spec.data, place="", root=None, input_range=None, input_shape=None),
         sigma=_without_place(manifest.spec.sigma),
         memory=None,
         seed=None,
@@ -387,6 +388,9 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         "seed": manifest.seed,
         "digests": to_json(digests),
         "measured": to_json(manifest.measured),
+        "num_classes": manifest.model.num_classes,
+        "input_shape": list(manifest.data.input_shape),
+        "input_range": None if manifest.data.input_range is None else list(manifest.data.input_range),
         "inputs": manifest.data.inputs,
     }
 

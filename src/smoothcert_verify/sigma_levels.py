@@ -68,6 +68,8 @@ def identify_classifier(run: RunFacts) -> str:
             "input_shape": list(run.shape),
             "sigma_rule": None if facts is None else [facts["rule"], run.manifest["digests"]["sigma"]],
             **run.smoothing,
+            # Shared noise and its generator change the samples, not the classifier.
+            "noise": {name: value for name, value in run.noise.items() if name not in ("shared", "generator")},
         }
     )
 

@@ -136,7 +136,7 @@ def prepare_attack(
         if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
             raise RunError(f"{run} has no input to attack: none is certified or correctly predicted")
         if settings.bounds == AttackBounds.ANY:
-            smoothed = smoothed.derive(any_inputs=True)
+            smoothed = smoothed.derive(seed=smoothed.seed, any_inputs=True)
         smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
         portfolio = portfolio_of(spec) if certificate is None else get_portfolio(certificate)
         soft = manifest.task == "certify" and is_soft(portfolio.certificates[0])

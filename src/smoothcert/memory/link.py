@@ -21,27 +21,31 @@ class MemoryLink:
         return self._given.location if isinstance(self._given, RegionMemory) else resolve_location(self._given)
 
     def open(self, key: MemoryKey, *, make_probe: Callable[[], str], check_probe: Callable[[str, str], None]) -> None:
-        """Open the memory once, under this key; refuse a model that answers otherwise than the one it was made with.
+        """Open the memory under this key; refuse another classifier, and a model that answers otherwise.
 
         make_probe: answers of the model to fixed inputs, as text. check_probe(stored, name): raises if they differ.
+        The memory is in use only after it has passed: a refused one is refused again at the next call.
         """
-        if self.opened is not None:
+        known = self._given if self.opened is None else self.opened
+        if self.opened is not None and self.opened.key == key:
             return
-        if not isinstance(self._given, RegionMemory):
-            memory = open_memory(self._given, key)
-        elif self._given.key != key:
+        if isinstance(known, RegionMemory) and known.key != key:
             raise InputError(
-                f"the memory {self._given.location} keeps the regions of another classifier: its model, sigma, noise "
-                "or inputs differ from those here. Open it with the key of this one: `open_memory`, or give its place"
+                f"the memory {known.location} keeps the regions of another classifier: its model, sigma, noise or "
+                "inputs differ from those here. Open it with the key of this one: `open_memory`, or give its place"
             )
-        else:
-            memory = self._given
+        memory = known if isinstance(known, RegionMemory) else open_memory(known, key)
+        try:
+            stored = memory.probe()
+            if stored is None:
+                memory.keep_probe(make_probe())
+            else:
+                check_probe(stored, f"the memory {memory.location}")
+        except BaseException:
+            if memory is not self._given:
+                memory.close()
+            raise
         self.opened = memory
-        stored = memory.probe()
-        if stored is None:
-            memory.keep_probe(make_probe())
-        else:
-            check_probe(stored, f"the memory {memory.location}")
 
     def close(self) -> None:
         """Close the memory if it was opened here."""

@@ -52,6 +52,7 @@ from smoothcert.spec import (
     ConstantLevel,
     DataFacts,
     Digests,
+    FixedN,
     Measured,
     ModelFacts,
     OptimisedLevel,
@@ -60,6 +61,8 @@ from smoothcert.spec import (
     RunManifest,
     RunSpec,
     SigmaFacts,
+    decode_part,
+    to_json,
 )
 from smoothcert.user_code import is_code_name
 
@@ -125,6 +128,19 @@ def check_spec(spec: RunSpec) -> None:
         check_question(spec.question, portfolio_of(spec), alpha=spec.alpha)
 
 
+def _normalise(spec: RunSpec) -> RunSpec:
+    """The spec as its manifest will be read back; an InputError that names the field if it could not be."""
+    try:
+        spec = decode_part(to_json(spec), RunSpec)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the RunSpec is invalid: {error}") from error
+    if spec.task == "recertify":
+        raise InputError("a recertified run is made from another run, by `recertify_run`, not by sampling")
+    if spec.task == "predict" and (spec.certificates or spec.question != FixedN(n=spec.question.n)):
+        raise InputError("a prediction has a fixed n without n0, and no certificates: FixedN(n=…)")
+    return spec
+
+
 @contextmanager
 def prepare_run(
     spec: RunSpec, out: Path, *, notice: Notice = lambda _: None, fetching: ProgressCallback | None = None
@@ -133,9 +149,12 @@ def prepare_run(
 
     notice: receives messages about what is being done. fetching: receives the progress of a download.
     """
+    spec = _normalise(spec)
     check_spec(spec)
-    if spec.task == "certify" and not spec.certificates:
-        spec = msgspec.structs.replace(spec, certificates=tuple(one.name for one in portfolio_of(spec).certificates))
+    if spec.task == "certify":
+        portfolio = portfolio_of(spec)
+        names = tuple(one.name for one in portfolio.certificates)
+        spec = msgspec.structs.replace(spec, certificates=names, best_of=portfolio.best_of)
     exists = RunStore.exists(out)
     if exists:
         spec = take_recorded_choices(spec, read_manifest(out))
