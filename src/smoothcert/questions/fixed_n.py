@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from smoothcert.errors import InputError
 from smoothcert.questions.inquiry import Estimation, Inquiry, Rows, Votes
 from smoothcert.questions.verdicts import judge_tallies
 from smoothcert.records import AnyTally, CertifiedPoint, Stage, Tally, TallyKind, Verdict, merge
 from smoothcert.records.tallies import SCORE_CELLS
-from smoothcert.sampling import segments
-from smoothcert.sampling.drawing import Drawing, Draws
 from smoothcert.statistics import alpha_after_noise, first_samples, noise_price, plurality
+
+if TYPE_CHECKING:  # recertifying imports neither sampling nor models
+    from smoothcert.sampling.drawing import Drawing, Draws
 
 _MOST_PAIRS_OF_SUMS = 8_000_000
 """Pairs of sums, or of counts of scores, that a worker holds at once: 128 MB."""
@@ -50,6 +52,9 @@ class FixedNInquiry(Inquiry):
             yield rows, {row: tuple(tallies) for row, tallies in next(drawn).items()}
 
     def _draws(self, rows: Rows, selection: Mapping[int, Tally]) -> Draws:
+        from smoothcert.sampling import segments
+        from smoothcert.sampling.drawing import Draws
+
         kind = self.portfolio.tally
         groups: dict[int, tuple[int, ...]] = {}
         winners: dict[int, int] = {}
@@ -74,6 +79,8 @@ class FixedNInquiry(Inquiry):
         Sums of gradients take 16 bytes per group of classes, coordinate and segment; cells of scores 16 bytes each per
         segment. If not even one input fits, an InputError.
         """
+        from smoothcert.sampling import segments
+
         kind = self.portfolio.tally
         if kind is TallyKind.SCORES:
             return max(1, _MOST_PAIRS_OF_SUMS // (SCORE_CELLS * len(segments(self.n, kind))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from smoothcert.certificates import Portfolio
 from smoothcert.errors import InputError
@@ -13,9 +13,11 @@ from smoothcert.questions.feasibility import check_question
 from smoothcert.questions.smoothing_setup import check_levels
 from smoothcert.questions.verdicts import make_failed_verdict
 from smoothcert.records import AnyTally, CertifiedPoint, Proof, Smoothing, Stage, Tally, Verdict
-from smoothcert.sampling.drawing import Drawing
 from smoothcert.spec import Decide, FixedN, Precision, QuestionSpec
 from smoothcert.statistics import plurality, split_alpha
+
+if TYPE_CHECKING:  # recertifying imports neither sampling nor models
+    from smoothcert.sampling.drawing import Drawing
 
 Rows = Sequence[int]
 Estimation = Mapping[int, tuple[AnyTally, ...]]

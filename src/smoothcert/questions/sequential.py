@@ -10,6 +10,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,8 +23,10 @@ from smoothcert.questions.monitor import Monitor
 from smoothcert.questions.narrowing import PrecisionMonitor
 from smoothcert.questions.verdicts import make_bounds, make_verdict
 from smoothcert.records import AnyTally, FloatArray, Proof, Quantity, Stage, Tally, Verdict
-from smoothcert.sampling.drawing import Drawing, Draws
 from smoothcert.statistics import alpha_after_noise, noise_price, plurality
+
+if TYPE_CHECKING:  # recertifying imports neither sampling nor models
+    from smoothcert.sampling.drawing import Drawing
 
 INPUTS_TOGETHER = 64
 """Inputs that share their rounds: a round is a few samples of each, and must fill some batches."""
@@ -194,6 +197,8 @@ class PrecisionInquiry(SequentialInquiry):
 
 
 def _draw_round(drawing: Drawing, rows: Rows, start: int, stop: int) -> dict[int, Tally]:
+    from smoothcert.sampling.drawing import Draws
+
     # One job at a time: what the next one asks for is not known before this one is counted.
     (found,) = drawing.each([Draws.alike(Stage.ESTIMATION, rows, [(start, stop)])])
     return {row: tallies[0].independent_votes() for row, tallies in found.items()}

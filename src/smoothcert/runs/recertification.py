@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from smoothcert.certificates import Portfolio, get_portfolio
-from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.questions import (
     Inquiry,
@@ -56,7 +55,11 @@ class Recertified:
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""
-        with RunStore.create(out, self.manifest) as store:
+        from smoothcert.environment import code_digest, list_versions
+
+        digests = msgspec.structs.replace(self.manifest.digests, code=code_digest())
+        manifest = msgspec.structs.replace(self.manifest, environment=list_versions(), digests=digests)
+        with RunStore.create(out, manifest) as store:
             store.add(self.points)
 
 
@@ -97,8 +100,6 @@ def recertify_run(
             manifest,
             spec=spec,
             alpha_split=split_alpha_of(spec.question, portfolio, alpha=spec.alpha),
-            environment=list_versions(),
-            digests=msgspec.structs.replace(manifest.digests, code=code_digest()),
             recertified_from=to_json(manifest),
         ),
     )
