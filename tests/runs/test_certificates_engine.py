@@ -280,7 +280,7 @@ def test_a_run_is_compared_with_itself_by_another_certificate(made: Run) -> None
 @pytest.mark.parametrize("name", ["second-order", "nonsense", "dipole,gaussian"])
 def test_a_certificate_the_run_does_not_carry(name: str, made: Run) -> None:
     run = made("dipole,gaussian,dipole-multi-class")
-    with pytest.raises(RunError, match="carries dipole, gaussian, dipole-multi-class"):
+    with pytest.raises(RunError, match="it has dipole, gaussian, dipole-multi-class"):
         load_results(Path(f"{run}@{name}"))
     with pytest.raises(RunError, match="does not carry"):
         load_all([Path(f"{made('gaussian')}@dipole")])
