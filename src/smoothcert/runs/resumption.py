@@ -124,8 +124,8 @@ def check_has_promises(key: MemoryKey, place: str) -> None:
         others = ", ".join(digest[:12] for digest in held if digest != key.digest) or "none"
         raise RegionMemoryError(
             f"{resolve_location(place)} holds no regions of this classifier, whose key is {key.digest[:12]} (others "
-            f"there: {others}). The key covers model, back end, sigma rule with all its settings, noise and inputs: give "
-            "what the regions were certified with, or certify something first"
+            f"there: {others}). The key covers model, back end, sigma rule with all its settings, noise and inputs: "
+            "give what the regions were certified with, or certify something first"
         )
 
 
