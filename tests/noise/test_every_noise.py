@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,6 +76,11 @@ def test_the_checker_knows_the_same(noise: Noise) -> None:
     law = grid_law(noise, sigma=0.5, levels=256)
     limits, least = forms.thresholds(noise.value, sigma=0.5, levels=256)
     assert (limits.tobytes(), least) == (law.thresholds.tobytes(), law.least)
+
+
+def test_the_schema_of_certificates_names_it(noise: Noise) -> None:
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text(encoding="utf-8"))
+    assert noise.value in schema["$defs"]["noise"]["properties"]["kind"]["enum"]
 
 
 def test_the_help_of_the_command_line_names_it(noise: Noise) -> None:
