@@ -287,7 +287,7 @@ def test_a_missing_field_is_named(place: Place) -> None:
         (("spec", "data", "input_shape"), [0]),
         (("spec", "data", "input_range"), "any"),
         (("spec", "data", "input_range"), [0, 1, 2]),
-        (("spec", "noise", "kind"), "laplace"),
+        (("spec", "noise", "kind"), "unheard-of"),
         (("spec", "noise", "grid"), 1),
         (("spec", "noise", "grid"), "float"),
         (("spec", "noise", "generator"), "mersenne"),

@@ -47,13 +47,19 @@ _SLAB_STEPS = 100
 @dataclass(frozen=True, slots=True)
 class CertificateForm:
     """theorem: whether bounds certify a radius > 0. tight: whether the radius is the largest that the bounds give, but
-    for rounding. varying: whether σ may differ from input to input."""
+    for rounding. one_level: the theorem for a constant σ, where `theorem` is one for a σ that differs from input to
+    input."""
 
     proofs: tuple[str, ...]
     theorem: Theorem
     tight: bool = True
-    varying: bool = False
+    one_level: Theorem | None = None
     noise: str = "gaussian"
+
+    @property
+    def varying(self) -> bool:
+        """Whether σ may differ from input to input."""
+        return self.one_level is not None
 
     @property
     def norm(self) -> str:
@@ -221,18 +227,20 @@ CERTIFICATE_FORMS: dict[str, CertificateForm] = {
     "second-order": CertificateForm((proofs.TOP, proofs.GRADIENT_HALVES), second_order_holds),
     "second-order-pairs": CertificateForm((proofs.TOP, proofs.GRADIENT_PAIRS), second_order_holds),
     "second-order-multi-class": CertificateForm((proofs.GRADIENTS_OF_EVERY_CLASS,), second_order_holds),
-    "lipschitz": CertificateForm((proofs.SCORE_TOP,), lipschitz_holds, varying=True),
-    "lipschitz-two-class": CertificateForm((proofs.SCORE_TOP, proofs.SCORE_OTHER), lipschitz_holds, varying=True),
+    "lipschitz": CertificateForm((proofs.SCORE_TOP,), lipschitz_holds, one_level=gaussian_holds),
+    "lipschitz-two-class": CertificateForm(
+        (proofs.SCORE_TOP, proofs.SCORE_OTHER), lipschitz_holds, one_level=gaussian_holds
+    ),
 }
 for _suffix, _proofs in {**_VOTES, **_SCORES}.items():
     CERTIFICATE_FORMS |= {
         f"gaussian{_suffix}": CertificateForm(_proofs, gaussian_holds),
-        f"envelope{_suffix}": CertificateForm(_proofs, envelope_holds, tight=False, varying=True),
+        f"envelope{_suffix}": CertificateForm(_proofs, envelope_holds, tight=False, one_level=gaussian_holds),
         f"uniform-l1{_suffix}": CertificateForm(_proofs, uniform_l1_holds, noise="uniform"),
     }
 for _suffix, _proofs in _VOTES.items():
     CERTIFICATE_FORMS |= {
         f"lecuyer{_suffix}": CertificateForm(_proofs, lecuyer_holds, tight=False),
         f"li{_suffix}": CertificateForm(_proofs, li_holds, tight=False),
-        f"renyi{_suffix}": CertificateForm(_proofs, renyi_holds, tight=False, varying=True),
+        f"renyi{_suffix}": CertificateForm(_proofs, renyi_holds, tight=False, one_level=gaussian_holds),
     }

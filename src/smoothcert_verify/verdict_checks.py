@@ -25,7 +25,7 @@ from smoothcert_verify.proof_checks import (
 from smoothcert_verify.reason_rules import check_reason_shape
 from smoothcert_verify.run_facts import NEARLY_ALL, SMALLEST_ALPHA, RunFacts
 from smoothcert_verify.theorems import CERTIFICATE_FORMS, CertificateForm, certifies
-from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope, gaussian_holds
+from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope
 
 _BOUND = Record(value=Number(0), side=OneOf(("lower", "upper")), alpha=Number(0, 1), method=TEXT)
 _VERDICT = Record(
@@ -183,7 +183,7 @@ def _check_radius(
     run = sampled.run
     setting = Setting(Fraction(sampled.sigma), run.dimension, run.num_classes, sampled.envelope)
     # Of an envelope that is a Python function, the radius is only compared with that of a constant σ.
-    theorem = form.theorem if sampled.envelope.known else gaussian_holds
+    theorem = form.theorem if sampled.envelope.known or form.one_level is None else form.one_level
     if radius > 0 and not stored:
         yield note("radius-without-bounds", radius=radius)
     if not stored:

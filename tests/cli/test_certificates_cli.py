@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 import threading
+import typing
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -20,7 +21,9 @@ from scipy import special
 
 from cli_runner import smoothcert
 from run_specs import make_spec, resumed_spec
+from smoothcert.certificates import CERTIFICATES
 from smoothcert.cli import main
+from smoothcert.cli.options import Certificates
 from smoothcert.errors import InterruptedRunError
 from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore, read_manifest
@@ -469,3 +472,9 @@ def test_help_tells_what_can_be_asked_for() -> None:
     ):
         text = right(verb, "--help").out
         assert all(word in text for word in words)
+
+
+def test_the_help_names_every_theorem() -> None:
+    """It is written out, because --help loads no theorem."""
+    text = typing.get_args(Certificates)[1].help
+    assert [one.family for one in CERTIFICATES.values() if one.family not in text] == []

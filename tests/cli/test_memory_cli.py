@@ -240,7 +240,7 @@ class TestBadSettings:
             ((*OPTIMISED, "--sigma-range", "0,1"), "sigma=0"),
             ((*OPTIMISED, "--sigma-range", "0.1,nan"), "nan"),
             ((*OPTIMISED, "--sigma-range", "0.1,inf"), "inf"),
-            ((*OPTIMISED, "--noise", "laplace"), "there is no noise 'laplace'"),
+            ((*OPTIMISED, "--noise", "unheard-of"), "there is no noise 'unheard-of'"),
             ((*OPTIMISED, "--search", "ascent"), "gives only votes; choose grid or signs"),
         ],
         ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",

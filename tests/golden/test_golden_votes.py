@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from golden_votes import CASES, Bits, check_version, check_votes, read_golden
+from smoothcert.noise import law_of
+from smoothcert.records import Noise
 from smoothcert.sampling import SAMPLING_VERSION
 
 ON_DEVICE = [name for name, case in CASES.items() if case.on_device]
@@ -93,3 +95,10 @@ def test_one_changed_vote_is_noticed(stored: dict[str, Any]) -> None:
 def test_a_raised_number_without_new_votes_is_noticed(stored: dict[str, Any]) -> None:
     with pytest.raises(AssertionError, match=r"regenerate the file: python tests/golden/regenerate\.py"):
         check_version(stored, SAMPLING_VERSION + 1)
+
+
+@pytest.mark.parametrize("noise", list(Noise))
+@pytest.mark.parametrize("place", ["float", "256 levels"])
+def test_every_noise_is_among_them(noise: Noise, place: str) -> None:
+    wanted = {f"{noise}, {place}, {kind}" for kind in law_of(noise).tallies}
+    assert wanted - CASES.keys() == set()

@@ -56,7 +56,7 @@ def test_every_kind_fits_the_schema(kind: str, folder: Path, schema: jsonschema.
         (("digest",), "x"),
         (("input", "index"), -1),
         (("smoothing", "sigma"), 0),
-        (("smoothing", "noise", "kind"), "laplace"),
+        (("smoothing", "noise", "kind"), "unheard-of"),
         (("statement",), "It is robust."),
         (("verdicts", 0, "reason"), "a sentence"),
         (("verdicts", 0, "reason"), {"code": "no-such-code"}),

@@ -238,6 +238,11 @@ def test_the_slope_is_that_of_automatic_differentiation(noise, two_class):
     found = settings.for_model(classifier).search(inputs)
     slopes = (found.sigmas - start) / step
 
+    quantile = torch.distributions.Normal(0.0, 1.0).icdf
+    exact_radius = {
+        Noise.GAUSSIAN: lambda own, other: (quantile(own) - quantile(other)) / 2,
+        Noise.UNIFORM: lambda own, other: own - other,
+    }
     exact = network.double()
     for x, label, slope in zip(inputs, found.labels, slopes, strict=True):
         draws = unit_noise(noise, seeded_stream(x, noise=noise), start=selection, count=noises, size=6)
@@ -246,12 +251,7 @@ def test_the_slope_is_that_of_automatic_differentiation(noise, two_class):
         means = torch.softmax(exact(noisy), dim=1).mean(dim=0)
         others = means[torch.arange(4) != int(label)]
         own, other = means[label], others.max() if two_class else others.sum()
-        if noise is Noise.UNIFORM:
-            radius = sigma * (own - other)
-        else:
-            normal = torch.distributions.Normal(0.0, 1.0)
-            radius = sigma / 2 * (normal.icdf(own) - normal.icdf(other))
-        (expected,) = torch.autograd.grad(radius, sigma)
+        (expected,) = torch.autograd.grad(sigma * exact_radius[noise](own, other), sigma)
         assert slope == pytest.approx(float(expected), abs=2e-4)
 
 

@@ -238,13 +238,10 @@ def without_memory(noise: Noise, *, seed: int) -> Iterator[tuple[Answer, Answer]
 
 @pytest.mark.parametrize("noise", list(Noise))
 class TestNoContradictionCanBeProduced:
-    def norm(self, noise: Noise) -> Norm:
-        return {Noise.GAUSSIAN: Norm.L2, Noise.UNIFORM: Norm.L1}[noise]
-
     @pytest.mark.parametrize("seed", [1, 2])
     def test_with_a_memory(self, tmp_path: Path, noise: Noise, seed: int) -> None:
         """Holds whatever is drawn: no sampling error is excused."""
-        judge = Judge(self.norm(noise))
+        judge = Judge(noise.norm)
         drive(with_memory(tmp_path / "memory.sqlite", noise, seed=seed), judge, rounds=150, seed=seed)
         assert judge.contradictions == []
         assert judge.inside > 30  # questions that could have been answered wrongly
@@ -257,13 +254,13 @@ class TestNoContradictionCanBeProduced:
 
     def test_without_one_there_are_contradictions(self, noise: Noise) -> None:
         """The negative control: the same questions, the same judge."""
-        judge = Judge(self.norm(noise))
+        judge = Judge(noise.norm)
         drive(without_memory(noise, seed=1), judge, rounds=60, seed=1)
         assert judge.contradictions
 
     def test_borders_are_exact(self, tmp_path: Path, noise: Noise) -> None:
         """Every float32 neighbour of points on the border of a granted region: inside the class, or anything."""
-        path, norm = tmp_path / "memory.sqlite", self.norm(noise)
+        path, norm = tmp_path / "memory.sqlite", noise.norm
         first = plane(memory=path, noise=noise)
         judge = Judge(norm)
         for x in (ORIGIN, FAR, np.array([[0.0, 3.0]], dtype=np.float32)):

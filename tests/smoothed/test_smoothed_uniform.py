@@ -115,7 +115,8 @@ FITTING = {name for name, one in CERTIFICATES.items() if one.noise is Noise.UNIF
 
 class TestWhichCertificates:
     def test_they_are_those_in_l1(self) -> None:
-        assert {name for name, one in CERTIFICATES.items() if one.norm is Norm.L1} == FITTING
+        assert all(one.norm is one.noise.norm for one in CERTIFICATES.values())
+        assert (Noise.UNIFORM.norm, Noise.GAUSSIAN.norm) == (Norm.L1, Norm.L2)
         assert {"uniform-l1", "uniform-l1-two-class"} <= FITTING
 
     @pytest.mark.parametrize("name", ["gaussian", "gaussian-two-class", "dipole", "second-order", "envelope", "renyi"])
@@ -144,8 +145,8 @@ class TestWhichCertificates:
         assert all(point.promise is not None and point.norm is Norm.L1 for point in points)
 
     def test_there_is_no_other_noise(self) -> None:
-        with pytest.raises(InputError, match="there is no noise 'laplace': use gaussian or uniform"):
-            smooth(noise="laplace")
+        with pytest.raises(InputError, match=f"there is no noise 'unheard-of': use {' or '.join(Noise)}"):
+            smooth(noise="unheard-of")
 
 
 DIGITS = ("--model", "sample_models:digits_by_brightness", "--num-classes", 10, "--data", "digits")
@@ -210,8 +211,8 @@ class TestRuns:
             invoke(app, "certify", *DIGITS, *SMALL, "--sigma", 0.5, "--out", run)
 
     def test_unknown_noise(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="'laplace': use gaussian, uniform, float, uniform-float"):
-            invoke(app, "certify", *DIGITS, *SMALL, "--noise", "laplace", "--sigma", 0.5, "--out", tmp_path / "run")
+        with pytest.raises(InputError, match=r"'unheard-of': use gaussian, uniform, .*float, uniform-float"):
+            invoke(app, "certify", *DIGITS, *SMALL, "--noise", "unheard-of", "--sigma", 0.5, "--out", tmp_path / "run")
 
     def test_optimised_with_a_memory(self, tmp_path: Path) -> None:
         data, memory, out = plane_points(tmp_path / "points.npz"), tmp_path / "memory.sqlite", tmp_path / "run"

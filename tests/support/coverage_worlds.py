@@ -8,8 +8,9 @@ sampler and none of the bounds under test is used to find them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,25 @@ def density(z: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
+class UnitLaw:
+    """One coordinate of noise of level 1, by scipy and numpy alone: P(z < point), its inverse, and draws of z."""
+
+    below: Callable[[Any], Any]
+    quantile: Callable[[Any], Any]
+    draw: Callable[[np.random.Generator, tuple[int, int]], FloatArray]
+
+
+UNIT_LAWS: Mapping[Noise, UnitLaw] = {
+    Noise.GAUSSIAN: UnitLaw(special.ndtr, special.ndtri, lambda generator, size: generator.normal(size=size)),
+    Noise.UNIFORM: UnitLaw(
+        lambda point: np.clip(0.5 * (point + 1.0), 0.0, 1.0),
+        lambda share: 2.0 * share - 1.0,
+        lambda generator, size: generator.uniform(-1.0, 1.0, size),
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Line:
     """edges: the inner ends of the pieces, increasing, in units of the noise level. classes: one for each piece.
 
@@ -67,15 +87,12 @@ class Line:
         """Pieces as (class, probability), from left to right."""
         below = np.cumsum([mass for _, mass in pieces])
         assert abs(below[-1] - 1) < 1e-12
-        quantile = special.ndtri if noise is Noise.GAUSSIAN else lambda share: 2.0 * share - 1.0
-        edges = tuple(float(edge) for edge in quantile(below[:-1]))
+        edges = tuple(float(edge) for edge in UNIT_LAWS[noise].quantile(below[:-1]))
         return cls(name, edges, tuple(piece for piece, _ in pieces), num_classes, noise)
 
     def below(self, points: FloatArray) -> FloatArray:
         """The probability that the noise is below these points."""
-        if self.noise is Noise.GAUSSIAN:
-            return np.asarray(special.ndtr(points))
-        return np.clip(0.5 * (points + 1.0), 0.0, 1.0)
+        return np.asarray(UNIT_LAWS[self.noise].below(points))
 
     def chances(self, shift: FloatArray | float = 0.0, scale: FloatArray | float = 1.0) -> FloatArray:
         """Probability of every class, no answer last, for noise moved by `shift` and stretched. (…, num_classes+1)."""
@@ -296,7 +313,7 @@ class ScoreLine:
     def mean(self, shift: float = 0.0) -> float:
         """Of the score of class 0; a sample without an answer has score 0."""
         point = (self.edge - shift) / np.sqrt(1.0 + self.softness**2)
-        below = special.ndtr(point) if self.noise is Noise.GAUSSIAN else np.clip(0.5 * (point + 1.0), 0.0, 1.0)
+        below = UNIT_LAWS[self.noise].below(point)
         return float((1.0 - self.invalid) * (self.low + (self.high - self.low) * below))
 
     def others(self, top: float) -> float:
@@ -331,7 +348,7 @@ class ScoreLine:
 
     def scores(self, generator: np.random.Generator, size: tuple[int, int]) -> FloatArray:
         """Of class 0; nan for no answer."""
-        z = generator.normal(size=size) if self.noise is Noise.GAUSSIAN else generator.uniform(-1.0, 1.0, size)
+        z = UNIT_LAWS[self.noise].draw(generator, size)
         step = special.ndtr((self.edge - z) / self.softness) if self.softness else (z < self.edge)
         return np.where(generator.random(size) < self.invalid, np.nan, self.low + (self.high - self.low) * step)
 

@@ -62,25 +62,25 @@ def test_an_option_is_what_the_checkpoint_says(arguments, expected, tmp_path):
     assert {name: facts[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "settings"),
-    [
-        ("gaussian", {"name": "augmentation"}),
-        ("stability:weight=1", {"name": "stability", "weight": 1.0}),
-        ("consistency:weight=5,noises=3", {"name": "consistency", "weight": 5.0, "entropy": 0.5, "noises": 3}),
-        ("macer:weight=1,beta=2,noises=2", {
-            "name": "macer", "weight": 1.0, "margin": 8.0, "beta": 2.0, "noises": 2,
-        }),
-        ("adversarial:radius=0.5,steps=2", {"name": "adversarial", "radius": 0.5, "steps": 2, "warm_up": 0.3}),
-        ("smoothadv:radius=0.5,steps=2,noises=2,method=ddn", {
-            "name": "smoothadv", "radius": 0.5, "steps": 2, "noises": 2, "method": "ddn", "warm_up": 0.3,
-            "consistency": 0.0, "entropy": 0.0,
-        }),
-        ("smoothmix:steps=2,noises=2", {
-            "name": "smoothmix", "weight": 5.0, "steps": 2, "step": 1.0, "noises": 2, "one_step": 0, "warm_up": 0.3,
-        }),
-    ],
-)  # fmt: skip
+TRAINED = [
+    ("gaussian", {"name": "augmentation"}),
+    ("stability:weight=1", {"name": "stability", "weight": 1.0}),
+    ("consistency:weight=5,noises=3", {"name": "consistency", "weight": 5.0, "entropy": 0.5, "noises": 3}),
+    ("macer:weight=1,beta=2,noises=2", {
+        "name": "macer", "weight": 1.0, "margin": 8.0, "beta": 2.0, "noises": 2,
+    }),
+    ("adversarial:radius=0.5,steps=2", {"name": "adversarial", "radius": 0.5, "steps": 2, "warm_up": 0.3}),
+    ("smoothadv:radius=0.5,steps=2,noises=2,method=ddn", {
+        "name": "smoothadv", "radius": 0.5, "steps": 2, "noises": 2, "method": "ddn", "warm_up": 0.3,
+        "consistency": 0.0, "entropy": 0.0,
+    }),
+    ("smoothmix:steps=2,noises=2", {
+        "name": "smoothmix", "weight": 5.0, "steps": 2, "step": 1.0, "noises": 2, "one_step": 0, "warm_up": 0.3,
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "settings"), TRAINED)
 def test_every_objective_trains(text, settings, tmp_path):
     assert facts_of(tmp_path, "--objective", text)["objective"] == settings
     with (tmp_path / "m.curves.csv").open() as file:
@@ -89,9 +89,7 @@ def test_every_objective_trains(text, settings, tmp_path):
 
 
 def test_all_objectives_are_among_those():
-    assert set(OBJECTIVES) == {
-        "augmentation", "stability", "consistency", "macer", "adversarial", "smoothadv", "smoothmix",
-    }  # fmt: skip
+    assert set(OBJECTIVES) == {settings["name"] for _, settings in TRAINED}
 
 
 def test_patience_and_tensorboard(tmp_path):

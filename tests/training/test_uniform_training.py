@@ -203,5 +203,5 @@ def test_the_verb_refuses_rules_and_nothing(tiny_data, tmp_path):
 
 def test_the_command_accepts_every_kind_of_noise_and_no_other(tiny_data, tmp_path):
     assert [_parse_noise(str(noise)) for noise in Noise] == list(Noise)
-    with pytest.raises(InputError, match="--noise 'laplace' is not supported: expected gaussian or uniform"):
-        command(*tiny_data, "--noise", "laplace", "--sigma", 0.5, "--out", tmp_path / "m.safetensors")
+    with pytest.raises(InputError, match=f"--noise 'unheard-of' is not supported: expected {' or '.join(Noise)}"):
+        command(*tiny_data, "--noise", "unheard-of", "--sigma", 0.5, "--out", tmp_path / "m.safetensors")

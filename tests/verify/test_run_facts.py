@@ -98,7 +98,7 @@ def assert_found(manifest: Manifest, change: Change) -> None:
         put("spec", "sigma", to={"kind": "mystery"}),
         put("sigma", to={"rule": {"kind": "knn"}, "envelope": {"kind": "semi-elastic", "rate": 0.1}}),
         put("spec", "noise", "place", to="first-layer"),
-        put("spec", "noise", "kind", to="laplace"),
+        put("spec", "noise", "kind", to="unheard-of"),
         put("spec", "noise", "generator", to="philox4x32-10"),
         put("spec", "noise", "generator", to=None),
         put("spec", "noise", "grid", to=None),

@@ -57,7 +57,7 @@ def certify(
 
     The same command resumes an interrupted run; so does `smoothcert certify --resume RUN`.
 
-    The default certificate is gaussian; uniform-l1 with uniform noise; envelope with --sigma-rule and no memory.
+    The default certificate is the usual one of the noise, such as gaussian; envelope with --sigma-rule and no memory.
     Several --certificate over the same samples are stored side by side, each valid alone at alpha. --best-of shares
     alpha among them, so that the largest radius of each input may be used.
 

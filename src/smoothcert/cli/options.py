@@ -35,13 +35,14 @@ SigmaRule = Annotated[
         "for a two-class certificate).",
     ),
 ]
+NOISES = "gaussian, or uniform: --sigma is then the half-width, and radii are in the l1 norm"
+"""Written out: --help loads neither numpy nor the noise laws. `tests/noise/test_every_noise.py` compares them."""
 Noise = Annotated[
     str,
     typer.Option(
         "--noise",
-        help="gaussian, or uniform: --sigma is then the half-width, and radii are in the l1 norm. Inputs on a grid "
-        "(8-bit images) get noise in exact steps. float and uniform-float add it in float32, which is not sound in "
-        "floating point.",
+        help=f"{NOISES}. Inputs on a grid (8-bit images) get noise in exact steps. float and NAME-float, such as "
+        "uniform-float, add it in float32, which is not sound in floating point.",
     ),
 ]
 Grid = Annotated[

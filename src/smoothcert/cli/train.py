@@ -38,9 +38,7 @@ def train(
             "--sigma", help="Noise level, in the units of the input. Required, unless --sigma-rule is a file."
         ),
     ] = None,
-    noise: Annotated[
-        str, typer.Option("--noise", help="gaussian, or uniform: then --sigma is the half-width.")
-    ] = "gaussian",
+    noise: Annotated[str, typer.Option("--noise", help=f"{o.NOISES}.")] = "gaussian",
     sigma_rule: Annotated[
         str | None,
         typer.Option(

@@ -16,7 +16,7 @@ from smoothcert.records import Norm
 class MemoryKey:
     """Identifies a smoothed classifier. Regions under different keys are independent of each other.
 
-    model, sigma_rule, preprocessing: digests. noise: "gaussian" or "uniform", with the grid if the noise is on one.
+    model, sigma_rule, preprocessing: digests. noise: its name, with the grid if the noise is on one.
     norm: of the balls. dimension: numbers per input, at least 1.
     """
 

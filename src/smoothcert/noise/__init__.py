@@ -1,8 +1,8 @@
 """Random noise as a pure function of (seed, input index, stage, counter).
 
 The compiled, the plain numpy and the torch version give the same bits on every IEEE machine. So batch size, workers,
-order and interruption change nothing, and an auditor can draw every sample again. Each noise law is one class, in
-`gaussian_law.py` and `uniform_law.py`, registered in `laws.py`. There are two ways to add noise.
+order and interruption change nothing, and an auditor can draw every sample again. Each noise law is one class, in its
+file `…_law.py`, registered in `laws.py`. There are two ways to add noise.
 
 On a grid (`grid_law`, `add_grid_noise`) noise is exact: whole numbers, drawn with ChaCha20 from the law of rounded
 noise and added as whole numbers. See `grid_law.py`.
@@ -11,11 +11,9 @@ In floating point (`add_noise`) it suits any input. It is made from the words of
 Only additions, multiplications and square roots of float32 are used, each rounded on its own, and one product with
 sigma in float64.
 
-The theorems are about noise in real numbers; noise in float32 differs from it. Gaussian noise ends at 6.66 σ. Uniform
-noise takes 2²⁴ equally likely values in each coordinate, λ·(2k+1-2²⁴)·2⁻²⁴: the midpoints of 2²⁴ equal cells of
-[-λ, λ], so it is exactly uniform noise moved by at most 2⁻²⁴·λ. Both are then rounded to float32, and so is their sum
-with the input. As is usual, certificates treat float noise as ideal noise. A base classifier built to read low-order
-bits can violate such a certificate.
+The theorems are about noise in real numbers; noise in float32 differs from it, as the file of each law says. It is then
+rounded to float32, and so is its sum with the input. As is usual, certificates treat float noise as ideal noise. A base
+classifier built to read low-order bits can violate such a certificate.
 """
 
 from smoothcert.noise.constants import GRID_GENERATOR

@@ -1,7 +1,7 @@
 """Uniform noise: z uniform on [-1, 1].
 
-In floating point z is one of the 2²⁴ odd multiples of 2⁻²⁴ in (-1, 1), all equally likely; the variance is
-(1 - 2⁻⁴⁸)/3.
+In floating point z is one of the 2²⁴ odd multiples of 2⁻²⁴ in (-1, 1), all equally likely: the midpoints of 2²⁴ equal
+cells of [-1, 1]. So it is exactly uniform noise moved by at most 2⁻²⁴. The variance is (1 - 2⁻⁴⁸)/3.
 """
 
 from __future__ import annotations

@@ -78,9 +78,10 @@ def only_certificate(portfolio: Portfolio) -> Certificate:
             "`smoothcert recertify` computes others from the same votes"
         )
     if certificate.needs != (Quantity.TOP_LOWER,) or certificate.proofs != (Proof.TOP,):
+        usual = {certificate.noise.usual_certificate(constant_sigma=constant): None for constant in (True, False)}
         raise InputError(
             f"{certificate.name} needs more than a lower bound on the probability of the class, and there is no "
-            "anytime-valid test for that: use gaussian, envelope or uniform-l1, or leave --decide and --precision out"
+            f"anytime-valid test for that: use {' or '.join(usual)}, or leave --decide and --precision out"
         )
     return certificate
 

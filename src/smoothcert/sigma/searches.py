@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import ndtri
 
 from smoothcert.errors import InputError
-from smoothcert.records import FloatArray, IntArray, Noise
+from smoothcert.noise import law_of
+from smoothcert.records import FloatArray, IntArray
 from smoothcert.settings_text import collect_settings, format_settings, parse_settings
 from smoothcert.sigma.search_problem import USUAL_CHECK, USUAL_CLAMP, Problem, check_clamp, check_count
 
@@ -60,7 +60,8 @@ class Ascent:
 
     def find(self, problem: Problem) -> tuple[FloatArray, FloatArray]:
         """Return the final levels, and the mean of the last two radii beside them."""
-        step = RATE * problem.start / self._steepest(problem.noise) if self.step is None else self.step
+        steepest = law_of(problem.noise).steepest_estimate(clamp=self.clamp)
+        step = RATE * problem.start / steepest if self.step is None else self.step
         every = problem.every()
         sigmas = np.full(len(every), problem.start)
         radii = np.zeros((len(every), 2))
@@ -70,16 +71,6 @@ class Ascent:
             slope = (radii[:, 1] - radii[:, 0]) / (2.0 * STEP_ASIDE * sigmas)
             sigmas = np.clip(sigmas + step * slope, problem.least, problem.most)
         return sigmas, radii.mean(axis=1)
-
-    def _steepest(self, noise: Noise) -> float:
-        """The derivative of the estimated radius where the mean scores are beyond the clamp."""
-        match noise:
-            case Noise.GAUSSIAN:
-                return float(ndtri(1.0 - self.clamp))
-            case Noise.UNIFORM:
-                return 1.0
-            case _:
-                assert_never(noise)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,45 @@
+"""What is given again when a run is resumed reaches its spec, and does not make it another run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sample_manifests import sample_manifest
+from smoothcert.cli import options
+from smoothcert.runs.resumption import NOT_MOVED, Moved, spec_of_run
+from smoothcert.spec import LocalEngineSpec, list_differences, to_json
+
+GIVEN: dict[str, Any] = {
+    "model": "elsewhere.pt",
+    "data": "elsewhere.npz",
+    "data_root": "/elsewhere",
+    "memory": "elsewhere.sqlite",
+    "device": "cuda:1",
+    "engine": LocalEngineSpec(workers=3),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "manifest.json").write_text(json.dumps(to_json(sample_manifest())), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Moved)])
+def test_what_is_moved_reaches_the_spec_of_the_same_run(run: Path, name: str) -> None:
+    before = spec_of_run(run, task="certify", moved=NOT_MOVED)
+    after = spec_of_run(run, task="certify", moved=Moved(**{name: GIVEN[name]}))
+    changed = {field for field in before.__struct_fields__ if getattr(before, field) != getattr(after, field)}
+    assert changed == {{"data_root": "data", "device": "model"}.get(name, name)}
+    stored, wanted = (msgspec.structs.replace(sample_manifest(), spec=spec) for spec in (before, after))
+    assert list_differences(stored, wanted) == []
+
+
+def test_the_command_line_accepts_it_with_resume() -> None:
+    assert {field.name for field in dataclasses.fields(Moved)} <= options._MAY_CHANGE_ON_RESUME
