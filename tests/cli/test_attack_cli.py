@@ -24,8 +24,11 @@ from smoothcert.errors import (
     ManifestMismatchError,
     RunError,
 )
+from smoothcert.runs.resumption import Moved
+from smoothcert.spec import LocalEngineSpec
 
 COUNT = 12
+ONE_WORKER = Moved(engine=LocalEngineSpec(workers=1))
 QUICK = ("--steps", 5, "--draws", 50, "--n", 4000, "--seed", 7)
 
 
@@ -359,7 +362,7 @@ def test_a_proved_break_is_told_at_once_and_outlives_an_interruption(tmp_path: P
     heard: list[str] = []
     stop = threading.Event()
     out = tmp_path / "a.jsonl"
-    with prepare_attack(run, settings, out=out, workers=1) as attack:
+    with prepare_attack(run, settings, out=out, moved=ONE_WORKER) as attack:
 
         def hear(text: str) -> None:
             heard.append(text)
@@ -392,7 +395,7 @@ def _attacked(run: Path, out: Path, *, stop_after: int | None = None) -> list[ob
         if seen == stop_after:
             stop.set()
 
-    with prepare_attack(run, settings, out=out, workers=1) as attack:
+    with prepare_attack(run, settings, out=out, moved=ONE_WORKER) as attack:
         run_attack(attack, stop=stop, on_results=on_results)
         return list(attack.record.results)
 

@@ -59,7 +59,7 @@ def test_other_radii_are_not_shown_as_if_they_were_known(run: Path) -> None:
     assert accuracy["0.15"] == accuracy["0.2"]
     assert accuracy["0.3"] is None
     shown = smoothcert("table", run, "--radii", "0.15,0.2,0.3").stdout
-    assert "r=0.15 not decided: the figure is that of the next radius that was" in shown
+    assert "r=0.15 not decided: the figure is that of the next larger decided radius" in shown
     refused = smoothcert("table", run, "--classes", "--radii", "0.3")
     assert refused.returncode == 5
     assert "did not decide radius 0.3" in refused.stderr

@@ -141,7 +141,7 @@ def test_the_report_says_what_was_run_and_what_is_missing(finished: Path) -> Non
 
 def test_certificate_names_one_of_several(finished: Path) -> None:
     text = TEXT.replace('of = "varying", acr', 'of = "varying", certificate = "dipole", acr')
-    with pytest.raises(RunError, match="does not carry the certificate dipole"):
+    with pytest.raises(RunError, match="does not have the certificate dipole"):
         measure(at(finished, text), at(finished, text).plan.rows[1])
 
 
