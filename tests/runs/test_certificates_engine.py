@@ -282,7 +282,7 @@ def test_a_certificate_the_run_does_not_carry(name: str, made: Run) -> None:
     run = made("dipole,gaussian,dipole-multi-class")
     with pytest.raises(RunError, match="it has dipole, gaussian, dipole-multi-class"):
         load_results(Path(f"{run}@{name}"))
-    with pytest.raises(RunError, match="does not carry"):
+    with pytest.raises(RunError, match="does not have the certificate dipole"):
         load_all([Path(f"{made('gaussian')}@dipole")])
     with pytest.raises(RunError, match="does not exist"):
         load_results(Path("nowhere@gaussian"))
