@@ -21,7 +21,7 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.models.onnx_classifier import OnnxClassifier
 from smoothcert.models.scores import ScoreRule, decide_rule, normalise_probabilities, require_scores, votes_and_softmax
 from smoothcert.models.votes import votes_from_logits
-from smoothcert.records.tallies import SCORE_SLACK
+from smoothcert.records.score_cells import SCORE_SLACK
 
 RNG = np.random.default_rng(5)
 WEIGHT = RNG.normal(size=(6, 3)).astype(np.float32)

@@ -23,7 +23,8 @@ from smoothcert.records import (
     TallyKind,
     merge,
 )
-from smoothcert.records.tallies import GRADIENT_UNIT, SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
+from smoothcert.records.score_cells import SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics import first_samples
 
 STREAM = StreamId(7, 3, Stage.ESTIMATION)

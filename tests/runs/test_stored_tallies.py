@@ -18,7 +18,7 @@ from sample_manifests import sample_manifest
 from sample_points import POINT
 from smoothcert.errors import CorruptRunError
 from smoothcert.records import AnyTally, GradientTally, PairTally, ScoreTally, Stage, StreamId, Tally
-from smoothcert.records.tallies import SCORE_CELLS
+from smoothcert.records.score_cells import SCORE_CELLS
 from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_from_row, tally_row
 from smoothcert.spec import RunManifest

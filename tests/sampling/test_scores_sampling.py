@@ -15,7 +15,7 @@ from smoothcert.errors import ModelError
 from smoothcert.models import as_classifier
 from smoothcert.noise import add_noise
 from smoothcert.records import AnyTally, Noise, ScoreTally, Stage, StreamId, TallyKind, merge
-from smoothcert.records.tallies import SCORE_CELLS, score_cell
+from smoothcert.records.score_cells import SCORE_CELLS, score_cell
 from smoothcert.sampling import Request, Sampler, segments
 
 SHAPE = (2, 3)

@@ -14,7 +14,7 @@ from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.noise import unit_noise
 from smoothcert.records import AnyTally, Noise, ScoreTally, Stage, StreamId, Tally, TallyKind, merge
-from smoothcert.records.tallies import SCORE_CEILING, SCORE_FLOOR
+from smoothcert.records.score_cells import SCORE_CEILING, SCORE_FLOOR
 from smoothcert.sampling import Request, Sampler, measure_batch
 
 SHAPE = (2, 3)

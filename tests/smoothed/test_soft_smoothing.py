@@ -13,7 +13,7 @@ from smoothcert.certificates import get_portfolio
 from smoothcert.errors import InputError, ModelError
 from smoothcert.questions import Votes, check_question
 from smoothcert.records import Outcome, Quantity, Reason, ReasonCode, ScoreTally, Smoothing, Stage, StreamId, Tally
-from smoothcert.records.tallies import SCORE_CELLS, score_cell
+from smoothcert.records.score_cells import SCORE_CELLS, score_cell
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import FixedN
 from smoothcert.statistics import betting_lower, clopper_pearson_lower

@@ -12,7 +12,7 @@ from scipy import stats
 
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, Proof, Quantity, ScoreTally, Stage, StreamId
-from smoothcert.records.tallies import SCORE_CELLS, score_cell
+from smoothcert.records.score_cells import SCORE_CELLS, score_cell
 from smoothcert.statistics import betting_lower, betting_upper, mean_score, prove
 from smoothcert.statistics.score_bounds import (
     _in_random_order,

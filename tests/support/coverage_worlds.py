@@ -34,7 +34,8 @@ from smoothcert.records import (
     StreamId,
     Tally,
 )
-from smoothcert.records.tallies import GRADIENT_UNIT, SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
+from smoothcert.records.score_cells import SCORE_CEILING, SCORE_CELLS, SCORE_FLOOR, score_cell
+from smoothcert.records.tallies import GRADIENT_UNIT
 from smoothcert.statistics import plurality
 from stored_answers import certify_votes
 

@@ -25,7 +25,7 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
-from smoothcert.records.tallies import SCORE_CELLS, score_cell
+from smoothcert.records.score_cells import SCORE_CELLS, score_cell
 from smoothcert.spec import Decide, FixedN, Precision, QuestionSpec
 from smoothcert.statistics import (
     MOST_BETS,

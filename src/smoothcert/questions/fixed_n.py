@@ -10,7 +10,7 @@ from smoothcert.errors import InputError
 from smoothcert.questions.inquiry import Estimation, Inquiry, Rows, Votes
 from smoothcert.questions.verdicts import judge_tallies
 from smoothcert.records import AnyTally, CertifiedPoint, Stage, Tally, TallyKind, Verdict, merge
-from smoothcert.records.tallies import SCORE_CELLS
+from smoothcert.records.score_cells import SCORE_CELLS
 from smoothcert.statistics import alpha_after_noise, first_samples, noise_price, plurality
 
 if TYPE_CHECKING:  # recertifying imports neither sampling nor models

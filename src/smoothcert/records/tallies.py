@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, overload
@@ -15,11 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
-from smoothcert.records.score_cells import SCORE_CEILING as SCORE_CEILING
-from smoothcert.records.score_cells import SCORE_CELLS as SCORE_CELLS
-from smoothcert.records.score_cells import SCORE_FLOOR as SCORE_FLOOR
-from smoothcert.records.score_cells import SCORE_SLACK as SCORE_SLACK
-from smoothcert.records.score_cells import score_cell as score_cell
+from smoothcert.records.score_cells import SCORE_CELLS
 
 FloatArray = NDArray[np.float64]
 """Statistics and radii: always float64."""
@@ -69,7 +66,7 @@ class TallyKind(enum.StrEnum):
     SCORES = "scores"
 
 
-class TallyBase:
+class TallyBase(ABC):
     """Base of all tallies: a stream, a noise level, and the half-open ranges of draws that are counted.
 
     Two tallies of disjoint ranges of the same stream merge with `+`.
@@ -94,6 +91,7 @@ class TallyBase:
             raise InputError(f"a tally needs a positive finite sigma, got {self.sigma}")
         self.check()
 
+    @abstractmethod
     def check(self) -> None:
         """Raise an InputError if the counts do not add up."""
 
@@ -103,8 +101,8 @@ class TallyBase:
         return sum(stop - start for start, stop in self.ranges)
 
     @property
-    def num_classes(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def num_classes(self) -> int: ...
 
     def check_mergeable(self, other: Self) -> None:
         if (self.stream, self.sigma, self.num_classes) != (other.stream, other.sigma, other.num_classes):

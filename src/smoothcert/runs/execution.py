@@ -133,6 +133,8 @@ def _normalise(spec: RunSpec) -> RunSpec:
     try:
         spec = decode_part(to_json(spec), RunSpec)
     except (TypeError, ValueError) as error:
+        with contextlib.suppress(AttributeError, TypeError):
+            check_spec(spec)  # names the option, if a value is only out of range
         raise InputError(f"the RunSpec is invalid: {error}") from error
     if spec.task == "recertify":
         raise InputError("a recertified run is made from another run, by `recertify_run`, not by sampling")
@@ -149,9 +151,8 @@ def prepare_run(
 
     notice: receives messages about what is being done. fetching: receives the progress of a download.
     """
-    with contextlib.suppress(AttributeError, TypeError):  # of values that are not of their type, see below
-        check_spec(spec)
     spec = _normalise(spec)
+    check_spec(spec)
     if spec.task == "certify":
         portfolio = portfolio_of(spec)
         names = tuple(one.name for one in portfolio.certificates)

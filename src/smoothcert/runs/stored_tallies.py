@@ -21,7 +21,7 @@ from smoothcert.records import (
     Tally,
     TallyKind,
 )
-from smoothcert.records.tallies import SCORE_CELLS
+from smoothcert.records.score_cells import SCORE_CELLS
 from smoothcert.strict_json import strict_loads
 
 _INT64 = np.dtype("<i8")

@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothcert.errors import ModelError
 from smoothcert.records import FloatArray, IntArray, ScoreTally
-from smoothcert.records.tallies import SCORE_CELLS, SCORE_SLACK, score_cell
+from smoothcert.records.score_cells import SCORE_CELLS, SCORE_SLACK, score_cell
 from smoothcert.sampling.requests import Request, Slice
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, IntArray, ScoreTally, Stage
-from smoothcert.records.tallies import SCORE_CEILING, SCORE_FLOOR, SCORE_SLACK
+from smoothcert.records.score_cells import SCORE_CEILING, SCORE_FLOOR, SCORE_SLACK
 from smoothcert.statistics.means import (
     MOST_BETS,
     betting_lower,
