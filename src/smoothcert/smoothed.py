@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -33,9 +33,12 @@ from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.levels import LevelCheck, list_likely_levels
-from smoothcert.spec import QuestionSpec, make_question
+from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
 from smoothcert.strict_json import strict_loads
+
+if TYPE_CHECKING:
+    from smoothcert.results.results import Results
 
 
 class SmoothedClassifier:
@@ -91,7 +94,7 @@ class SmoothedClassifier:
     ) -> None:
         self.noise = as_noise(noise)
         self.shared_noise = shared_noise
-        self.seed = secrets.randbits(128) if seed is None else seed
+        self.seed, self.seed_was_given = secrets.randbits(128) if seed is None else seed, seed is not None
         self.batch = batch
         self.workers = workers
         self.input_range = input_range
@@ -283,7 +286,7 @@ class SmoothedClassifier:
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+    ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
         x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
@@ -306,7 +309,7 @@ class SmoothedClassifier:
         shards = self.pipeline(progress).certify(inquiry, source)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
-        return points
+        return _gather(points, self, source=source, question=question, portfolio=portfolio, alpha=alpha)
 
     def predict(
         self,
@@ -317,7 +320,7 @@ class SmoothedClassifier:
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+    ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
         x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
@@ -330,7 +333,7 @@ class SmoothedClassifier:
         shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
-        return points
+        return _gather(points, self, source=source, question=FixedN(n=n), portfolio=None, alpha=alpha)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -387,6 +390,13 @@ class SmoothedClassifier:
         source = InputSource.of_array(inputs, indices=indices, labels=labels)
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def _gather(points: Sequence[CertifiedPoint], smoothed: SmoothedClassifier, **asked: Any) -> Results:
+    """The points as Results, of a room above this one, because this class is the front door of Python."""
+    from smoothcert.results.calls import gather_results
+
+    return gather_results(points, smoothed, **asked)
 
 
 def _find_grid(
