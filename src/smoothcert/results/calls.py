@@ -17,7 +17,6 @@ from smoothcert.sampling import SAMPLING_VERSION
 from smoothcert.settings_text import collect_settings
 from smoothcert.sigma import ConstantRule, OptimisedRule, SigmaRule
 from smoothcert.spec import (
-    FIRST_LAYER,
     ConstantLevel,
     DataFacts,
     DataSpec,
@@ -121,7 +120,7 @@ def _make_spec(
 ) -> RunSpec:
     in_first_layer = isinstance(smoothed.classifier, FirstLayerNoise)
     noise = NoiseSpec(
-        kind=smoothed.noise, place=FIRST_LAYER if in_first_layer else "input", shared=smoothed.shared_noise
+        kind=smoothed.noise, place="first-layer" if in_first_layer else "input", shared=smoothed.shared_noise
     )
     ends = smoothed.input_range
     return RunSpec(

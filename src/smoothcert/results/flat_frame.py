@@ -30,7 +30,7 @@ def make_frame(results: Results) -> pandas.DataFrame:
     columns = results.columns
     frame = {name: _as_series(pd, name, values) for name, values in _list_columns(columns).items()}
     frame |= {name: pd.array(values, dtype="Int64") for name, values in _list_votes(results.points).items()}
-    return pd.DataFrame(frame)  # type: ignore[no-any-return]
+    return pd.DataFrame(frame)
 
 
 def _list_columns(columns: ResultColumns) -> dict[str, list[Any]]:

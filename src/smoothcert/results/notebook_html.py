@@ -77,7 +77,8 @@ def _list_settings(results: Results) -> list[str]:
     symbol = spec.noise.kind.facts.level_symbol
     sigma = f"{symbol}={spec.sigma.level:g}" if isinstance(spec.sigma, ConstantLevel) else f"{symbol} by input"
     certificate = [spec.certificate_text] if spec.certificates else []
-    return [f"{spec.noise.kind} noise", sigma, *certificate, f"n={spec.question.n}", f"alpha={spec.alpha:g}"]
+    settings = [f"{spec.noise.kind} noise", sigma, *certificate, f"n={spec.question.n}", f"alpha={spec.alpha:g}"]
+    return [setting for setting in settings if setting != results.name]
 
 
 def _round_down(value: float) -> str:
