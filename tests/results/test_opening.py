@@ -17,7 +17,7 @@ from smoothcert.results.results import Results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore
 
-SETTINGS = {"model": "sample_models:logistic_digits", "data": "digits", "n0": 20, "alpha": 0.001, "seed": 3}
+SETTINGS = {"model": "sample_models:digits_by_brightness", "data": "digits", "n0": 20, "alpha": 0.001, "seed": 3}
 
 
 @pytest.fixture(scope="module")
