@@ -105,7 +105,7 @@ class SmoothedClassifier:
         self._model = model
         settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
         self._adapting: dict[str, Any] = settings
-        self._tallier = tallier
+        self.tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
         self._checks_are_planned = False
@@ -204,7 +204,7 @@ class SmoothedClassifier:
         """The batch size in use; if none was given, it is measured now, for that many samples to come."""
         if self.batch is None:
             self.batch = measure_batch_for(
-                self._tallier,
+                self.tallier,
                 self.classifier,
                 input_shape,
                 samples=samples,
@@ -352,7 +352,7 @@ class SmoothedClassifier:
 
         def draw(inputs: InputArray, indices: Sequence[int]) -> Drawing:
             return Drawing(
-                tallier=self._tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
+                tallier=self.tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
                 inputs=inputs,
                 indices=indices,
                 sigmas=self.sigmas(inputs, indices),
