@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from smoothcert.models.scores import require_scores
 from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
+from smoothcert.progress_display import ProgressOption, SamplingCount, show_progress
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
 from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
@@ -33,9 +34,19 @@ from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.levels import LevelCheck, list_likely_levels
-from smoothcert.spec import QuestionSpec, make_question
+from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
 from smoothcert.strict_json import strict_loads
+
+
+class Given(NamedTuple):
+    """What a classifier was made from. None for a seed or a batch size that was not given. adapting: see `as_classifier`."""
+
+    model: Any
+    memory: RegionMemory | str | Path | None
+    seed: int | None
+    batch: int | None
+    adapting: dict[str, Any]
 
 
 class SmoothedClassifier:
@@ -102,9 +113,8 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        self._model = model
-        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
-        self._adapting: dict[str, Any] = settings
+        adapting = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
+        self.given = Given(model, memory, seed, batch, adapting)
         self.tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
@@ -115,7 +125,7 @@ class SmoothedClassifier:
             self._adapt(input_shape)
 
     def __repr__(self) -> str:
-        model = self._classifier.description if self._classifier is not None else type(self._model).__name__
+        model = self._classifier.description if self._classifier is not None else type(self.given.model).__name__
         sigma = self._sigma if isinstance(self._sigma, OptimisedSigma) else self._sigma.description
         memory = "" if self._memory is None else f", memory={self._memory}"
         noise = f"{self.noise} noise {self._grid}"
@@ -138,7 +148,7 @@ class SmoothedClassifier:
 
     def _adapt(self, input_shape: tuple[int, ...]) -> BaseClassifier:
         if self._classifier is None:
-            self._classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
+            self._classifier = as_classifier(self.given.model, input_shape=input_shape, **self.given.adapting)
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._grid.levels_so_far)
             self._shape = input_shape
             self._checks = ModelChecks(self._classifier)
@@ -282,7 +292,8 @@ class SmoothedClassifier:
         precision: float | None = None,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
-        progress: Progress | None = None,
+        out: str | Path | None = None,
+        progress: ProgressOption = None,
     ) -> list[CertifiedPoint]:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
@@ -296,15 +307,23 @@ class SmoothedClassifier:
         decide: radii; sample each input only until it is known which of them its radius reaches, and give the largest.
         precision: sample until less than this could be added to the radius. In both cases n is the most that is drawn,
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
+
+        out: the directory of a run, which the same call resumes (docs/python.md). progress: True, False, a function of
+        the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n0 + n)
+        if out is not None:
+            return _make_run(self, x, labels, indices, Path(out), progress, question, alpha, portfolio)
+        source = self.read_source(x, labels, indices)
+        self.tune(self._shape, samples=(n0 + n) * len(source))
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
         self._plan_call((n0 + inquiry.least_samples) * len(source))
-        shards = self.pipeline(progress).certify(inquiry, source)
-        points = [point for shard in shards for point in shard]
+        total = (n0 + n) * len(source) if isinstance(question, FixedN) else None
+        count = SamplingCount(inputs=len(source), samples=total)
+        with show_progress(progress, count) as on_samples:
+            points = count.collect(self.pipeline(on_samples).certify(inquiry, source))
         self.checks.ask_again()
         return points
 
@@ -316,19 +335,26 @@ class SmoothedClassifier:
         alpha: float = 0.001,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
-        progress: Progress | None = None,
+        out: str | Path | None = None,
+        progress: ProgressOption = None,
     ) -> list[CertifiedPoint]:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
+        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise. out, progress:
+        as in `certify`.
         """
         check_predict_is_possible(n=n, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n)
+        if out is not None:
+            return _make_run(self, x, labels, indices, Path(out), progress, FixedN(n=n), alpha, None)
+        source = self.read_source(x, labels, indices)
+        self.tune(self._shape, samples=n * len(source))
         # A memory may answer for all inputs but one.
         self._plan_call(n if self._memory is not None else n * len(source))
         smoothing = self.prediction(n=n, alpha=alpha)
-        shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
-        points = [point for shard in shards for point in shard]
+        count = SamplingCount(inputs=len(source), samples=n * len(source), accuracy="correct")
+        with show_progress(progress, count) as on_samples:
+            shards = self.pipeline(on_samples).predict(source, n=n, alpha=alpha, smoothing=smoothing)
+            points = count.collect(shards)
         self.checks.ask_again()
         return points
 
@@ -339,10 +365,10 @@ class SmoothedClassifier:
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing
 
-    def derive(self, *, seed: int, any_inputs: bool = False) -> Self:
-        """The same classifier with this seed, and for inputs of any range if wanted; it shares everything else."""
+    def derive(self, *, seed: int | None, any_inputs: bool = False) -> Self:
+        """The same classifier with this seed or a new one, and for inputs of any range if wanted; the rest is shared."""
         twin = copy.copy(self)
-        twin.seed = seed
+        twin.seed = secrets.randbits(128) if seed is None else seed
         twin.input_range = None if any_inputs else self.input_range
         return twin
 
@@ -377,16 +403,35 @@ class SmoothedClassifier:
         if not self._checks_are_planned:
             self.checks.expect(copies)
 
-    def _read_source(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None, *, samples: int
+    def read_source(
+        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None = None
     ) -> InputSource:
+        """The inputs of a call, with labels and the numbers of their noise streams."""
         inputs = self.check_inputs(x)
-        self.tune(inputs.shape[1:], samples=samples * len(inputs))
         if indices is None:
             indices = range(self._next_index, self._next_index + len(inputs))
         source = InputSource.of_array(inputs, indices=indices, labels=labels)
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def _make_run(
+    smoothed: SmoothedClassifier,
+    x: Any,
+    labels: Sequence[int | None] | None,
+    indices: Sequence[int] | None,
+    out: Path,
+    progress: ProgressOption,
+    question: QuestionSpec,
+    alpha: float,
+    portfolio: Portfolio | None,
+) -> list[CertifiedPoint]:
+    from smoothcert.runs.python_runs import make_run
+
+    if indices is not None:
+        raise InputError("a run numbers its inputs from 0: leave indices away, or out")
+    make_run(smoothed, x, labels, question, out, alpha=alpha, portfolio=portfolio, progress=progress)
+    return []
 
 
 def _find_grid(

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from smoothcert.progress_display import SECONDS_BETWEEN_LINES, Lines, SamplingCount, TerminalBar, draw_count, is_terminal
+from smoothcert.progress_display import (
+    SECONDS_BETWEEN_LINES,
+    Lines,
+    SamplingCount,
+    TerminalBar,
+    draw_count,
+    is_terminal,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress
