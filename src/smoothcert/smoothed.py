@@ -40,7 +40,7 @@ from smoothcert.strict_json import strict_loads
 
 
 class Given(NamedTuple):
-    """What a classifier was made from. None for a seed or a batch size that was not given. adapting: see `as_classifier`."""
+    """What a classifier was made from, None for what was not given. adapting: options of `as_classifier`."""
 
     model: Any
     memory: RegionMemory | str | Path | None
@@ -366,7 +366,7 @@ class SmoothedClassifier:
         return smoothing
 
     def derive(self, *, seed: int | None, any_inputs: bool = False) -> Self:
-        """The same classifier with this seed or a new one, and for inputs of any range if wanted; the rest is shared."""
+        """The same classifier with this seed, or a new one, for inputs of any range if wanted; the rest is shared."""
         twin = copy.copy(self)
         twin.seed = secrets.randbits(128) if seed is None else seed
         twin.input_range = None if any_inputs else self.input_range
