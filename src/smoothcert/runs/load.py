@@ -102,6 +102,17 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
     return make_run_results(points, manifest, kinds, name=name, spent=spent)
 
 
+def load_points(path: Path) -> list[CertifiedPoint]:
+    """The points of RUN or RUN@CERTIFICATE with their tallies; none for a log."""
+    place, _ = split_certificate(path)
+    if not place.is_dir():
+        return []
+    from smoothcert.runs.store import RunStore
+
+    with RunStore.open(place) as store:
+        return store.points()
+
+
 def make_run_results(
     points: Sequence[CertifiedPoint],
     manifest: RunManifest,
