@@ -431,7 +431,10 @@ def _make_run(
     if indices is not None:
         raise InputError("a run numbers its inputs from 0: leave indices away, or out")
     make_run(smoothed, x, labels, question, out, alpha=alpha, portfolio=portfolio, progress=progress)
-    return []
+    from smoothcert.runs.store import RunStore
+
+    with RunStore.open(out) as store:
+        return store.points()
 
 
 def _find_grid(
