@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from smoothcert.sigma.levels import LevelCheck, list_likely_levels
 from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
 from smoothcert.strict_json import strict_loads
+
+if TYPE_CHECKING:
+    from smoothcert.results.results import Results
 
 
 class Given(NamedTuple):
@@ -294,7 +297,7 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         out: str | Path | None = None,
         progress: ProgressOption = None,
-    ) -> list[CertifiedPoint]:
+    ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
         x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
@@ -314,8 +317,9 @@ class SmoothedClassifier:
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
+        asked: dict[str, Any] = {"question": question, "portfolio": portfolio, "alpha": alpha}
         if out is not None:
-            return _make_run(self, x, labels, indices, Path(out), progress, question, alpha, portfolio)
+            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
         source = self.read_source(x, labels, indices)
         self.tune(self._shape, samples=(n0 + n) * len(source))
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
@@ -325,7 +329,7 @@ class SmoothedClassifier:
         with show_progress(progress, count) as on_samples:
             points = count.collect(self.pipeline(on_samples).certify(inquiry, source))
         self.checks.ask_again()
-        return points
+        return _gather(points, self, source=source, **asked)
 
     def predict(
         self,
@@ -337,15 +341,16 @@ class SmoothedClassifier:
         indices: Sequence[int] | None = None,
         out: str | Path | None = None,
         progress: ProgressOption = None,
-    ) -> list[CertifiedPoint]:
+    ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
         x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise. out, progress:
         as in `certify`.
         """
         check_predict_is_possible(n=n, alpha=alpha)
+        asked: dict[str, Any] = {"question": FixedN(n=n), "portfolio": None, "alpha": alpha}
         if out is not None:
-            return _make_run(self, x, labels, indices, Path(out), progress, FixedN(n=n), alpha, None)
+            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
         source = self.read_source(x, labels, indices)
         self.tune(self._shape, samples=n * len(source))
         # A memory may answer for all inputs but one.
@@ -356,7 +361,7 @@ class SmoothedClassifier:
             shards = self.pipeline(on_samples).predict(source, n=n, alpha=alpha, smoothing=smoothing)
             points = count.collect(shards)
         self.checks.ask_again()
-        return points
+        return _gather(points, self, source=source, **asked)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -415,26 +420,20 @@ class SmoothedClassifier:
         return source
 
 
-def _make_run(
-    smoothed: SmoothedClassifier,
-    x: Any,
-    labels: Sequence[int | None] | None,
-    indices: Sequence[int] | None,
-    out: Path,
-    progress: ProgressOption,
-    question: QuestionSpec,
-    alpha: float,
-    portfolio: Portfolio | None,
-) -> list[CertifiedPoint]:
-    from smoothcert.runs.python_runs import make_run
+def _gather(points: Sequence[CertifiedPoint], smoothed: SmoothedClassifier, **asked: Any) -> Results:
+    """The points as Results, of a room above this one, because this class is the front door of Python."""
+    from smoothcert.results.calls import gather_results
+
+    return gather_results(points, smoothed, **asked)
+
+
+def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:
+    """As `_gather`, of a run that is made or resumed."""
+    from smoothcert.results.calls import make_run
 
     if indices is not None:
-        raise InputError("a run numbers its inputs from 0: leave indices away, or out")
-    make_run(smoothed, x, labels, question, out, alpha=alpha, portfolio=portfolio, progress=progress)
-    from smoothcert.runs.store import RunStore
-
-    with RunStore.open(out) as store:
-        return store.points()
+        raise InputError("a run numbers its inputs from 0, so that it can be resumed: leave indices or out away")
+    return make_run(smoothed, x, **asked)
 
 
 def _find_grid(

@@ -40,7 +40,7 @@ def stored_points(run: Path) -> list[CertifiedPoint]:
 
 def certify(out: Path, smoothed: SmoothedClassifier | None = None, **changes: Any) -> list[CertifiedPoint]:
     x, y = digits()
-    settings = {"labels": y, "n0": 50, "n": 700, "progress": False} | changes
+    settings = {"labels": y, "n0": 20, "n": 400, "progress": False} | changes
     return without_times(list((smoothed or classifier()).certify(settings.pop("x", x), out=out, **settings)))
 
 
@@ -59,7 +59,7 @@ def stop_after(batches: int) -> Callable[[int], None]:
 
 def test_the_points_are_those_of_a_call_without_out(tmp_path: Path) -> None:
     x, y = digits()
-    plain = classifier().certify(x, labels=y, n0=50, n=700, progress=False)
+    plain = classifier().certify(x, labels=y, n0=20, n=400, progress=False)
     assert certify(tmp_path / "run") == without_times(list(plain)) == stored_points(tmp_path / "run")
 
 
@@ -67,7 +67,7 @@ def test_the_run_is_that_of_the_command_line(tmp_path: Path) -> None:
     """Same seed, same digests, same votes: from the file that the run keeps, and named code."""
     certify(tmp_path / "ours")
     spec = make_spec(
-        model=MODEL, data=str(tmp_path / "ours" / "inputs.npz"), sigma=0.25, n0=50, n=700, alpha=0.001, seed=5,
+        model=MODEL, data=str(tmp_path / "ours" / "inputs.npz"), sigma=0.25, n0=20, n=400, alpha=0.001, seed=5,
         batch=64, num_classes=10, grid="17",
     )  # fmt: skip
     with prepare_run(spec, tmp_path / "theirs") as run:
@@ -79,7 +79,7 @@ def test_the_run_is_that_of_the_command_line(tmp_path: Path) -> None:
     assert stored_points(tmp_path / "ours") == stored_points(tmp_path / "theirs")
 
 
-@pytest.mark.parametrize("batches", [0, 30, 200])
+@pytest.mark.parametrize("batches", [0, 20, 100])
 def test_interrupted_and_called_again_is_the_same(tmp_path: Path, batches: int) -> None:
     whole = certify(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt) as interrupted:
@@ -98,7 +98,7 @@ def test_a_finished_run_is_read_and_not_sampled_again(tmp_path: Path) -> None:
 def test_without_a_seed_each_run_has_its_own_and_keeps_it(tmp_path: Path) -> None:
     smoothed = classifier(seed=None)
     with pytest.raises(KeyboardInterrupt):
-        certify(tmp_path / "one", smoothed, progress=stop_after(100))
+        certify(tmp_path / "one", smoothed, progress=stop_after(60))
     begun = read_manifest(tmp_path / "one").seed
     certify(tmp_path / "one", classifier(seed=None))
     certify(tmp_path / "two", smoothed)
@@ -211,7 +211,7 @@ class TestFiles:
 
         whole = certify(tmp_path / "whole", make())
         with pytest.raises(KeyboardInterrupt):
-            certify(tmp_path / "run", make(), progress=stop_after(100))
+            certify(tmp_path / "run", make(), progress=stop_after(60))
         assert certify(tmp_path / "run", make()) == whole
         with pytest.raises(RunError, match=r"rule for sigma .* was a Python object"):
             resumed_spec(tmp_path / "run", model=MODEL)
@@ -228,7 +228,7 @@ class TestFiles:
             assert smoothed.memory is not None
             assert len(smoothed.memory) > 0  # still open: it belongs to the classifier
         with make("b.sqlite") as smoothed, pytest.raises(KeyboardInterrupt):
-            certify(tmp_path / "run", smoothed, progress=stop_after(100))
+            certify(tmp_path / "run", smoothed, progress=stop_after(60))
         with make("b.sqlite") as smoothed:
             assert certify(tmp_path / "run", smoothed) == whole
         with make("c.sqlite") as smoothed, pytest.raises(RunError, match=r"c\.sqlite does not exist"):
@@ -239,13 +239,13 @@ class TestCommands:
     @pytest.fixture
     def run(self, tmp_path: Path) -> Path:
         """A run whose directory was moved after it was made."""
-        certify(tmp_path / "made")
+        certify(tmp_path / "made", classifier(sigma=0.03))
         return Path(shutil.move(tmp_path / "made", tmp_path / "moved"))
 
     def test_resume_needs_the_model(self, tmp_path: Path) -> None:
         whole = certify(tmp_path / "whole")
         with pytest.raises(KeyboardInterrupt):
-            certify(tmp_path / "made", progress=stop_after(100))
+            certify(tmp_path / "made", progress=stop_after(60))
         run = Path(shutil.move(tmp_path / "made", tmp_path / "moved"))
         with pytest.raises(RunError, match=r"was a Python object(.|\n)*--model"):
             invoke(app, "certify", "--resume", run)
@@ -261,7 +261,7 @@ class TestCommands:
         with pytest.raises(RunError, match="was a Python object"):
             invoke(app, "attack", run)
         for words in (
-            ("attack", run, "--model", MODEL, "--max", 2, "--steps", 2, "--gradient", "scores"),
+            ("attack", run, "--model", MODEL, "--max", 6, "--steps", 2, "--gradient", "scores"),
             ("table", run),
             ("recertify", run, "--alpha", 0.01, "--out", tmp_path / "again"),
             ("compare", run, tmp_path / "again"),
@@ -339,7 +339,7 @@ def wait_for_points(out: Path, more_than: int) -> None:
 def test_interrupts_and_kills_lose_nothing(tmp_path: Path) -> None:
     """A real process: Ctrl-C, then kill -9, then to the end; the votes are those of a call that was never stopped."""
     x, y = digits()
-    whole = without_times(list(classifier().certify(x, labels=y, n0=50, n=2000, progress=False)))
+    whole = without_times(list(classifier().certify(x, labels=y, n0=20, n=2000, progress=False)))
     out = tmp_path / "run"
     interrupted = start_child(out)
     wait_for_points(out, 0)

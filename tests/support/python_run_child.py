@@ -11,7 +11,7 @@ import numpy as np
 from sample_models import digits_by_brightness
 from smoothcert import SmoothedClassifier, load_dataset
 
-INPUTS = 40
+INPUTS = 24
 
 
 def classifier(*, sigma: float = 0.25, seed: int | None = 5) -> SmoothedClassifier:
@@ -29,4 +29,4 @@ if __name__ == "__main__":
     x, y = digits()
     pause = float(sys.argv[2])
     # The pause gives a test the time to interrupt; it is not part of the model.
-    classifier().certify(x, labels=y, n0=50, n=2000, out=Path(sys.argv[1]), progress=lambda _: time.sleep(pause))
+    classifier().certify(x, labels=y, n0=20, n=2000, out=Path(sys.argv[1]), progress=lambda _: time.sleep(pause))

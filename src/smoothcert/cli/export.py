@@ -33,7 +33,8 @@ def export(
     """Write a run as the usual log (idx label predict radius correct time), as csv, as json or as certificates.
 
     In cohen-tsv radii are rounded down, and abstentions and failures are both -1. csv and json contain everything in
-    full precision, json with the votes of every class. certificate writes a JSON file for each input, which `smoothcert verify` can check.
+    full precision, json also the votes of every class. certificate writes a JSON file for each input, which
+    `smoothcert verify` can check.
     """
     if form is ExportFormat.CERTIFICATE:
         _export_certificates(run, output, force=force)

@@ -42,8 +42,8 @@ def write_json(
     """
     votes = {point.index: list_votes(point) for point in points}
     rows = point_rows(results)
-    for row in rows:
-        row["votes"] = votes.get(row["index"])
+    for row in rows if votes else ():
+        row["votes"] = votes[row["index"]]
     document = {
         "run": results.name,
         "alpha": results.alpha,

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from smoothcert.records import CertifiedPoint, Stage, TallyKind
 from smoothcert.runs.load import make_run_results
+from smoothcert.runs.manifest import state_environment
 from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_row
 from smoothcert.spec import RunManifest, RunSpec
@@ -52,19 +51,18 @@ class HeldRun:
                 found[point.index] = min(classes)
         return found
 
-    def results(self, *, name: str) -> list[ResultColumns]:
-        """The points as columns, one table for each certificate of the run."""
-        found = make_run_results(self.points, self.manifest, self.kinds, name=name, spent=self.samples)
+    def results(self, *, name: str, certificate: str | None = None) -> list[ResultColumns]:
+        """The points as columns, one table for each certificate of the run, or for one."""
+        found = make_run_results(
+            self.points, self.manifest, self.kinds, name=name, spent=self.samples, certificate=certificate
+        )
         return [dataclasses.replace(one, expected=None) for one in found] if self.selected else found
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""
-        from smoothcert.environment import code_digest, list_versions
         from smoothcert.runs.store import RunStore
 
-        digests = msgspec.structs.replace(self.manifest.digests, code=code_digest())
-        manifest = msgspec.structs.replace(self.manifest, environment=list_versions(), digests=digests)
-        with RunStore.create(out, manifest) as store:
+        with RunStore.create(out, state_environment(self.manifest)) as store:
             store.add(self.points)
 
 
