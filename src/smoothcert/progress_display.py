@@ -228,11 +228,10 @@ def show_progress(option: ProgressOption, count: SamplingCount) -> Iterator[Call
 
 
 @contextlib.contextmanager
-def draw_count(
-    count: SamplingCount, make_surface: MakeSurface, *, delay: float = _SECONDS_BEFORE_SHOWN
-) -> Iterator[None]:
-    """Draw while the work is done. delay: seconds before anything is shown."""
+def draw_count(count: SamplingCount, make_surface: MakeSurface, *, delay: float | None = None) -> Iterator[None]:
+    """Draw while the work is done. delay: seconds before anything is shown, half a second by default."""
     ended = threading.Event()
+    delay = _SECONDS_BEFORE_SHOWN if delay is None else delay
 
     def draw() -> None:
         # A display that fails must not stop the work, such as a terminal that was closed.
