@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from smoothcert.spec import FixedN, QuestionSpec
+
 if TYPE_CHECKING:
     from smoothcert.records import CertifiedPoint
 
@@ -100,6 +102,18 @@ class SamplingCount:
         elif done > self._earlier:
             parts.append(f"{_format_time(elapsed * max(0, total - done) / (done - self._earlier))} left")
         return ", ".join([*parts, f"{self.new_samples / elapsed:,.0f} samples/s"])
+
+
+def count_inputs(inputs: int, question: QuestionSpec, *, certify: bool, done: int = 0) -> SamplingCount:
+    """The count of work on these inputs, some of which are done. Only a fixed n is known before it is drawn."""
+    each = question.n0 + question.n if isinstance(question, FixedN) else None
+    return SamplingCount(
+        inputs=inputs,
+        samples=None if each is None else each * inputs,
+        inputs_done=done,
+        samples_done=(each or 0) * done,
+        accuracy="certified and correct" if certify else "correct",
+    )
 
 
 def _format_time(seconds: float) -> str:

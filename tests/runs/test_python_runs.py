@@ -335,7 +335,6 @@ def wait_for_points(out: Path, more_than: int) -> None:
     raise AssertionError(f"no more than {more_than} points in a minute")
 
 
-@pytest.mark.slow
 def test_interrupts_and_kills_lose_nothing(tmp_path: Path) -> None:
     """A real process: Ctrl-C, then kill -9, then to the end; the votes are those of a call that was never stopped."""
     x, y = digits()

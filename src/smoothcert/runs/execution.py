@@ -20,7 +20,7 @@ from smoothcert.models.probe import check_probe, probe
 from smoothcert.noise import check_sigma
 from smoothcert.noise.self_test import check_noise
 from smoothcert.pipeline import Check
-from smoothcert.progress_display import SamplingCount
+from smoothcert.progress_display import SamplingCount, count_inputs
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
 from smoothcert.records import CertifiedPoint, InputArray
 from smoothcert.runs.building import NamedParts, RunParts, load_rule, portfolio_of
@@ -87,15 +87,9 @@ class PreparedRun:
         return n + self.spec.question.n0
 
     def count(self) -> SamplingCount:
-        """How far the run is, for a display. Only a fixed n is known before it is drawn."""
-        each = self.samples_per_input if isinstance(self.spec.question, FixedN) else None
-        count = SamplingCount(
-            inputs=len(self.indices),
-            samples=None if each is None else each * len(self.indices),
-            inputs_done=self.finished,
-            samples_done=(each or 0) * self.finished,
-            accuracy="correct" if self.inquiry is None else "certified and correct",
-        )
+        """How far the run is, for a display."""
+        certify = self.inquiry is not None
+        count = count_inputs(len(self.indices), self.spec.question, certify=certify, done=self.finished)
         for point in self.store.points(with_tallies=False) if self.finished else ():
             count.add_answer(point)
         return count
