@@ -23,7 +23,7 @@ def locate_data(run: Path, data: DataSpec) -> DataSpec:
 
 def place_of_object(name: str) -> str:
     """What a spec has in place of a file or code for an object that has no place."""
-    return f"<{name}>"
+    return f"<{name.replace(':', ' ')}>"  # a colon would be read as the name of code
 
 
 def _is_object(place: str) -> bool:
