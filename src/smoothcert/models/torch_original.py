@@ -48,8 +48,18 @@ class TorchOriginal:
         self._known: tuple[InputArray, Tensor] | None = None
 
     def answer(self, row: InputArray, /) -> Answer:
+        with self.asking() as ask:
+            return ask(row)
+
+    @contextmanager
+    def asking(self) -> Iterator[Callable[[InputArray], Answer]]:
+        """See `original.asking`: the module is switched to evaluation mode once."""
         check_no_autocast()
-        logits = self.logits(row[None])
+        with self._prepared():
+            yield self._answer
+
+    def _answer(self, row: InputArray) -> Answer:
+        logits = self._compute(row[None])
         values = as_array(logits)
         votes, scores = self.scores_are.votes_and_scores(values)
         return Answer(
@@ -88,11 +98,19 @@ class TorchOriginal:
 
     def logits(self, batch: InputArray) -> Tensor:
         """(B, K) for (B, *input_shape) float32, in the precision of the module."""
+        with self._prepared():
+            return self._compute(batch)
+
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        # One row is too little work for several threads: waiting for each other made it thirty times slower.
+        with evaluation_mode(self._module), torch.no_grad(), torch_threads(1):
+            yield
+
+    def _compute(self, batch: InputArray) -> Tensor:
         inputs = torch.tensor(batch, dtype=self._input_dtype, device=self._device)
         try:
-            # One row is too little work for several threads: waiting for each other made it thirty times slower.
-            with evaluation_mode(self._module), torch.no_grad(), torch_threads(1):
-                logits = self._module(inputs)
+            logits = self._module(inputs)
         except MODEL_FAILURES as error:
             raise ModelError(
                 f"the model failed on {len(batch)} input{'s' * (len(batch) > 1)} alone: {last_line(error)}. A base "

@@ -20,7 +20,7 @@ import numpy as np
 
 from smoothcert.errors import ModelMismatchError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
-from smoothcert.models.original import Answer, Changeable, is_tie, original_of, same_scores
+from smoothcert.models.original import Answer, Changeable, asking, is_tie, original_of, same_scores
 from smoothcert.records import CheckCounts, InputArray, TallyKind
 from smoothcert.sampling.noisy_copies import noisy_copies
 from smoothcert.sampling.picked import PickedVote
@@ -119,24 +119,28 @@ class ModelChecks:
     def compare(self, inputs: InputArray, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
         """Ask the original about the picked copies. inputs: (m, *input_shape), the rows of the requests."""
         makers: dict[int, CopyMaker] = {}
-        for vote in picked:
-            if vote.request not in makers:
-                makers[vote.request] = CopyMaker(self._behind_layer, inputs, requests[vote.request])
-            noisy = makers[vote.request].copy(vote.copy)
-            answer = self._original.answer(noisy)
-            tie = answer.vote != vote.vote
-            if tie:
-                self._explain(noisy, answer, vote.vote)
-            elif vote.scores is not None and not same_scores(answer, vote.scores):
-                raise ModelMismatchError(self._mismatch("scores", f"{vote.scores}", f"{answer.scores}"))
-            self.counts += CheckCounts(asked=1, ties=int(tie))
-            self._keep(_Kept(noisy, vote.vote))
+        with asking(self._original) as ask:
+            for vote in picked:
+                if vote.request not in makers:
+                    makers[vote.request] = CopyMaker(self._behind_layer, inputs, requests[vote.request])
+                noisy = makers[vote.request].copy(vote.copy)
+                self._judge(noisy, ask(noisy), vote)
         if self.ties > max(_FEW_TIES, _LARGEST_SHARE_OF_TIES * self.asked):
             raise ModelMismatchError(
                 f"for {self.ties} of {self.asked} noisy copies the model gives another class when it is asked again "
                 "alone, because two classes tie to the last digits: its votes are made by rounding, and no certificate "
                 "about them holds for the model itself. Does it give nearly equal logits to all classes?"
             )
+
+    def _judge(self, noisy: InputArray, answer: Answer, vote: PickedVote) -> None:
+        """Compare the answer of the original with the counted vote of a copy."""
+        tie = answer.vote != vote.vote
+        if tie:
+            self._explain(noisy, answer, vote.vote)
+        elif vote.scores is not None and not same_scores(answer, vote.scores):
+            raise ModelMismatchError(self._mismatch("scores", f"{vote.scores}", f"{answer.scores}"))
+        self.counts += CheckCounts(asked=1, ties=int(tie))
+        self._keep(_Kept(noisy, vote.vote))
 
     def ask_again(self) -> None:
         """Ask about some copies again; raise a ModelMismatchError if an answer has changed.
