@@ -72,12 +72,15 @@ class Changeable(Protocol):
 class Preparable(Protocol):
     """An original that can be prepared once for many rows."""
 
-    def asking(self) -> AbstractContextManager[Callable[[InputArray], Answer]]: ...
+    def asking(self, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]: ...
 
 
-def asking(original: Original) -> AbstractContextManager[Callable[[InputArray], Answer]]:
-    """`original.answer` inside the block, for many rows, one at a time: what they have in common is prepared once."""
-    return original.asking() if isinstance(original, Preparable) else nullcontext(original.answer)
+def asking(original: Original, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]:
+    """`original.answer` inside the block, for many rows, one at a time: what they have in common is prepared once.
+
+    scores: whether scores are needed; without, they may be missing in the answers.
+    """
+    return original.asking(scores=scores) if isinstance(original, Preparable) else nullcontext(original.answer)
 
 
 def original_of(classifier: BaseClassifier) -> Original:

@@ -21,7 +21,7 @@ import numpy as np
 from smoothcert.errors import ModelMismatchError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.original import Answer, Changeable, asking, is_tie, original_of, same_scores
-from smoothcert.records import CheckCounts, InputArray, TallyKind
+from smoothcert.records import CheckCounts, InputArray, StreamId, TallyKind
 from smoothcert.sampling.noisy_copies import noisy_copies
 from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.requests import Request, Slice, samples_per_draw
@@ -118,12 +118,14 @@ class ModelChecks:
 
     def compare(self, inputs: InputArray, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
         """Ask the original about the picked copies. inputs: (m, *input_shape), the rows of the requests."""
-        makers: dict[int, CopyMaker] = {}
-        with asking(self._original) as ask:
+        makers: dict[tuple[int, StreamId, float], CopyMaker] = {}
+        with asking(self._original, scores=any(vote.scores is not None for vote in picked)) as ask:
             for vote in picked:
-                if vote.request not in makers:
-                    makers[vote.request] = CopyMaker(self._behind_layer, inputs, requests[vote.request])
-                noisy = makers[vote.request].copy(vote.copy)
+                request = requests[vote.request]
+                key = request.row, request.stream, request.sigma  # shared by the segments of an input
+                if key not in makers:
+                    makers[key] = CopyMaker(self._behind_layer, inputs, request)
+                noisy = makers[key].copy(vote.copy)
                 self._judge(noisy, ask(noisy), vote)
         if self.ties > max(_FEW_TIES, _LARGEST_SHARE_OF_TIES * self.asked):
             raise ModelMismatchError(
@@ -147,16 +149,19 @@ class ModelChecks:
 
         A base classifier must be a fixed function. One that keeps state or reads a clock may change during sampling.
         """
-        for kept in self._kept:
-            later = int(self._ask_classifier(kept.noisy)), self._original.answer(kept.noisy)
-            for vote in (later[0], later[1].vote):
-                if vote != kept.vote and not is_tie(self._original, kept.noisy, later[1], kept.vote):
-                    raise ModelMismatchError(
-                        f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a "
-                        "base classifier must be a fixed function of its input. Look for state that is changed by "
-                        "calls, for a clock, and for weights that were changed in the meantime"
-                    )
+        with asking(self._original, scores=False) as ask:
+            for kept in self._kept:
+                self._compare_again(kept, ask(kept.noisy))
         self._kept, self._seen = [], 0
+
+    def _compare_again(self, kept: _Kept, later: Answer) -> None:
+        for vote in (self._ask_classifier(kept.noisy), later.vote):
+            if vote != kept.vote and not is_tie(self._original, kept.noisy, later, kept.vote):
+                raise ModelMismatchError(
+                    f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a base "
+                    "classifier must be a fixed function of its input. Look for state that is changed by calls, for a "
+                    "clock, and for weights that were changed in the meantime"
+                )
 
     def take_unsaved(self) -> CheckCounts:
         """The counts since the last call."""
