@@ -6,12 +6,12 @@ from collections import Counter
 
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.records import Outcome
-from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
+from smoothcert.runs.result_columns import NO_CLASS, OUTCOMES, ResultColumns
 
 _SHOWN = 20
 
 
-def list_answers(run: Results) -> list[dict[str, Cell]]:
+def list_answers(run: ResultColumns) -> list[dict[str, Cell]]:
     """Index, label, prediction and outcome of every input; None for a class that there is not."""
     return [
         {
@@ -26,7 +26,7 @@ def list_answers(run: Results) -> list[dict[str, Cell]]:
     ]
 
 
-def answer_table(run: Results) -> Table:
+def answer_table(run: ResultColumns) -> Table:
     """The first answers, and below them how many inputs there are of each class."""
     answers = list_answers(run)
     keys = ["index", *(["label"] if run.labelled.any() else []), "prediction", "outcome"]
