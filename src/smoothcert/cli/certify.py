@@ -37,9 +37,10 @@ def certify(
     precision: o.Precision = None,
     rigorous: o.Rigorous = False,
 ) -> None:
-    """Certify a model on a dataset. A new run needs --model, --data, and --sigma or --sigma-rule.
+    """Certify a model on a dataset.
 
-    The same command resumes an interrupted run; so does `smoothcert certify --resume RUN`.
+    A new run needs --model, --data, and --sigma or --sigma-rule. The same command resumes an interrupted run; so does
+    `smoothcert certify --resume RUN`.
     """
     from smoothcert.cli import spec_options as build
     from smoothcert.cli.running import run_spec, run_specs

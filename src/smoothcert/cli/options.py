@@ -164,8 +164,9 @@ Certificates = Annotated[
     ),
 ]
 CERTIFICATE_FORMS = (
-    "Certificates: gaussian[-soft][-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class], "
-    "envelope[-soft][-two-class], lipschitz[-two-class], uniform-l1[-soft][-two-class], lecuyer[-two-class], "
+    "Certificates: gaussian[-two-class], gaussian-soft[-two-class][-bernstein], dipole[-separate|-multi-class], "
+    "second-order[-pairs|-multi-class], envelope[-two-class], envelope-soft[-two-class][-bernstein], "
+    "lipschitz[-two-class], uniform-l1[-two-class], uniform-l1-soft[-two-class][-bernstein], lecuyer[-two-class], "
     "li[-two-class], renyi[-two-class]. soft is for mean scores instead of votes; envelope and lipschitz are for a "
     "sigma rule, uniform-l1 is for uniform noise; lecuyer, li and renyi are baselines. Several certificates of the "
     "same samples are stored side by side, each valid alone at alpha; --best-of shares alpha among them, so that the "
