@@ -97,7 +97,7 @@ class ModelMismatchError(ModelError):
 class RunError(SmoothcertError):
     """A run directory or a log file cannot be used."""
 
-    exit_code = ExitCode.RUN
+    exit_code: int = ExitCode.RUN
 
 
 class RunBusyError(RunError):

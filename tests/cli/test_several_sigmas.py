@@ -23,6 +23,7 @@ def read_votes(run: Path) -> list[Any]:
         return [(point.index, point.verdict.prediction, point.verdict.radius) for point in store.points()]
 
 
+@pytest.mark.slow
 def test_each_level_is_the_run_it_would_be_alone(tmp_path: Path) -> None:
     out = tmp_path / "x"
     done = invoke(app, *CERTIFY, "--sigma", "0.12,0.5", "--out", out)
@@ -41,12 +42,14 @@ def test_each_level_is_the_run_it_would_be_alone(tmp_path: Path) -> None:
     assert invoke(app, "certify", "--resume", out / "sigma-0.5").exit_code == 0
 
 
+@pytest.mark.slow
 def test_without_out_each_run_has_its_usual_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     invoke(app, *CERTIFY, "--sigma", "0.12,0.5")
     assert sorted(path.name.rpartition("-")[2] for path in (tmp_path / "runs").iterdir()) == ["0.12", "0.5"]
 
 
+@pytest.mark.slow
 def test_the_same_command_resumes_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     execute = running.execute_run
 
@@ -58,7 +61,7 @@ def test_the_same_command_resumes_all(tmp_path: Path, monkeypatch: pytest.Monkey
     command = (*CERTIFY, "--sigma", "0.12,0.25,0.5", "--out", tmp_path / "x")
     with monkeypatch.context() as patch:
         patch.setattr(running, "execute_run", interrupt)
-        with pytest.raises(InterruptedRunError, match="0 of 6 inputs are stored. Repeat the command to resume"):
+        with pytest.raises(InterruptedRunError, match=r"0 of 6 inputs are stored\. Repeat the command to resume"):
             invoke(app, *command)
     assert not (tmp_path / "x" / "sigma-0.5").exists()
     done = invoke(app, *command)
@@ -74,7 +77,7 @@ def test_a_stop_during_the_last_shard_starts_no_other_run(tmp_path: Path, monkey
         stop.set()
 
     monkeypatch.setattr(running, "execute_run", stop_at_the_end)
-    with pytest.raises(InterruptedRunError, match="stopped after run 1 of 2. Repeat the command to resume"):
+    with pytest.raises(InterruptedRunError, match=r"stopped after run 1 of 2\. Repeat the command to resume"):
         invoke(app, *CERTIFY, "--sigma", "0.12,0.5", "--out", tmp_path / "x")
     assert not (tmp_path / "x" / "sigma-0.5").exists()
 
@@ -99,6 +102,7 @@ def test_several_levels_and_a_rule_are_refused(tmp_path: Path) -> None:
         invoke(app, *CERTIFY, "--sigma", "0.12,0.5", "--sigma-rule", "rule.safetensors", "--out", tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_runs_are_not_put_into_a_run(tmp_path: Path) -> None:
     out = tmp_path / "x"
     invoke(app, *CERTIFY, "--sigma", 0.25, "--out", out)
@@ -106,6 +110,7 @@ def test_runs_are_not_put_into_a_run(tmp_path: Path) -> None:
         invoke(app, *CERTIFY, "--sigma", "0.12,0.5", "--out", out)
 
 
+@pytest.mark.slow
 def test_predictions(tmp_path: Path) -> None:
     command = ("predict", *RUN, "--n", 200, "--max", 25, "--seed", 1, "--out", tmp_path / "p", "--sigma")
     text = invoke(app, *command, 0.25).stdout

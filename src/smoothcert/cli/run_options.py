@@ -71,11 +71,12 @@ def with_run_options(verb: Callable[Concatenate[RunOptions, OwnOptions], None]) 
         for field in dataclasses.fields(RunOptions)
     ]
     _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+    call_verb: Callable[..., None] = verb
 
     @functools.wraps(verb)
     def flat_verb(**values: Any) -> None:
         options = RunOptions(**{parameter.name: values.pop(parameter.name) for parameter in shared})
-        verb(options, **values)
+        call_verb(options, **values)
 
     flat = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
     flat_verb.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
