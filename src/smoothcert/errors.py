@@ -41,14 +41,14 @@ class ExitCode(enum.IntEnum):
         return member
 
     SUCCESS = 0, "success"
-    FAILURE = 1, "a check failed, or another error"
+    FAILURE = 1, "a check failed or another error"
     INPUT = 2, "invalid options or inputs"
-    DATA = 3, "data"
-    MODEL = 4, "model"
-    RUN = 5, "run or log"
-    MEMORY = 6, "memory"
+    DATA = 3, "a dataset cannot be used"
+    MODEL = 4, "a model cannot be used"
+    RUN = 5, "a run or log cannot be used"
+    MEMORY = 6, "a memory cannot be used"
     BROKEN_CERTIFICATE = 7, "an attack broke a certificate"
-    CLUSTER = 8, "cluster"
+    CLUSTER = 8, "a cluster cannot be used"
     NOISE = 9, "the noise generator failed its self-test"
     INTERRUPTED = 130, "interrupted (can be resumed)"
 

@@ -4,6 +4,7 @@ import itertools
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from smoothcert.cli.main import app
 from smoothcert.cli.options import CERTIFICATE_FORMS, PANELS
 from smoothcert.data import list_datasets
 from smoothcert.errors import ExitCode, SmoothcertError
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 
 
 def list_commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -107,6 +110,7 @@ def test_all_exit_codes_are_listed() -> None:
         assert error.exit_code in list(ExitCode)
     for code in ExitCode:
         assert f"{code.value} {code.meaning}" in said
+        assert f"| {code.value} | {code.meaning} |" in PAGE.read_text(encoding="utf-8")
     assert {int(number) for number in re.findall(r"exit (\d+)", errors.__doc__ or "")} <= {*ExitCode}
 
 

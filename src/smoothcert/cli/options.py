@@ -41,6 +41,13 @@ def complete_data(incomplete: str) -> list[str]:
     return complete_words(*(info.entry.name for info in list_datasets()))(incomplete)
 
 
+def complete_noises(incomplete: str) -> list[str]:
+    """Shell completion by the names of noises; this imports numpy."""
+    from smoothcert.records import Noise
+
+    return complete_words(*Noise, "float")(incomplete)
+
+
 def complete_certificates(incomplete: str) -> list[str]:
     """Shell completion by the names of certificates; this imports numpy and scipy, but not torch."""
     from smoothcert.certificates import CERTIFICATES
@@ -96,7 +103,7 @@ Noise = Annotated[
     typer.Option(
         "--noise",
         rich_help_panel=NOISE,
-        autocompletion=complete_words("gaussian", "uniform", "float", "uniform-float"),
+        autocompletion=complete_noises,
         help=f"{NOISES}.",
     ),
 ]
