@@ -68,16 +68,7 @@ def attack(
             help="Attacks per input: the first starts at the input, the others at random points.",
         ),
     ] = 1,
-    n: Annotated[
-        int,
-        typer.Option(
-            "--n",
-            parser=o.parse_count,
-            metavar="N",
-            rich_help_panel=o.SAMPLING,
-            help="Fresh samples that check each point found.",
-        ),
-    ] = 10_000,
+    n: Annotated[int, o.count("--n", "Fresh samples that check each point found.", panel=o.SAMPLING)] = 10_000,
     looks: Annotated[
         int,
         typer.Option(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from smoothcert.cli import options as o
 from smoothcert.cli.run_options import RunOptions, with_run_options
 
@@ -17,22 +15,8 @@ def certify(
     run: RunOptions,
     certificate: o.Certificates = None,
     best_of: o.BestOf = False,
-    n: Annotated[
-        int,
-        typer.Option(
-            "--n",
-            parser=o.parse_count,
-            metavar="N",
-            rich_help_panel=o.SAMPLING,
-            help="Samples that certify the class.",
-        ),
-    ] = 100_000,
-    n0: Annotated[
-        int,
-        typer.Option(
-            "--n0", parser=o.parse_count, metavar="N", rich_help_panel=o.SAMPLING, help="Samples that select the class."
-        ),
-    ] = 100,
+    n: Annotated[int, o.count("--n", "Samples that certify the class.", panel=o.SAMPLING)] = 100_000,
+    n0: Annotated[int, o.count("--n0", "Samples that select the class.", panel=o.SAMPLING)] = 100,
     decide: o.Decide = None,
     precision: o.Precision = None,
     rigorous: o.Rigorous = False,

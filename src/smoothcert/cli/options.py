@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,11 @@ def parse_count(text: object) -> int:
         return int(text) if isinstance(text, str) and text.isdecimal() else whole_number(text, name="the value")
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def count(name: str, help: str, *, panel: str | None = None) -> Any:
+    """An option that takes a whole number."""
+    return typer.Option(name, parser=parse_count, metavar="N", rich_help_panel=panel, help=help)
 
 
 def complete_words(*words: str) -> Callable[[str], list[str]]:
@@ -72,10 +77,7 @@ Data = Annotated[
         help="A dataset (see `data list`) or a file.",
     ),
 ]
-Max = Annotated[
-    int | None,
-    typer.Option("--max", parser=parse_count, metavar="N", rich_help_panel=WHAT, help="Stop after this many inputs."),
-]
+Max = Annotated[int | None, count("--max", "Stop after this many inputs.", panel=WHAT)]
 Skip = Annotated[int, typer.Option("--skip", rich_help_panel=WHAT, help="Use every SKIP-th input.")]
 Sigma = Annotated[
     str | None,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from smoothcert.cli import options as o
 from smoothcert.cli.run_options import RunOptions, with_run_options
 
@@ -13,10 +11,7 @@ from smoothcert.cli.run_options import RunOptions, with_run_options
 @with_run_options
 def predict(
     run: RunOptions,
-    n: Annotated[
-        int,
-        typer.Option("--n", parser=o.parse_count, metavar="N", rich_help_panel=o.SAMPLING, help="Samples per input."),
-    ] = 100_000,
+    n: Annotated[int, o.count("--n", "Samples per input.", panel=o.SAMPLING)] = 100_000,
 ) -> None:
     """Predict the classes of a dataset, or abstain. Each voted answer is wrong with probability at most alpha.
 

@@ -75,13 +75,7 @@ def train_sigma(
     ] = None,
     max_inputs: Annotated[
         int,
-        typer.Option(
-            "--max",
-            parser=o.parse_count,
-            metavar="N",
-            rich_help_panel=o.WHAT,
-            help="Train on at most this many inputs, evenly spread.",
-        ),
+        o.count("--max", "Train on at most this many inputs, evenly spread.", panel=o.WHAT),
     ] = 10_000,
     seed: o.TrainingSeed = None,
     arch: o.Arch = None,
