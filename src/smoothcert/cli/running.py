@@ -15,14 +15,14 @@ from smoothcert.analysis.formatting import TableRequest, format_table
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.analysis.tables import render
 from smoothcert.cli.printing import say, terminal_width
-from smoothcert.cli.progress import fetch_progress, inputs_progress, samples_progress, stop_on_interrupt
+from smoothcert.cli.progress import fetch_progress, show_count, stop_on_interrupt
 from smoothcert.errors import InterruptedRunError, RunError
 from smoothcert.records import Outcome
 from smoothcert.runs.execution import PreparedRun, check_spec, execute_run, prepare_run
 from smoothcert.runs.load import load_each
 from smoothcert.runs.store import RunStore
 from smoothcert.sigma import OptimisedRule
-from smoothcert.spec import FixedN, RunSpec, Task
+from smoothcert.spec import RunSpec, Task
 
 
 def run_spec(spec: RunSpec, out: Path, *, as_json: bool) -> None:
@@ -81,13 +81,9 @@ def _make_run(spec: RunSpec, out: Path, *, resume: str) -> bool:
 
 
 def _run_showing_progress(run: PreparedRun, stop: threading.Event) -> None:
-    inputs, per_input = len(run.indices), run.samples_per_input
-    if isinstance(run.spec.question, FixedN):
-        with samples_progress(inputs * per_input, done=run.finished * per_input) as progress:
-            execute_run(run, stop=stop, progress=progress)
-        return
-    with inputs_progress(inputs, done=run.finished) as (spent, finished):
-        execute_run(run, stop=stop, progress=spent, on_shard=lambda points: finished(len(points)))
+    count = run.count()
+    with show_count(count):
+        execute_run(run, stop=stop, progress=count.add_samples, on_shard=count.add_points)
 
 
 def _print_results(task: Task, places: Sequence[Path], *, as_json: bool) -> None:
