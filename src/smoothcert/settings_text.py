@@ -40,6 +40,14 @@ def whole_number(value: object, *, name: str) -> int:
     return int(number)
 
 
+def real_number(value: object, *, name: str) -> float:
+    """A number such as 0.001, also a numpy scalar, as a float; an InputError if it is none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; expected a number") from None
+
+
 def parse_settings(text: str, kinds: Mapping[str, type[SettingsT]], *, what: str) -> SettingsT:
     """Parse the text that `format_settings` writes. Omitted settings have their default.
 

@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
-from smoothcert.models import NOISE_AT, as_classifier
+from smoothcert.models import NOISE_AT, as_classifier, settle_model
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
@@ -29,9 +29,12 @@ from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, Input
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import TallierFactory, measure_batch_for
-from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
+from smoothcert.sampling.given_inputs import read_array, read_source
+from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.sampler import Progress, check_can_sample
+from smoothcert.settings_text import real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
+from smoothcert.sigma.envelope_check import check_spread_inputs
 from smoothcert.sigma.levels import LevelCheck, list_likely_levels
 from smoothcert.spec import QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
@@ -102,9 +105,9 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        self._model = model
-        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
-        self._adapting: dict[str, Any] = settings
+        adapting = {"device": device, "noise_at": noise_at, "backend": backend}
+        self._model = settle_model(model, **adapting)
+        self._adapting: dict[str, Any] = {"num_classes": num_classes, **adapting}
         self._tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
@@ -150,6 +153,11 @@ class SmoothedClassifier:
         if self._classifier is None:
             raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
         return self._classifier
+
+    @property
+    def known_shape(self) -> tuple[int, ...] | None:
+        """The shape of one input; None until inputs show it."""
+        return self._shape or None
 
     @property
     def checks(self) -> ModelChecks:
@@ -223,13 +231,21 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        array = read_array(x)
+        array = read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         if not self._grid.is_known:
             _find_grid(self._grid, inputs, self._sigma, self)
         self._grid.check(inputs)
         return inputs
+
+    def check_envelope(self, source: InputSource) -> None:
+        """InputError if levels of these inputs contradict the envelope that the rule states. Nothing is sampled."""
+
+        def ask(positions: Sequence[int]) -> None:
+            self.sigmas(source.load(positions), [source.indices[position] for position in positions])
+
+        check_spread_inputs(self.rule, len(source), ask)
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
@@ -298,11 +314,11 @@ class SmoothedClassifier:
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
-        question = make_question(n=n, n0=n0, decide=decide, precision=precision)
+        question, alpha = make_question(n=n, n0=n0, decide=decide, precision=precision), real_number(alpha, name="alpha")
         check_question(question, portfolio, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n0 + n)
+        source = self._read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
-        self._plan_call((n0 + inquiry.least_samples) * len(source))
+        self._plan_call((inquiry.n0 + inquiry.least_samples) * len(source))
         shards = self.pipeline(progress).certify(inquiry, source)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
@@ -322,6 +338,7 @@ class SmoothedClassifier:
 
         x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
         """
+        n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
         source = self._read_source(x, labels, indices, samples=n)
         # A memory may answer for all inputs but one.
@@ -380,11 +397,9 @@ class SmoothedClassifier:
     def _read_source(
         self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None, *, samples: int
     ) -> InputSource:
-        inputs = self.check_inputs(x)
-        self.tune(inputs.shape[1:], samples=samples * len(inputs))
-        if indices is None:
-            indices = range(self._next_index, self._next_index + len(inputs))
-        source = InputSource.of_array(inputs, indices=indices, labels=labels)
+        source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
+        self.check_envelope(source)
+        self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
 
