@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +23,14 @@ from smoothcert.models.scores import require_scores
 from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
-from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
+from smoothcert.questions import (
+    Inquiry,
+    check_one_region,
+    check_predict_is_possible,
+    check_question,
+    describe_smoothing,
+    make_inquiry,
+)
 from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
@@ -45,7 +51,7 @@ class SmoothedClassifier:
     """The classifier g(x) = the class f(x + ε) takes most often, ε ~ N(0, σ²I) or uniform, with certificates.
 
     model: a torch module, the path of a checkpoint or .onnx file, a scikit-learn estimator, any callable on a batch, or
-        a `BaseClassifier`. It is adapted when the first inputs show their shape, unless `input_shape` is given.
+        a `BaseClassifier`. Outputs with `logits` count by them (docs/your-own.md). It is adapted when the first inputs show their shape, unless `input_shape` is given.
     sigma: noise level in the units of the input; the model standardises afterwards, as its first layer. A number, or a
         rule that gives every input its own level (`smoothcert.sigma`). A plain function of one input, or
         `OptimisedSigma`, can predict, but has no envelope: it needs a memory to certify.
@@ -132,9 +138,7 @@ class SmoothedClassifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # What is known once the shape of an input is known.
@@ -239,14 +243,6 @@ class SmoothedClassifier:
         self._grid.check(inputs)
         return inputs
 
-    def check_envelope(self, source: InputSource) -> None:
-        """InputError if levels of these inputs contradict the envelope that the rule states. Nothing is sampled."""
-
-        def ask(positions: Sequence[int]) -> None:
-            self.sigmas(source.load(positions), [source.indices[position] for position in positions])
-
-        check_spread_inputs(self.rule, len(source), ask)
-
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
         return self._levels.levels(self.rule, inputs, indices, grid=self._grid.levels_so_far)
@@ -274,7 +270,7 @@ class SmoothedClassifier:
             require_scores(self.classifier)  # a model without scores is refused before anything is sampled
         _check_varying(found, self.input_range)
         if found.remembered:
-            _check_one_region(portfolio, found)
+            check_one_region(portfolio, found)
         return found
 
     def inquiry(self, question: QuestionSpec, portfolio: Portfolio, *, alpha: float) -> Inquiry:
@@ -302,8 +298,8 @@ class SmoothedClassifier:
     ) -> list[CertifiedPoint]:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
-        x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
-        at most alpha, per input. indices: as in `predict`.
+        x, labels, indices: as in `predict`. n0 samples select the class, n fresh ones prove it; the promise is wrong
+        with probability at most alpha, per input.
 
         certificate: the theorem, or several over the same samples; the first is the point's own, the others are in
         `point.further`, each at the whole alpha. The default is gaussian, or envelope where sigma varies. best_of:
@@ -336,7 +332,8 @@ class SmoothedClassifier:
     ) -> list[CertifiedPoint]:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
+        x: (m, *input_shape), images of PIL, or a torch Dataset or DataLoader, whose labels are taken. labels: classes,
+        None or -1 without one. indices number the noise streams; by default each call draws fresh noise.
         """
         n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
@@ -394,14 +391,21 @@ class SmoothedClassifier:
         if not self._checks_are_planned:
             self.checks.expect(copies)
 
-    def _read_source(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None, *, samples: int
-    ) -> InputSource:
+    def _read_source(self, x: Any, labels: Any, indices: Sequence[int] | None, *, samples: int) -> InputSource:
         source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
-        self.check_envelope(source)
+        check_envelope(self, source)
         self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def check_envelope(smoothed: SmoothedClassifier, source: InputSource) -> None:
+    """InputError if levels of these inputs contradict the envelope that their rule states. Nothing is sampled."""
+
+    def ask(positions: Sequence[int]) -> None:
+        smoothed.sigmas(source.load(positions), [source.indices[position] for position in positions])
+
+    check_spread_inputs(smoothed.rule, len(source), ask)
 
 
 def _find_grid(
@@ -433,23 +437,4 @@ def _check_varying(smoothing: Smoothing, input_range: tuple[float, float] | None
         raise InputError(
             "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
             f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
-        )
-
-
-def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
-    """A memory promises one region for an input, by a theorem about a constant σ in the norm of the noise."""
-    certificate = portfolio.certificates[0]
-    if len(portfolio.certificates) > 1:
-        raise InputError(
-            f"a memory promises one region for an input, and {portfolio} would give several radii: name one certificate"
-        )
-    if certificate.varying_sigma:
-        raise InputError(
-            f"{certificate.name} is about a sigma whose change is bounded; with a memory each region is that of one "
-            "constant sigma: use the certificate gaussian"
-        )
-    if certificate.norm is not smoothing.norm:
-        raise InputError(
-            f"{portfolio} gives radii in the {certificate.norm} norm, and with {smoothing.noise} noise a memory keeps "
-            f"regions in the {smoothing.norm} norm"
         )

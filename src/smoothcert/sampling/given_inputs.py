@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import InputError
+from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import InputArray
 from smoothcert.sampling.given_labels import merge_labels, read_labels
@@ -57,7 +57,7 @@ def read_source(
     else:
         if is_loader(x) or is_iterable_dataset(x):
             x, own_labels = _read_all(x, checker.known_shape)
-        inputs = checker.check_inputs(x)
+        inputs = _check_array(x, checker)
         count = len(inputs)
 
         def load(positions: Sequence[int]) -> InputArray:
@@ -72,6 +72,16 @@ def read_source(
     if len(set(indices)) != count:
         raise InputError("an index was given twice: two inputs would share their noise")
     return InputSource(indices=[int(index) for index in indices], labels=merge_labels(own, given), load=load)
+
+
+def _check_array(x: Any, checker: Checker) -> InputArray:
+    is_first = checker.known_shape is None
+    try:
+        return checker.check_inputs(x)
+    except ModelError as error:
+        if is_first and type(error) is ModelError:
+            raise ModelError(f"{error}. If x is a single input, give x[None], a batch of one") from error
+        raise
 
 
 def read_array(x: Any, input_shape: Shape | None = None) -> NDArray[Any]:
