@@ -51,7 +51,7 @@ class SmoothedClassifier:
     """The classifier g(x) = the class f(x + ε) takes most often, ε ~ N(0, σ²I) or uniform, with certificates.
 
     model: a torch module, the path of a checkpoint or .onnx file, a scikit-learn estimator, any callable on a batch, or
-        a `BaseClassifier`. Outputs with `logits` count by them (docs/your-own.md). It is adapted when the first inputs show their shape, unless `input_shape` is given.
+        a `BaseClassifier`. It is adapted when the first inputs show their shape, unless `input_shape` is given.
     sigma: noise level in the units of the input; the model standardises afterwards, as its first layer. A number, or a
         rule that gives every input its own level (`smoothcert.sigma`). A plain function of one input, or
         `OptimisedSigma`, can predict, but has no envelope: it needs a memory to certify.
@@ -310,7 +310,8 @@ class SmoothedClassifier:
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
-        question, alpha = make_question(n=n, n0=n0, decide=decide, precision=precision), real_number(alpha, name="alpha")
+        alpha = real_number(alpha, name="alpha")
+        question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
         source = self._read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)

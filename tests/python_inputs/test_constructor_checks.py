@@ -37,7 +37,7 @@ def test_what_is_no_model() -> None:
 
 @pytest.mark.parametrize("device", ["cdua", "gpu", "cpu:1", ""])
 def test_a_device_that_does_not_exist(device: str) -> None:
-    with pytest.raises(InputError, match="device .* is unknown"):
+    with pytest.raises(InputError, match=r"device .* is unknown"):
         make(device=device)
 
 

@@ -95,5 +95,5 @@ def test_what_is_kept_for_comparison_is_bounded() -> None:
     inputs = np.random.default_rng(0).random((3000, 2), dtype=np.float32)
     levels = rule.sigmas(inputs)
     check.check(rule, inputs, levels, range(3000))
-    with pytest.raises(InputError, match="inputs 3000 and 0 are|inputs 0 and 3000 are"):
+    with pytest.raises(InputError, match=r"inputs 3000 and 0 are|inputs 0 and 3000 are"):
         check.check(rule, inputs[:1], levels[:1] * 2, [3000])

@@ -116,7 +116,9 @@ def test_images_follow_the_shape_that_the_model_takes() -> None:
 
 def test_images_that_do_not_fit_say_both_shapes() -> None:
     smoothed = make(input_shape=SHAPE)
-    with pytest.raises(InputError, match=r"5 x 6 pixels, mode L, gives inputs of shape \(1, 6, 5\).* takes \(3, 6, 5\)"):
+    with pytest.raises(
+        InputError, match=r"5 x 6 pixels, mode L, gives inputs of shape \(1, 6, 5\).* takes \(3, 6, 5\)"
+    ):
         smoothed.certify(Image.fromarray(PIXELS[0, 0]))
     with pytest.raises(InputError, match=r'convert\("RGB"\)'):
         smoothed.certify(Image.fromarray(PIXELS[0, 0]).convert("P"))
@@ -198,7 +200,10 @@ def test_everything_is_checked_before_anything_is_sampled() -> None:
 def test_a_random_transform_is_noticed() -> None:
     random = np.random.default_rng(0)
     with pytest.raises(InputError, match="another input when it was read again"):
-        certify(Pairs(lambda k: (np.roll(INPUTS[k], random.integers(1, 5)) + random.random() * 1e-3, 0)), make(grid="float", input_range=None))
+        certify(
+            Pairs(lambda k: (np.roll(INPUTS[k], random.integers(1, 5)) + random.random() * 1e-3, 0)),
+            make(grid="float", input_range=None),
+        )
 
 
 def test_a_loader_that_shuffles_is_refused() -> None:

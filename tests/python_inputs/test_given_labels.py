@@ -41,8 +41,8 @@ def test_inputs_without_a_label() -> None:
 @pytest.mark.parametrize(
     ("labels", "why"),
     [
-        ([0, 10, 1], r"label of input 1 is 10, which is no class of the model: expected 0 … 9"),
-        ([0, 1, -2], r"label of input 2 is -2, .* expected 0 … 9, or None"),
+        ([0, 10, 1], r"label of input 1 is 10; the classes of the model are 0 … 9"),
+        ([0, 1, -2], r"label of input 2 is -2; .* 0 … 9, or None"),
         ([0, 0.5, 1], r"label of input 1 is 0\.5; expected a whole number"),
         (np.array([0, np.nan, 1]), "label of input 1 is nan; expected a whole number"),
         (np.array([0, np.inf, 1]), "label of input 1 is inf; expected a whole number"),

@@ -175,14 +175,18 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
         raise InputError(
             "an open onnxruntime session cannot be identified by its content; give the path of the .onnx file"
         )
-    if callable(model):
-        return CallableClassifier(
-            model, num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
-        )
-    raise InputError(
-        f"a {name} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
-        "function from arrays to logits or labels"
+    _check_is_model(model)
+    return CallableClassifier(
+        cast(Any, model), num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
     )
+
+
+def _check_is_model(model: object) -> None:
+    if not (callable(model) or is_base_classifier(model) or hasattr(model, "classes_")):
+        raise InputError(
+            f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, "
+            "or a function from arrays to logits or labels"
+        )
 
 
 def settle_model(model: object, *, device: str, noise_at: str, backend: str | None) -> object:
@@ -198,6 +202,8 @@ def settle_model(model: object, *, device: str, noise_at: str, backend: str | No
         if is_file and not Path(model).is_file():
             raise ModelError(f"there is no file {model}; give the path of a model")
         model = model if is_file else _import_model(str(model))
+    if not is_file:
+        _check_is_model(model)
     by_torch = _is_torch_module(model) or (is_file and Path(str(model)).suffix.lower() != ".onnx")
     if by_torch and backend != ONNXRUNTIME and parse_device(options.device)[0] not in ("auto", "cpu"):
         resolve_device(options.device)

@@ -32,9 +32,7 @@ def take_logits(module: nn.Module, input_shape: tuple[int, ...] | None) -> nn.Mo
     if input_shape is None or isinstance(module, LogitsOnly):
         return module
     try:
-        inputs = torch.zeros(
-            (2, *input_shape), dtype=accepted_dtype(module, input_shape), device=module_device(module)
-        )
+        inputs = torch.zeros((2, *input_shape), dtype=accepted_dtype(module, input_shape), device=module_device(module))
         with evaluation_mode(module), torch.no_grad():
             answer = module(inputs)
     except MODEL_FAILURES:

@@ -53,18 +53,17 @@ def load_torchscript(path: Path) -> nn.Module:
     return module.eval()
 
 
-def _codes(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    return [entry for entry in archive.infolist() if entry.filename.lower().endswith(".py")]
-
-
 def _refuse_reaching_out(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
-            entries = {entry.filename.lower(): entry for entry in archive.infolist()}
+            entries = archive.infolist()
+            programs = [entry for entry in entries if entry.filename.lower().endswith(".py")]
             # torch's own reader might take the other one of two entries with one name.
-            if len(entries) != len(archive.infolist()) or any(entry.file_size > _MOST_CODE for entry in _codes(archive)):
-                raise ModelError(f"{path} was not loaded: it has two entries of one name, or a program that is too long")
-            codes = [archive.read(entry) for entry in _codes(archive)]
+            if len({entry.filename.lower() for entry in entries}) != len(entries):
+                raise ModelError(f"{path} was not loaded: it has two entries of one name")
+            if sum(entry.file_size for entry in programs) > _MOST_CODE:
+                raise ModelError(f"{path} was not loaded: its program has more than {_MOST_CODE:,} bytes")
+            codes = [archive.read(entry) for entry in programs]
     except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise ModelError(f"{path} cannot be read: {error}; it may be cut short or damaged") from error
     for code in codes:

@@ -66,7 +66,7 @@ def _read_label(label: Any, position: int, num_classes: int) -> int | None:
     if value == NO_LABEL:
         return None
     if not 0 <= value < num_classes:
-        raise InputError(f"the label of input {position} is {value}, which is no class of the model: expected {expected}")
+        raise InputError(f"the label of input {position} is {value}; the classes of the model are {expected}")
     return int(value)
 
 

@@ -57,7 +57,7 @@ def to_float32(array: NDArray[Any], input_range: InputRange | None) -> InputArra
             # The same advice as for files (`data.user_files`).
             eight_bit = (
                 "if these are 8-bit images, give them as uint8 or divide by 255; otherwise "
-                if 0 <= low and 1 < high <= _LARGEST_BYTE
+                if low >= 0 and 1 < high <= _LARGEST_BYTE
                 else ""
             )
             raise InputError(

@@ -14,7 +14,7 @@ _ROWS_TOGETHER = 256
 _MOST_INPUTS, _MOST_BYTES = 1024, 2**27
 """How many inputs are compared with each other, and how much memory they may take."""
 _TOLERANCE = 1e-6
-"""Relative. Levels have an error of 1e-11, which an envelope may enlarge; a wrong statement is off by more than this."""
+"""Relative. Levels have an error of 1e-11, which an envelope may enlarge; a wrong one is off by more than this."""
 
 
 class EnvelopeCheck:
