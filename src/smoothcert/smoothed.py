@@ -111,9 +111,8 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        adapting = {"device": device, "noise_at": noise_at, "backend": backend}
-        self._model = settle_model(model, **adapting)
-        self._adapting: dict[str, Any] = {"num_classes": num_classes, **adapting}
+        self._model = settle_model(model, device=device, noise_at=noise_at, backend=backend)
+        self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
         self._tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
@@ -285,8 +284,8 @@ class SmoothedClassifier:
         self,
         x: Any,
         *,
-        n0: int = 100,
-        n: int = 100_000,
+        n0: float = 100,
+        n: float = 100_000,
         alpha: float = 0.001,
         certificate: str | Certificate | Sequence[str | Certificate] | None = None,
         best_of: bool = False,
@@ -325,7 +324,7 @@ class SmoothedClassifier:
         self,
         x: Any,
         *,
-        n: int = 100_000,
+        n: float = 100_000,
         alpha: float = 0.001,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
@@ -336,13 +335,13 @@ class SmoothedClassifier:
         x: (m, *input_shape), images of PIL, or a torch Dataset or DataLoader, whose labels are taken. labels: classes,
         None or -1 without one. indices number the noise streams; by default each call draws fresh noise.
         """
-        n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
-        check_predict_is_possible(n=n, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n)
+        count, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
+        check_predict_is_possible(n=count, alpha=alpha)
+        source = self._read_source(x, labels, indices, samples=count)
         # A memory may answer for all inputs but one.
-        self._plan_call(n if self._memory is not None else n * len(source))
-        smoothing = self.prediction(n=n, alpha=alpha)
-        shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
+        self._plan_call(count if self._memory is not None else count * len(source))
+        smoothing = self.prediction(n=count, alpha=alpha)
+        shards = self.pipeline(progress).predict(source, n=count, alpha=alpha, smoothing=smoothing)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
         return points

@@ -235,7 +235,9 @@ LANES: dict[str, Kind] = {
     ),
     "code of the documentation": Kind(
         slow=("tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other",),
-        representatives=("tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",),
+        representatives=(
+            "tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",
+        ),
     ),
     "large networks, and models that deceive": Kind(
         slow=(

@@ -61,7 +61,8 @@ def read_source(
         count = len(inputs)
 
         def load(positions: Sequence[int]) -> InputArray:
-            return inputs[np.asarray(positions)]
+            chosen: InputArray = inputs[np.asarray(positions)]
+            return chosen
 
     indices = range(first_index, first_index + count) if indices is None else indices
     own, given = (
