@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,16 @@ def test_a_dataset_may_label_some_inputs_only() -> None:
 def test_predict_takes_datasets_too() -> None:
     points = make().predict(Pairs(), n=100)
     assert [point.label for point in points] == LABELS
+
+
+def test_a_run_of_a_dataset_is_that_of_its_arrays(tmp_path: Path) -> None:
+    smoothed = make()
+    runs = [
+        smoothed.certify(x, labels=labels, n0=20, n=100, out=tmp_path / name)
+        for name, x, labels in (("dataset", Pairs(), None), ("arrays", INPUTS, LABELS))
+    ]
+    assert facts(runs[0]) == facts(runs[1])
+    assert [point.label for point in runs[0]] == LABELS
 
 
 def test_items_are_read_when_they_are_needed() -> None:
