@@ -1,0 +1,62 @@
+"""pandas frames as inputs, and labels that come with them. pandas itself is not imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from smoothcert.data.matching import find_order
+from smoothcert.errors import InputError
+from smoothcert.records import FloatArray
+from smoothcert.records.class_names import list_names, number_labels
+
+_NUMERIC = "biuf"
+
+
+def is_frame(x: Any) -> bool:
+    """Whether x is a pandas DataFrame."""
+    return _is_pandas(x, "DataFrame")
+
+
+def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
+    """The numbers of a frame, (rows, columns), with columns in the order of `feature_names`, if those are known.
+
+    An InputError names columns that the model lacks or does not take, and columns that are not numeric.
+    """
+    columns = [str(name) for name in frame.columns]
+    if feature_names:
+        order = find_order(columns, feature_names)
+        frame = frame if order is None else frame.iloc[:, order]
+    wrong = [str(name) for name, kind in zip(frame.columns, frame.dtypes, strict=True) if not _is_numeric(kind)]
+    if wrong:
+        raise InputError(
+            f"the column {list_names(wrong)} is not numeric: noise is added to numbers only. Encode it before the "
+            "model, with the numbers as the input that is certified, or fit the model without it"
+        )
+    values: FloatArray = frame.to_numpy(dtype=np.float64, na_value=np.nan)
+    return values
+
+
+def read_labels(labels: Any, x: Any, class_names: Sequence[str]) -> Sequence[int | None] | None:
+    """Labels as positions among the names of the classes, if there are any. x: the inputs they belong to."""
+    if labels is None:
+        return None
+    if _is_pandas(labels, "Series"):
+        if is_frame(x) and len(x) == len(labels) and not x.index.equals(labels.index):
+            if x.index.sort_values().equals(labels.index.sort_values()):
+                raise InputError("the rows of the frame and the labels are in different orders: labels.loc[frame.index]")
+        labels = labels.tolist()
+    if not class_names:
+        return labels  # type: ignore[no-any-return]
+    return number_labels(labels.tolist() if hasattr(labels, "tolist") else labels, class_names)
+
+
+def _is_pandas(value: Any, name: str) -> bool:
+    return any(kind.__name__ == name and kind.__module__.partition(".")[0] == "pandas" for kind in type(value).__mro__)
+
+
+def _is_numeric(dtype: Any) -> bool:
+    """numpy's numbers and booleans, and those of pandas that may be missing."""
+    return getattr(dtype, "kind", "O") in _NUMERIC
