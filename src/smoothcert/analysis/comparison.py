@@ -20,7 +20,7 @@ from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.errors import RunError
 from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
-from smoothcert.runs.results import NO_CLASS, BoolArray, Results
+from smoothcert.runs.result_columns import NO_CLASS, BoolArray, ResultColumns
 
 # A quotient of floats can overflow. With this limit the sums and percentages of every run are finite.
 _LARGEST_RATIO = 1e280
@@ -149,7 +149,7 @@ class ComparisonSummary:
         return asdict(self)
 
 
-def compare(a: Results, b: Results, *, wrong_too: bool = False) -> Comparison:
+def compare(a: ResultColumns, b: ResultColumns, *, wrong_too: bool = False) -> Comparison:
     """Match two runs by input index. RunError if they cannot be compared.
 
     An input counts if at least one run certifies its label, or any class if it has no label. wrong_too: if at least one
@@ -284,7 +284,7 @@ def inputs_table(comparison: Comparison) -> Table:
     return Table(columns=columns, rows=tuple(zip(*cells, strict=True)))
 
 
-def _common_labels(on_a: Results, on_b: Results) -> IntArray:
+def _common_labels(on_a: ResultColumns, on_b: ResultColumns) -> IntArray:
     """The label of each common input, from either run."""
     disagree = np.flatnonzero(on_a.labelled & on_b.labelled & (on_a.label != on_b.label))
     if disagree.size:
@@ -297,7 +297,7 @@ def _common_labels(on_a: Results, on_b: Results) -> IntArray:
     return np.where(on_a.labelled, on_a.label, on_b.label)
 
 
-def _certified_class(results: Results) -> IntArray:
+def _certified_class(results: ResultColumns) -> IntArray:
     return np.where(results.is_outcome(Outcome.CERTIFIED), results.prediction, NO_CLASS)
 
 
@@ -307,7 +307,7 @@ def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> B
     return np.asarray((certified_class != NO_CLASS) & acceptable)
 
 
-def _list_notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[Note | Remark]:
+def _list_notes(a: ResultColumns, b: ResultColumns, on_a: ResultColumns, on_b: ResultColumns) -> list[Note | Remark]:
     notes: list[Note | Remark] = [*_list_conflicts(on_a, on_b)]
     notes += [remark for run in (a, b) for remark in (run.unfinished, *run.remarks) if remark is not None]
     for letter, run in (("A", a), ("B", b)):
@@ -337,11 +337,11 @@ def _differing(setting: str, a: Any, b: Any) -> Note:
     return Note(NoteCode.SETTING_DIFFERS, {"setting": setting, "a": a, "b": b})
 
 
-def _settings_differ(a: Results, b: Results, setting: str) -> bool:
+def _settings_differ(a: ResultColumns, b: ResultColumns, setting: str) -> bool:
     return setting in a.settings and setting in b.settings and a.settings[setting] != b.settings[setting]
 
 
-def _list_conflicts(on_a: Results, on_b: Results) -> list[Note]:
+def _list_conflicts(on_a: ResultColumns, on_b: ResultColumns) -> list[Note]:
     """A note on the common inputs that the runs certify as different classes, counted or not."""
     certified = on_a.is_outcome(Outcome.CERTIFIED) & on_b.is_outcome(Outcome.CERTIFIED)
     conflicting = np.flatnonzero(certified & (on_a.prediction != on_b.prediction))

@@ -20,7 +20,7 @@ from smoothcert.analysis.summary import RunSummary
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 DEFAULT_DIGITS = 3
 _ABSENT = "–"
@@ -110,7 +110,7 @@ def _sigma(summary: RunSummary) -> Cell:
     return f"{least:.3g}-{most:.3g}"
 
 
-def class_table(runs: Sequence[Results], *, radius: float = 0.0) -> Table:
+def class_table(runs: Sequence[ResultColumns], *, radius: float = 0.0) -> Table:
     """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius."""
     by_run = [metrics.class_accuracy(run, radius=radius) for run in runs]
     lookups = [dict(zip(one.classes.tolist(), one.accuracy.tolist(), strict=True)) for one in by_run]

@@ -32,7 +32,7 @@ from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.execution import Notice
 from smoothcert.runs.load import list_certificates, split_certificate
 from smoothcert.runs.reopening import reopen_run, spec_to_reopen
-from smoothcert.runs.results import find_verdict
+from smoothcert.runs.result_columns import find_verdict
 from smoothcert.runs.resumption import NOT_MOVED, Moved
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling.sampler import Progress

@@ -32,7 +32,7 @@ from smoothcert.report.shown_tables import (
     spread_table,
 )
 from smoothcert.report.sources import Source, load_sources
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 _MOST_GALLERIES = 4
 
@@ -155,7 +155,7 @@ def build_content(request: ReportRequest) -> Content:
     )
 
 
-def _caption(results: Sequence[Results]) -> str:
+def _caption(results: Sequence[ResultColumns]) -> str:
     if any(run.has_radius for run in results):
         return "Certified accuracy: the share of inputs answered correctly with a radius of at least r."
     return "The share of inputs answered correctly, not at all, and wrongly. No radii were computed."

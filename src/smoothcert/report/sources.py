@@ -16,7 +16,7 @@ from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
 from smoothcert.records.sentences import describe_noise
 from smoothcert.report.plain_text import clip
 from smoothcert.runs.load import list_certificates, load_each
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FIRST_LAYER, ConstantLevel, DataSpec, RunManifest
 
@@ -46,7 +46,7 @@ class Source:
     """
 
     place: Path
-    results: Results
+    results: ResultColumns
     inputs: Inputs
     manifest: RunManifest | None = None
     kinds: frozenset[TallyKind] = frozenset()
@@ -146,7 +146,7 @@ def shared_inputs(sources: Sequence[Source]) -> Inputs:
     return known[0] if len(names) == 1 else Inputs(None)
 
 
-def _check_labels(inputs: Inputs, results: Results) -> Inputs:
+def _check_labels(inputs: Inputs, results: ResultColumns) -> Inputs:
     """The inputs, unless indices or labels differ from those of the results. A log has no digest to compare."""
     if inputs.dataset is None:
         return inputs
@@ -161,7 +161,7 @@ def _check_labels(inputs: Inputs, results: Results) -> Inputs:
 
 
 def _read_source(
-    place: Path, results: Results, data: str | None, datasets: dict[tuple[DataSpec, bool], Inputs]
+    place: Path, results: ResultColumns, data: str | None, datasets: dict[tuple[DataSpec, bool], Inputs]
 ) -> Source:
     """datasets: those loaded for other runs of the same report."""
     if not place.is_dir():

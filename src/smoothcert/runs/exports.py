@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.files import write_atomically
-from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
+from smoothcert.runs.result_columns import NO_CLASS, OUTCOMES, ResultColumns
 
 _OWN = (
     "index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate", "reason"
 )  # fmt: skip
 
 
-def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
+def write_csv(results: ResultColumns, path: Path, *, overwrite: bool = False) -> None:
     """One row for each input, after a header. A field is empty if its value is unknown. `reason` is the code."""
     rows = point_rows(results)
     for row in rows:
@@ -29,7 +29,7 @@ def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
     write_atomically(path, text.getvalue().encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
-def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None:
+def write_json(results: ResultColumns, path: Path, *, overwrite: bool = False) -> None:
     """An object with facts about the run and the list `points`. Unknown values are null; there is no NaN."""
     document = {
         "run": results.name,
@@ -45,7 +45,7 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
     write_atomically(path, text.encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
-def point_rows(results: Results) -> list[dict[str, Any]]:
+def point_rows(results: ResultColumns) -> list[dict[str, Any]]:
     """One mapping for each input, all with the same keys. Radii have full precision."""
     correct, labelled = results.correct, results.labelled
     return [

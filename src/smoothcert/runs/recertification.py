@@ -31,7 +31,7 @@ from smoothcert.records import (
     envelope_from_json,
 )
 from smoothcert.runs.load import make_run_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
 from smoothcert.statistics import first_samples
@@ -48,7 +48,7 @@ class Recertified:
     def spec(self) -> RunSpec:
         return self.manifest.spec
 
-    def results(self, *, name: str) -> list[Results]:
+    def results(self, *, name: str) -> list[ResultColumns]:
         """The points as columns, one table for each certificate of the run."""
         spent = {point.index: sum(tally.n for tally in point.tallies) for point in self.points}
         return make_run_results(self.points, self.manifest, list_kinds(self.points), name=name, spent=spent)
