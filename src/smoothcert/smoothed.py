@@ -21,14 +21,16 @@ from smoothcert.models import NOISE_AT, as_classifier
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
+from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
-from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, FloatArray, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import TallierFactory, measure_batch_for
+from smoothcert.sampling.frames import is_frame, number_given_labels, read_frame
 from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
@@ -64,6 +66,7 @@ class SmoothedClassifier:
         end rounds differently: it is another base classifier.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
         where that layer is narrow.
+    class_names: one for each class, if the model does not know them; labels may be given by name.
     shared_noise: the same noise for all inputs. Each certificate holds, but errors of different inputs are dependent,
         so there are no bounds for a whole test set.
     tallier: who draws and counts: threads of this process, or a cluster (`smoothcert.cluster.ray_engine.RayEngine`).
@@ -78,6 +81,7 @@ class SmoothedClassifier:
         grid: int | str | None = DETECT,
         memory: RegionMemory | str | Path | None = None,
         num_classes: int | None = None,
+        class_names: Sequence[str] = (),
         input_shape: tuple[int, ...] | None = None,
         seed: int | None = None,
         batch: int | None = None,
@@ -105,6 +109,7 @@ class SmoothedClassifier:
         self._model = model
         settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
         self._adapting: dict[str, Any] = settings
+        self._class_names = tuple(class_names)
         self._tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
@@ -141,6 +146,7 @@ class SmoothedClassifier:
             self._classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._grid.levels_so_far)
             self._shape = input_shape
+            self._class_names = settle_class_names(self._classifier, self._class_names)
             self._checks = ModelChecks(self._classifier)
         return self._classifier
 
@@ -150,6 +156,11 @@ class SmoothedClassifier:
         if self._classifier is None:
             raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
         return self._classifier
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes; empty if they are only numbered, or not known yet."""
+        return self._class_names
 
     @property
     def checks(self) -> ModelChecks:
@@ -223,13 +234,18 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        array = read_array(x)
+        array = self._read_frame(x) if is_frame(x) else read_array(x)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         if not self._grid.is_known:
             _find_grid(self._grid, inputs, self._sigma, self)
         self._grid.check(inputs)
         return inputs
+
+    def _read_frame(self, frame: Any) -> FloatArray:
+        if isinstance(self._model, str | Path):
+            self._adapt((frame.shape[1],))
+        return read_frame(frame, get_feature_names(self._classifier or self._model))
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
@@ -280,7 +296,7 @@ class SmoothedClassifier:
         best_of: bool = False,
         decide: float | Sequence[float] | None = None,
         precision: float | None = None,
-        labels: Sequence[int | None] | None = None,
+        labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[CertifiedPoint]:
@@ -314,7 +330,7 @@ class SmoothedClassifier:
         *,
         n: int = 100_000,
         alpha: float = 0.001,
-        labels: Sequence[int | None] | None = None,
+        labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> list[CertifiedPoint]:
@@ -378,13 +394,14 @@ class SmoothedClassifier:
             self.checks.expect(copies)
 
     def _read_source(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None, *, samples: int
+        self, x: Any, labels: Sequence[int | str | None] | None, indices: Sequence[int] | None, *, samples: int
     ) -> InputSource:
         inputs = self.check_inputs(x)
         self.tune(inputs.shape[1:], samples=samples * len(inputs))
         if indices is None:
             indices = range(self._next_index, self._next_index + len(inputs))
-        source = InputSource.of_array(inputs, indices=indices, labels=labels)
+        known = number_given_labels(labels, x, self._class_names)
+        source = InputSource.of_array(inputs, indices=indices, labels=known)
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
 

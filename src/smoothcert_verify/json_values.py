@@ -157,6 +157,16 @@ class TableOf:
             self.shape(item, f"{field}.{name:.60}")
 
 
+@dataclass(frozen=True, slots=True)
+class AddedLater:
+    """A field that earlier versions did not write."""
+
+    shape: Shape
+
+    def __call__(self, value: Any, field: str) -> None:
+        self.shape(value, field)
+
+
 class Record:
     """An object with exactly these fields."""
 
@@ -168,9 +178,10 @@ class Record:
             raise _refuse_value(field, value, "an object")
         prefix = f"{field}." if field else ""
         for name, shape in self.fields.items():
-            if name not in value:
+            if name in value:
+                shape(value[name], prefix + name)
+            elif not isinstance(shape, AddedLater):
                 raise refuse("missing-field", field=prefix + name)
-            shape(value[name], prefix + name)
         for name in value:
             if name not in self.fields:
                 raise refuse("unknown-field", field=f"{prefix}{name:.60}")

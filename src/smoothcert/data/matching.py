@@ -103,6 +103,8 @@ def has_text_labels(dataset: Dataset) -> bool:
 
 def find_order(columns: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int64] | None:
     """Where each wanted column is; None if they are in that order. An InputError names missing and further columns."""
+    if list(columns) == list(wanted):
+        return None
     missing = [name for name in wanted if name not in set(columns)]
     further = [name for name in columns if name not in set(wanted)]
     if missing or further:
@@ -112,7 +114,7 @@ def find_order(columns: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int6
     if len(set(columns)) < len(columns):
         raise InputError("two columns of the data have the same name")
     places = {name: place for place, name in enumerate(columns)}
-    return None if list(columns) == list(wanted) else np.array([places[name] for name in wanted], dtype=np.int64)
+    return np.array([places[name] for name in wanted], dtype=np.int64)
 
 
 def _number_labels(dataset: Dataset, names: tuple[str, ...]) -> IntArray:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier
+from smoothcert.records.class_names import list_names
 
 
 def get_class_names(classifier: BaseClassifier) -> tuple[str, ...]:
@@ -24,3 +25,17 @@ def get_feature_names(model: Any) -> tuple[str, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         return ()
     return tuple(map(str, names))
+
+
+def settle_class_names(classifier: BaseClassifier, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The names that were given, or else those of the classifier; an InputError where they contradict each other."""
+    own = get_class_names(classifier)
+    if not given:
+        return own
+    if len(given) != classifier.num_classes:
+        raise InputError(f"{len(given)} class_names were given, but the model has {classifier.num_classes} classes")
+    if len(set(given)) < len(given):
+        raise InputError(f"a name is given to two classes: {list_names(given)}")
+    if own and own != given:
+        raise InputError(f"class_names are {list_names(given)}, but the classes of the model are {list_names(own)}")
+    return given

@@ -13,19 +13,25 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.data.matching import get_feature_names, has_text_labels
 from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
+from smoothcert.models.tabular_names import get_class_names
 from smoothcert.noise import check_sigma
 from smoothcert.noise.self_test import check_noise
 from smoothcert.pipeline import Check
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
 from smoothcert.records import CertifiedPoint, InputArray
+from smoothcert.records.class_names import clip_name
 from smoothcert.runs.building import (
     build_smoothed,
+    list_class_names,
     load_data,
     load_rule,
+    match_to_model,
+    match_to_run,
     open_engine,
     portfolio_of,
     settle_backend,
@@ -169,6 +175,9 @@ def prepare_run(
     if spec.noise.levels is None:
         notice(f"noise is added in float32, and certificates treat it as ideal noise: {why_float}")
     with open_engine(spec, dataset) as tallier, build_smoothed(spec, dataset, tallier=tallier) as smoothed:
+        dataset = (
+            match_to_run(dataset, read_manifest(out)) if exists else match_to_model(dataset, smoothed.classifier)
+        )
         inquiry = _check_fits(spec, smoothed, dataset)
         indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
         _check_memory(spec, smoothed, out, exists=exists)
@@ -256,6 +265,9 @@ def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset, tal
     yield f"{classifier.description}; {classifier.backend}, batch {batch}, {workers}"
     if reason := getattr(classifier, "as_given", ""):
         yield f"the model runs as it was given, not as a fused graph: {reason}"
+    if has_text_labels(dataset) and not get_class_names(classifier):
+        classes = ", ".join(f"{place} {clip_name(name)}" for place, name in enumerate(dataset.class_names[:10]))
+        yield f"the model does not name its classes; the labels of {dataset.name} are numbered in order: {classes}"
     level = spec.sigma.level if isinstance(spec.sigma, ConstantLevel) else None
     if smoothed.grid is not None and level is not None and level * (smoothed.grid - 1) < 1:
         yield (
@@ -310,6 +322,7 @@ def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset
             num_classes=classifier.num_classes,
             description=classifier.description,
             probe=probe(classifier, dataset.input_shape),
+            class_names=list_class_names(dataset, classifier.num_classes),
         ),
         data=DataFacts(
             name=dataset.name,
@@ -318,6 +331,7 @@ def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset
             inputs=inputs,
             levels=dataset.levels,
             input_range=input_range,
+            feature_names=get_feature_names(dataset),
         ),
         sigma=sigma,
         alpha_split=split,

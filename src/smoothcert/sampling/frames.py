@@ -39,18 +39,25 @@ def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
     return values
 
 
-def read_labels(labels: Any, x: Any, class_names: Sequence[str]) -> Sequence[int | None] | None:
+def number_given_labels(labels: Any, x: Any, class_names: Sequence[str]) -> Any:
     """Labels as positions among the names of the classes, if there are any. x: the inputs they belong to."""
     if labels is None:
         return None
     if _is_pandas(labels, "Series"):
-        if is_frame(x) and len(x) == len(labels) and not x.index.equals(labels.index):
-            if x.index.sort_values().equals(labels.index.sort_values()):
-                raise InputError("the rows of the frame and the labels are in different orders: labels.loc[frame.index]")
+        if is_frame(x):
+            _check_same_order(x, labels)
         labels = labels.tolist()
     if not class_names:
-        return labels  # type: ignore[no-any-return]
+        return labels
     return number_labels(labels.tolist() if hasattr(labels, "tolist") else labels, class_names)
+
+
+def _check_same_order(frame: Any, labels: Any) -> None:
+    """Refuse labels whose index is that of the frame in another order."""
+    if len(frame) != len(labels) or frame.index.equals(labels.index):
+        return
+    if frame.index.sort_values().equals(labels.index.sort_values()):
+        raise InputError("the labels are in another order than the rows of the frame: give labels.loc[frame.index]")
 
 
 def _is_pandas(value: Any, name: str) -> bool:
