@@ -126,6 +126,10 @@ NumClasses = Annotated[
 InputRange = Annotated[
     str | None, typer.Option("--input-range", help="LOW,HIGH that the inputs must lie in, or 'any' (default: 0,1).")
 ]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option("--label-column", help="Column of the labels in your csv file, if not label, target, class or y."),
+]
 DataRoot = Annotated[Path | None, typer.Option("--data-root", help="The folder of downloaded datasets.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
 NoiseAt = Annotated[

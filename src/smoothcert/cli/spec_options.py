@@ -64,6 +64,7 @@ def build_data(
     input_shape: str | None,
     skip: int,
     max_inputs: int | None,
+    label_column: str | None,
 ) -> DataSpec:
     return DataSpec(
         place=place,
@@ -73,6 +74,7 @@ def build_data(
         input_shape=parse_shape(input_shape),
         skip=skip,
         max_inputs=max_inputs,
+        label_column=label_column,
     )
 
 

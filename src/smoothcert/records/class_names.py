@@ -11,7 +11,7 @@ from smoothcert.errors import InputError
 
 NO_LABEL = -1
 """The label of an input without one, in arrays and files."""
-_MOST_SHOWN = 8
+_MOST_SHOWN, _LONGEST = 8, 60
 
 
 def name_classes(classes: Iterable[object]) -> tuple[str, ...]:
@@ -63,6 +63,12 @@ def number_labels(labels: Sequence[Any], names: Sequence[str]) -> list[int | Non
     return [None if label is None else known[label] for label in labels]
 
 
+def find_shared_names(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The names that all runs with names agree on; empty if they differ, or if there are none."""
+    known = {names for names in several if names}
+    return known.pop() if len(known) == 1 else ()
+
+
 def list_names(names: Sequence[str]) -> str:
     """The first names, for a message."""
     shown = ", ".join(map(clip_name, names[:_MOST_SHOWN]))
@@ -71,5 +77,18 @@ def list_names(names: Sequence[str]) -> str:
 
 def clip_name(name: object) -> str:
     """A name that may be very long, for a message."""
-    text = name if isinstance(name, str) else name_class(name)
-    return repr(text if len(text) <= 60 else text[:57] + "...")
+    return repr(_clip(name if isinstance(name, str) else name_class(name)))
+
+
+def title_class(label: int, names: Sequence[str]) -> str:
+    """The number of a class and its name, if it has one, on one line: "1 dog"."""
+    return f"{label} {show_name(names[label])}" if 0 <= label < len(names) else str(label)
+
+
+def show_name(name: str) -> str:
+    """A name on one line, with escapes for what cannot be printed; names may come from a stranger's file."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in _clip(name))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
