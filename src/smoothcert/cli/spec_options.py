@@ -64,7 +64,7 @@ def build_data(
     input_shape: str | None,
     skip: int,
     max_inputs: int | None,
-    label_column: str | None,
+    label_column: str | None = None,
 ) -> DataSpec:
     return DataSpec(
         place=place,

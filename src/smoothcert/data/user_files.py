@@ -84,7 +84,7 @@ def load_file(
     labels, names = _convert_labels(path, raw, len(stored))
     if raw.texts and num_classes not in (None, len(names)):
         raise InputError(f"{path} has labels of {len(names)} classes, but num_classes is {num_classes}")
-    classes = num_classes if num_classes is not None else _count_classes(raw, labels)
+    classes = num_classes if num_classes is not None else len(names) if raw.texts else _count_classes(raw, labels)
     if classes > _MOST_CLASSES:
         raise DataError(
             f"{path} has labels up to {classes - 1}: expected whole numbers 0, 1, 2, … below {_MOST_CLASSES:,}"
