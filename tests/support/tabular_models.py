@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ def make_frame(count: int = 60, *, seed: int = 0) -> tuple[pd.DataFrame, np.ndar
     return pd.DataFrame(table.astype(np.float32), columns=list(FEATURES)), np.array(["cat", "dog"])[kind]
 
 
+@cache
 def fit_pipeline():
     """A pipeline that selects its columns by name: it takes frames only."""
     frame, labels = make_frame()
@@ -31,6 +33,7 @@ def fit_pipeline():
     return make_pipeline(columns, LogisticRegression()).fit(frame, labels)
 
 
+@cache
 def fit_logistic(classes=("cat", "dog"), *, with_names: bool = True):
     """A classifier of the two kinds, under these names."""
     frame, labels = make_frame()

@@ -128,7 +128,7 @@ def test_from_a_csv_of_texts_to_everything_that_shows_classes(tmp_path: Path) ->
     assert results.class_names == ("cat", "dog")
     assert results.correct.all()
     assert invoke(app, "verify", run).exit_code == 0
-    assert invoke(app, "verify", run, "--model", "tabular_models:pipeline").exit_code == 0
+    assert invoke(app, "verify", run, "--replay", "tabular_models:pipeline", 1).exit_code == 0
 
     table = invoke(app, "table", run, "--classes").output
     assert "0 cat" in table
@@ -161,7 +161,7 @@ def test_a_csv_with_the_numbers_of_the_model(tmp_path: Path) -> None:
     assert results.label.tolist() == [0, 1] * 4
     assert results.class_names == ("3", "7")
     assert results.correct.all()
-    assert invoke(app, "verify", run, "--model", "tabular_models:numbered").exit_code == 0
+    assert invoke(app, "verify", run, "--replay", "tabular_models:numbered", 1).exit_code == 0
 
 
 def test_resumed_with_another_order_of_columns_is_other_data(tmp_path: Path) -> None:
