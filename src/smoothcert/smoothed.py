@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
-from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, FloatArray, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import TallierFactory, measure_batch_for
@@ -35,9 +35,12 @@ from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.levels import LevelCheck, list_likely_levels
-from smoothcert.spec import QuestionSpec, make_question
+from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
 from smoothcert.strict_json import strict_loads
+
+if TYPE_CHECKING:
+    from smoothcert.results.results import Results
 
 
 class SmoothedClassifier:
@@ -95,7 +98,7 @@ class SmoothedClassifier:
     ) -> None:
         self.noise = as_noise(noise)
         self.shared_noise = shared_noise
-        self.seed = secrets.randbits(128) if seed is None else seed
+        self.seed, self.seed_was_given = secrets.randbits(128) if seed is None else seed, seed is not None
         self.batch = batch
         self.workers = workers
         self.input_range = input_range
@@ -234,18 +237,15 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        array = self._read_frame(x) if is_frame(x) else read_array(x)
+        if is_frame(x) and isinstance(self._model, str | Path):
+            self._adapt(x.shape[1:])  # the columns of a model are known once it is loaded
+        array = read_frame(x, get_feature_names(self._classifier or self._model)) if is_frame(x) else read_array(x)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         if not self._grid.is_known:
             _find_grid(self._grid, inputs, self._sigma, self)
         self._grid.check(inputs)
         return inputs
-
-    def _read_frame(self, frame: Any) -> FloatArray:
-        if isinstance(self._model, str | Path):
-            self._adapt((frame.shape[1],))
-        return read_frame(frame, get_feature_names(self._classifier or self._model))
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
@@ -299,7 +299,7 @@ class SmoothedClassifier:
         labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+    ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
         x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
@@ -322,7 +322,7 @@ class SmoothedClassifier:
         shards = self.pipeline(progress).certify(inquiry, source)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
-        return points
+        return _gather(points, self, source=source, question=question, portfolio=portfolio, alpha=alpha)
 
     def predict(
         self,
@@ -333,7 +333,7 @@ class SmoothedClassifier:
         labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+    ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
         x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
@@ -346,7 +346,7 @@ class SmoothedClassifier:
         shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
-        return points
+        return _gather(points, self, source=source, question=FixedN(n=n), portfolio=None, alpha=alpha)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -404,6 +404,13 @@ class SmoothedClassifier:
         source = InputSource.of_array(inputs, indices=indices, labels=known)
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def _gather(points: Sequence[CertifiedPoint], smoothed: SmoothedClassifier, **asked: Any) -> Results:
+    """The points as Results, of a room above this one, because this class is the front door of Python."""
+    from smoothcert.results.calls import gather_results
+
+    return gather_results(points, smoothed, **asked)
 
 
 def _find_grid(

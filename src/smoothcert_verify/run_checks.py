@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -151,6 +151,16 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
             report.discrepancies.append(error.finding.at(file.name))
         if progress is not None:
             progress(done, len(files))
+    report.discrepancies += check_levels(report.entries)
+    return report
+
+
+def verify_documents(documents: Iterable[Document], *, name: str) -> Report:
+    """Every certificate of a run in memory."""
+    report = Report(name=name)
+    for document in documents:
+        where = f"input {document['input']['index']}"
+        report.add_document(document, None, where, functools.partial(dict, document))
     report.discrepancies += check_levels(report.entries)
     return report
 

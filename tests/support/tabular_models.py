@@ -41,7 +41,7 @@ def fit_logistic(classes=("cat", "dog"), *, with_names: bool = True):
     return make_pipeline(StandardScaler(), LogisticRegression()).fit(frame if with_names else frame.to_numpy(), named)
 
 
-def write_csv(path: Path, *, columns=FEATURES, label: str = "label", classes=("cat", "dog"), count: int = 8) -> Path:
+def write_csv(path: Path, *, columns=FEATURES, label: str = "label", classes=("cat", "dog"), count: int = 2) -> Path:
     """A table of cats and dogs."""
     frame, labels = make_frame(count, seed=1)
     frame = frame[list(columns)].assign(**{label: np.where(labels == "cat", *(np.array([one]) for one in classes))})

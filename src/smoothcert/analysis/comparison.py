@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.errors import RunError
 from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
 from smoothcert.runs.result_columns import NO_CLASS, BoolArray, ResultColumns
+
+if TYPE_CHECKING:
+    import pandas
 
 # A quotient of floats can overflow. With this limit the sums and percentages of every run are finite.
 _LARGEST_RATIO = 1e280
@@ -35,9 +38,11 @@ _QUANTILES = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
     """The m inputs that count, by ascending index. Columns have shape (m,); both runs contain every one of them.
+
+    It prints as the tables of `smoothcert compare`, and as HTML in a notebook.
 
     label              int64, NO_CLASS where neither run has one.
     class_a, class_b   int64, the certified class, correct or not; NO_CLASS where the run certifies none.
@@ -62,6 +67,21 @@ class Comparison:
 
     def __len__(self) -> int:
         return int(self.index.size)
+
+    @property
+    def tables(self) -> tuple[Table, Table, Table]:
+        """The counts of inputs, the mean radii of the runs, and the ratios."""
+        return comparison_tables(summarise_comparison(self), notes=self.notes)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas frame with one row for every input that counts."""
+        return inputs_table(self).to_frame()
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self.tables))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables)
 
     @property
     def credited_a(self) -> FloatArray:

@@ -53,11 +53,8 @@ def draw(
 
     bound: adds the high-probability lower curve to accuracy and envelope figures.
     """
-    if not runs:
-        raise InputError("no run was given; a figure needs at least one")
     check_figure_path(path)
-    if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
-        raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
+    _check_drawable(runs, kind, bound)
     wide = kind is PlotKind.CLASSES and len(runs) > 2
     with open_figure(path, size=(8.4, 4.2) if wide else (6.4, 4.2)) as figure:
         bottom, top = 0.13 if bound is None else 0.17, 0.91 if title else 0.96
@@ -69,9 +66,25 @@ def draw(
             axes.set_title(title, fontsize=11)
 
 
+def draw_on(
+    axes: Axes, runs: Sequence[ResultColumns], *, kind: PlotKind = PlotKind.ACCURACY, bound: BoundChoice | None = None
+) -> None:
+    """Draw the runs on axes of the caller, beside what is there."""
+    _check_drawable(runs, kind, bound)
+    axes.set_autoscalex_on(True)  # an earlier curve may have fixed the limits
+    _DRAWERS[kind](axes, runs, bound)
+
+
+def _check_drawable(runs: Sequence[ResultColumns], kind: PlotKind, bound: BoundChoice | None) -> None:
+    if not runs:
+        raise InputError("no run was given; a figure needs at least one")
+    if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
+        raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
+
+
 def _draw_accuracy(axes: Axes, runs: Sequence[ResultColumns], bound: BoundChoice | None) -> None:
     _require_radii(runs)
-    for number, run in enumerate(runs):
+    for number, run in enumerate(runs, start=len(axes.lines)):
         curve = accuracy_curve(run)
         _step(axes, curve, number=number, label=run.name)
         if bound is not None:

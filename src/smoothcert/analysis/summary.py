@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -131,6 +131,11 @@ def parse_radii(text: str) -> dict[str, float]:
             raise InputError(f"{token!r} is not a radius; expected numbers of at least 0 such as 0,0.25,0.5")
         radii[token] = radius
     return radii
+
+
+def format_radii(radii: Iterable[float]) -> str:
+    """Radii as `parse_radii` reads them."""
+    return ",".join(_shortest_text(float(radius)) for radius in radii)
 
 
 def default_radii(runs: Sequence[ResultColumns]) -> dict[str, float]:

@@ -95,7 +95,7 @@ class Attack:
 
 def _is_victim(point: CertifiedPoint, radius: str) -> bool:
     certified = point.outcome is Outcome.CERTIFIED
-    return certified or (radius != CERTIFIED and point.prediction is not None and point.correct)
+    return certified or (radius != CERTIFIED and point.correct is True)
 
 
 @contextmanager

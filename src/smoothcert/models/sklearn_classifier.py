@@ -20,10 +20,11 @@ from smoothcert.records.class_names import name_classes
 class SklearnClassifier:
     """Votes are `estimator.predict`, numbered by position in `estimator.classes_`; scores are `predict_proba`.
 
-    Inputs are flattened to (B, features). An estimator that was fitted on a frame gets a frame with the same columns.
+    Inputs are flattened to (B, features). An estimator that was fitted on a frame gets frames with its columns.
 
-    class_names: of `classes_`, empty if they are 0, 1, 2, … feature_names: of the frame it was fitted on. One thread calls it at a time, because estimators need not be thread-safe;
-    it may use every core. The digest covers every fitted parameter.
+    class_names: of `classes_`, empty if they are 0, 1, 2, … feature_names: of the frame it was fitted on. One thread
+    calls it at a time, because estimators need not be thread-safe; it may use every core. The digest covers every
+    fitted parameter.
     """
 
     def __init__(

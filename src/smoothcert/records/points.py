@@ -192,9 +192,9 @@ class CertifiedPoint:
         return self.verdict.bounds
 
     @property
-    def correct(self) -> bool:
-        """True if a class was given and it is the label."""
-        return self.prediction is not None and self.prediction == self.label
+    def correct(self) -> bool | None:
+        """True if a class was given and it is the label; None if the label is not known."""
+        return None if self.label is None else self.prediction == self.label
 
     @property
     def guarantee(self) -> Guarantee | None:

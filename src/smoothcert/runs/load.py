@@ -97,9 +97,18 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
     with RunStore.open(place) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
         spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
-    if certificate is not None:
-        return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
-    return make_run_results(points, manifest, kinds, name=name, spent=spent)
+    return make_run_results(points, manifest, kinds, name=name, spent=spent, certificate=certificate)
+
+
+def load_points(path: Path) -> list[CertifiedPoint]:
+    """The points of RUN or RUN@CERTIFICATE with their tallies; none for a log."""
+    place, _ = split_certificate(path)
+    if not place.is_dir():
+        return []
+    from smoothcert.runs.store import RunStore
+
+    with RunStore.open(place) as store:
+        return store.points()
 
 
 def make_run_results(
@@ -109,11 +118,15 @@ def make_run_results(
     *,
     name: str,
     spent: Mapping[int, int],
+    certificate: str | None = None,
 ) -> list[ResultColumns]:
     """The points of a run as columns, once for each of its certificates. kinds: of the tallies of the estimation.
 
-    spent: samples by index; only needed if their number depends on the input.
+    spent: samples by index; only needed if their number depends on the input. certificate: only this one; `name` is
+    then used as it is.
     """
+    if certificate is not None:
+        return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
     return [
         _make_results(
             points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent

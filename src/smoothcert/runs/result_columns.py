@@ -272,6 +272,13 @@ def find_verdict(point: CertifiedPoint, certificate: str | None, name: str) -> V
     return verdicts[certificate]
 
 
+def select_verdict(point: CertifiedPoint, certificate: str, name: str) -> CertifiedPoint:
+    """The same point, whose own verdict is that of this certificate."""
+    chosen = find_verdict(point, certificate, name)
+    others = (verdict for verdict in (point.verdict, *point.further) if verdict is not chosen)
+    return replace(point, verdict=chosen, further=tuple(others))
+
+
 def _list_bounds(verdicts: Sequence[Verdict]) -> dict[Quantity, FloatArray]:
     """One column for each bounded quantity; nan where a verdict does not have it."""
     bounds = [verdict.bounds.quantities if verdict.bounds is not None else {} for verdict in verdicts]
