@@ -30,8 +30,8 @@ from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, Input
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import TallierFactory, measure_batch_for
-from smoothcert.sampling.pandas_inputs import is_frame, number_given_labels, read_frame
 from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
+from smoothcert.sampling.pandas_inputs import is_frame, number_given_labels, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.levels import LevelCheck, list_likely_levels

@@ -55,7 +55,8 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
 class DataSpec(SpecPart, frozen=True, kw_only=True):
     """place: the name of a dataset, or a file. input_range: "default" is that of the dataset; None allows any values.
 
-    label_column: of a csv file; None for one of the usual names. Every `skip`-th input is used, at most `max_inputs` of them.
+    label_column: of a csv file; None for one of the usual names. Every `skip`-th input is used, at most `max_inputs` of
+    them.
     """
 
     place: str

@@ -109,7 +109,9 @@ def test_csv_mistakes_are_sentences(tmp_path: Path, text: str, message: str) -> 
         ("0,1,kind\n0.1,0.2,1\n0.3,0.4,0\n", "kind", ("0", "1")),
     ],
 )
-def test_the_column_of_the_labels(tmp_path: Path, text: str, label_column: str | None, features: tuple[str, ...]) -> None:
+def test_the_column_of_the_labels(
+    tmp_path: Path, text: str, label_column: str | None, features: tuple[str, ...]
+) -> None:
     (tmp_path / "mine.csv").write_text(text)
     data = load_file(tmp_path / "mine.csv", split="test", input_range=None, label_column=label_column)
     assert data.labels.tolist() == [1, 0]
@@ -138,7 +140,7 @@ def test_texts_of_both_splits_are_numbered_together(tmp_path: Path) -> None:
 def test_a_label_column_where_there_are_no_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", x=X)
     (tmp_path / "mine.csv").write_text("0.1,0.2,1\n")
-    with pytest.raises(InputError, match="is for .csv files"):
+    with pytest.raises(InputError, match=r"is for \.csv files"):
         load_dataset(str(tmp_path / "mine.npz"), label_column="kind")
     with pytest.raises(DataError, match="has no header"):
         load_dataset(str(tmp_path / "mine.csv"), label_column="kind")

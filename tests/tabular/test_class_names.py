@@ -136,16 +136,16 @@ def test_from_a_csv_of_texts_to_everything_that_shows_classes(tmp_path: Path) ->
     (document,) = json.loads(invoke(app, "table", run, "--classes", "--format", "json").output)
     assert document["class_names"] == ["cat", "dog"]
 
-    for form in ("json", "csv", "tsv"):
+    for form in ("json", "csv", "cohen-tsv"):
         assert invoke(app, "export", run, "--format", form, "-o", tmp_path / f"out.{form}").exit_code == 0
     exported = json.loads((tmp_path / "out.json").read_text())
     assert exported["class_names"] == ["cat", "dog"]
     assert [point["prediction_name"] for point in exported["points"]] == ["cat", "dog"]
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
     assert [row["label_name"] for row in rows] == ["cat", "dog"]
-    log = list(csv.DictReader((tmp_path / "out.tsv").open(), delimiter="\t"))
+    log = list(csv.DictReader((tmp_path / "out.cohen-tsv").open(), delimiter="\t"))
     assert [row["predict_name"] for row in log] == ["cat", "dog"]
-    assert load_results(tmp_path / "out.tsv").prediction.tolist() == [0, 1]
+    assert load_results(tmp_path / "out.cohen-tsv").prediction.tolist() == [0, 1]
 
     (tmp_path / "pets.csv").unlink()
     assert invoke(app, "report", run, "-o", tmp_path / "page.html").exit_code == 0

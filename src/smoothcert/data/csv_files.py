@@ -113,9 +113,7 @@ def _parse_numbers(path: Path, row: _Row, label: int, header: Sequence[str] | No
         place = next(at for at, value in enumerate(row.fields) if at != label and not _is_number(value))
         column = "" if header is None else f" in column {header[place]}"
         advice = "every column but the label must have numbers: encode or remove it"
-        raise DataError(
-            f"{path}, line {row.line}: {row.fields[place]!r}{column} is not a number; {advice}"
-        ) from None
+        raise DataError(f"{path}, line {row.line}: {row.fields[place]!r}{column} is not a number; {advice}") from None
 
 
 def _parse_labels(path: Path, rows: Sequence[_Row], place: int) -> NDArray[Any]:

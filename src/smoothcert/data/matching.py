@@ -1,4 +1,4 @@
-"""A dataset as a model takes it: its columns in the order of the model's features, its labels by the model's classes."""
+"""A dataset as a model takes it: its columns in the order of the model, its labels numbered by the model's classes."""
 
 from __future__ import annotations
 

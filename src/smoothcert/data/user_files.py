@@ -241,7 +241,11 @@ def _read_csv(path: Path, _split: str, label_column: str | None) -> RawData:
     )
 
 
-_READERS: dict[str, Callable[[Path, str, str | None], RawData]] = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
+_READERS: dict[str, Callable[[Path, str, str | None], RawData]] = {
+    ".npz": _read_npz,
+    ".npy": _read_npy,
+    ".csv": _read_csv,
+}
 FILE_ENDINGS = tuple(_READERS)
 
 

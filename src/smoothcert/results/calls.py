@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smoothcert.models.base import FirstLayerNoise
+from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.questions import split_alpha_of
 from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
 from smoothcert.results.results import Results
 from smoothcert.sampling import SAMPLING_VERSION
 from smoothcert.settings_text import collect_settings
-from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.sigma import ConstantRule, OptimisedRule, SigmaRule
 from smoothcert.spec import (
     ConstantLevel,

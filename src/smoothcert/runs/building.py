@@ -77,9 +77,7 @@ def match_to_model(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
 
 def match_to_run(dataset: Dataset, manifest: RunManifest) -> Dataset:
     """The data with its columns and labels as the run has them."""
-    return match_dataset(
-        dataset, class_names=manifest.model.class_names, feature_names=manifest.data.feature_names
-    )
+    return match_dataset(dataset, class_names=manifest.model.class_names, feature_names=manifest.data.feature_names)
 
 
 def list_class_names(dataset: Dataset, num_classes: int) -> tuple[str, ...]:

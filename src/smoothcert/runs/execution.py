@@ -175,9 +175,7 @@ def prepare_run(
     if spec.noise.levels is None:
         notice(f"noise is added in float32, and certificates treat it as ideal noise: {why_float}")
     with open_engine(spec, dataset) as tallier, build_smoothed(spec, dataset, tallier=tallier) as smoothed:
-        dataset = (
-            match_to_run(dataset, read_manifest(out)) if exists else match_to_model(dataset, smoothed.classifier)
-        )
+        dataset = match_to_run(dataset, read_manifest(out)) if exists else match_to_model(dataset, smoothed.classifier)
         inquiry = _check_fits(spec, smoothed, dataset)
         indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
         _check_memory(spec, smoothed, out, exists=exists)
