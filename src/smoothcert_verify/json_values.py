@@ -158,8 +158,8 @@ class TableOf:
 
 
 @dataclass(frozen=True, slots=True)
-class AddedLater:
-    """A field that earlier versions did not write."""
+class Later:
+    """The shape of a field that records made by earlier versions do not have."""
 
     shape: Shape
 
@@ -178,10 +178,11 @@ class Record:
             raise _refuse_value(field, value, "an object")
         prefix = f"{field}." if field else ""
         for name, shape in self.fields.items():
-            if name in value:
-                shape(value[name], prefix + name)
-            elif not isinstance(shape, AddedLater):
+            if name not in value and isinstance(shape, Later):
+                continue
+            if name not in value:
                 raise refuse("missing-field", field=prefix + name)
+            shape(value[name], prefix + name)
         for name in value:
             if name not in self.fields:
                 raise refuse("unknown-field", field=f"{prefix}{name:.60}")

@@ -16,7 +16,7 @@ from smoothcert_verify.json_values import (
     BOOLEAN,
     OBJECT,
     TEXT,
-    AddedLater,
+    Later,
     ListOf,
     Number,
     OneOf,
@@ -44,7 +44,7 @@ _COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100
 _ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
 _MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
 _MAYBE_LEVEL, _MAYBE_DIGEST = Optional(_LEVEL), Optional(_DIGEST)
-_NAMES = AddedLater(ListOf(TEXT))
+_NAMES = Later(ListOf(TEXT))
 
 
 def _check_range(value: Any, field: str) -> None:
@@ -75,7 +75,7 @@ _DATA_SPEC = Record(
     input_shape=Optional(_SHAPE),
     skip=_COUNT,
     max_inputs=_MAYBE_COUNT,
-    label_column=AddedLater(_MAYBE_TEXT),
+    label_column=Later(_MAYBE_TEXT),
 )
 _SIGMA_SPEC = Tagged(
     {
