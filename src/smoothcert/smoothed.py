@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,7 +16,7 @@ from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
-from smoothcert.models import NOISE_AT, as_classifier
+from smoothcert.models import NOISE_AT, as_classifier, settle_model
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
@@ -25,15 +24,25 @@ from smoothcert.models.tabular_names import get_feature_names, settle_class_name
 from smoothcert.noise import DETECT, FLOAT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
-from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
+from smoothcert.questions import (
+    Inquiry,
+    check_one_region,
+    check_predict_is_possible,
+    check_question,
+    describe_smoothing,
+    make_inquiry,
+)
 from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import TallierFactory, measure_batch_for
-from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
-from smoothcert.sampling.pandas_inputs import is_frame, number_given_labels, read_frame
+from smoothcert.sampling.given_inputs import read_array, read_source
+from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
+from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
+from smoothcert.settings_text import real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
+from smoothcert.sigma.envelope_check import check_spread_inputs
 from smoothcert.sigma.levels import LevelCheck, list_likely_levels
 from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
@@ -109,9 +118,9 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        self._model = model
-        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
-        self._adapting: dict[str, Any] = settings
+        adapting = {"device": device, "noise_at": noise_at, "backend": backend}
+        self._model = settle_model(model, **adapting)
+        self._adapting: dict[str, Any] = {"num_classes": num_classes, **adapting}
         self._class_names = tuple(class_names)
         self._tallier = tallier
         self._classifier: BaseClassifier | None = None
@@ -137,9 +146,7 @@ class SmoothedClassifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # What is known once the shape of an input is known.
@@ -164,6 +171,11 @@ class SmoothedClassifier:
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes; empty if they are only numbered, or not known yet."""
         return self._class_names
+
+    @property
+    def known_shape(self) -> tuple[int, ...] | None:
+        """The shape of one input; None until inputs show it."""
+        return self._shape or None
 
     @property
     def checks(self) -> ModelChecks:
@@ -237,9 +249,7 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        if is_frame(x) and isinstance(self._model, str | Path):
-            self._adapt(x.shape[1:])  # the columns of a model are known once it is loaded
-        array = read_frame(x, get_feature_names(self._classifier or self._model)) if is_frame(x) else read_array(x)
+        array = read_frame(x, get_feature_names(self._model)) if is_frame(x) else read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         if not self._grid.is_known:
@@ -274,7 +284,7 @@ class SmoothedClassifier:
             require_scores(self.classifier)  # a model without scores is refused before anything is sampled
         _check_varying(found, self.input_range)
         if found.remembered:
-            _check_one_region(portfolio, found)
+            check_one_region(portfolio, found)
         return found
 
     def inquiry(self, question: QuestionSpec, portfolio: Portfolio, *, alpha: float) -> Inquiry:
@@ -302,8 +312,8 @@ class SmoothedClassifier:
     ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
-        x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
-        at most alpha, per input. indices: as in `predict`.
+        x, labels, indices: as in `predict`. n0 samples select the class, n fresh ones prove it; the promise is wrong
+        with probability at most alpha, per input.
 
         certificate: the theorem, or several over the same samples; the first is the point's own, the others are in
         `point.further`, each at the whole alpha. The default is gaussian, or envelope where sigma varies. best_of:
@@ -314,11 +324,12 @@ class SmoothedClassifier:
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
+        alpha = real_number(alpha, name="alpha")
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n0 + n)
+        source = self._read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
-        self._plan_call((n0 + inquiry.least_samples) * len(source))
+        self._plan_call((inquiry.n0 + inquiry.least_samples) * len(source))
         shards = self.pipeline(progress).certify(inquiry, source)
         points = [point for shard in shards for point in shard]
         self.checks.ask_again()
@@ -336,8 +347,10 @@ class SmoothedClassifier:
     ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
+        x: (m, *input_shape), images of PIL, or a torch Dataset or DataLoader, whose labels are taken. labels: classes,
+        None or -1 without one. indices number the noise streams; by default each call draws fresh noise.
         """
+        n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
         source = self._read_source(x, labels, indices, samples=n)
         # A memory may answer for all inputs but one.
@@ -393,15 +406,10 @@ class SmoothedClassifier:
         if not self._checks_are_planned:
             self.checks.expect(copies)
 
-    def _read_source(
-        self, x: Any, labels: Sequence[int | str | None] | None, indices: Sequence[int] | None, *, samples: int
-    ) -> InputSource:
-        inputs = self.check_inputs(x)
-        self.tune(inputs.shape[1:], samples=samples * len(inputs))
-        if indices is None:
-            indices = range(self._next_index, self._next_index + len(inputs))
-        known = number_given_labels(labels, x, self._class_names)
-        source = InputSource.of_array(inputs, indices=indices, labels=known)
+    def _read_source(self, x: Any, labels: Any, indices: Sequence[int] | None, *, samples: int) -> InputSource:
+        source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
+        check_envelope(self, source)
+        self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
 
@@ -411,6 +419,15 @@ def _gather(points: Sequence[CertifiedPoint], smoothed: SmoothedClassifier, **as
     from smoothcert.results.calls import gather_results
 
     return gather_results(points, smoothed, **asked)
+
+
+def check_envelope(smoothed: SmoothedClassifier, source: InputSource) -> None:
+    """InputError if levels of these inputs contradict the envelope that their rule states. Nothing is sampled."""
+
+    def ask(positions: Sequence[int]) -> None:
+        smoothed.sigmas(source.load(positions), [source.indices[position] for position in positions])
+
+    check_spread_inputs(smoothed.rule, len(source), ask)
 
 
 def _find_grid(
@@ -442,23 +459,4 @@ def _check_varying(smoothing: Smoothing, input_range: tuple[float, float] | None
         raise InputError(
             "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
             f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
-        )
-
-
-def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
-    """A memory promises one region for an input, by a theorem about a constant σ in the norm of the noise."""
-    certificate = portfolio.certificates[0]
-    if len(portfolio.certificates) > 1:
-        raise InputError(
-            f"a memory promises one region for an input, and {portfolio} would give several radii: name one certificate"
-        )
-    if certificate.varying_sigma:
-        raise InputError(
-            f"{certificate.name} is about a sigma whose change is bounded; with a memory each region is that of one "
-            "constant sigma: use the certificate gaussian"
-        )
-    if certificate.norm is not smoothing.norm:
-        raise InputError(
-            f"{portfolio} gives radii in the {certificate.norm} norm, and with {smoothing.noise} noise a memory keeps "
-            f"regions in the {smoothing.norm} norm"
         )

@@ -112,7 +112,7 @@ def test_an_abstention_says_the_mean_score() -> None:
     assert "over 500 samples for class" in str(point.reason)
     further = point.further[0].reason
     assert further is not None
-    assert (further.code, further.numbers["n"]) == (ReasonCode.TOO_FEW_VOTES, 500)
+    assert (further.code, further.numbers["n"]) == (ReasonCode.OTHER_CLASS_LEADS, 500)
     assert "of 500 votes for class" in str(further)
 
 

@@ -14,12 +14,15 @@ from smoothcert import SmoothedClassifier, load_dataset
 from smoothcert.cli.main import app
 from smoothcert.data.matching import match_dataset
 from smoothcert.errors import DataError, InputError, SmoothcertError
-from smoothcert.records.class_names import name_classes, number_labels, show_name, title_class
+from smoothcert.records.class_names import name_classes, show_name, title_class
 from smoothcert.runs.load import load_results
 from smoothcert.runs.store import read_manifest
+from smoothcert.sampling.given_labels import read_labels
 from tabular_models import FEATURES, fit_logistic, make_frame, write_csv
 
 FRAME, LABELS = make_frame(2, seed=1)
+PETS = {"num_classes": 2, "class_names": ("cat", "dog")}
+NUMBERS = {"num_classes": 2, "class_names": ("3", "7")}
 
 
 def certify(folder: Path, data: Path, *more: object, model: str = "tabular_models:pipeline") -> Path:
@@ -38,12 +41,18 @@ class TestNames:
         assert name_classes([0.5, 1]) == ("0.5", "1")
 
     def test_labels_by_name_by_number_and_by_position(self) -> None:
-        assert number_labels(["dog", None, "cat", 1, -1], ("cat", "dog")) == [1, None, 0, 1, -1]
-        assert number_labels([7, np.int64(3), 3.0], ("3", "7")) == [1, 0, 0]
-        assert number_labels([-1, 1], ("-1", "1")) == [0, 1]
-        for label, names in (("bird", ("cat", "dog")), (2, ("cat", "dog")), (0, ("3", "7")), (True, ("3", "7"))):
+        assert read_labels(["dog", None, "cat", 1, -1], count=5, **PETS) == [1, None, 0, 1, None]
+        assert read_labels(np.array(["dog", "cat"]), count=2, **PETS) == [1, 0]
+        assert read_labels([7, np.int64(3), 3.0, -1], count=4, **NUMBERS) == [1, 0, 0, None]
+        assert read_labels([-1, 1], count=2, num_classes=2, class_names=("-1", "1")) == [0, 1]
+
+    @pytest.mark.parametrize("label", ["bird", 2, 0.5, float("nan"), True, -2])
+    def test_labels_that_are_no_class(self, label: object) -> None:
+        for known in (PETS, NUMBERS):
             with pytest.raises(InputError, match="is not a class of the model: expected one of"):
-                number_labels([label], names)
+                read_labels([label], count=1, **known)
+        with pytest.raises(InputError, match="One-hot"):
+            read_labels(np.eye(2), count=2, **PETS)
 
     def test_a_stranger_s_name_on_one_printable_line(self) -> None:
         assert show_name("a\tb\n\x1b[31m\u202e\ud800") == "a\\tb\\n\\x1b[31m\\u202e\\ud800"

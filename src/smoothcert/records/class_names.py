@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -52,15 +51,6 @@ def find_position(label: object, names: Sequence[str]) -> int:
     if not isinstance(label, str) and name.isdecimal() and int(name) < len(names) and not are_numbers(names):
         return int(name)
     raise InputError(f"the label {clip_name(label)} is not a class of the model: expected one of {list_names(names)}")
-
-
-def number_labels(labels: Sequence[Any], names: Sequence[str]) -> list[int | None]:
-    """Labels as positions among the names; None stays None."""
-    known: dict[Any, int] = {}
-    for label in labels:
-        if label is not None and label not in known:
-            known[label] = find_position(label, names)
-    return [None if label is None else known[label] for label in labels]
 
 
 def find_shared_names(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

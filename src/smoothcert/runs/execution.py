@@ -53,7 +53,7 @@ from smoothcert.sampling.factories import TallierFactory
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
-from smoothcert.smoothed import SmoothedClassifier
+from smoothcert.smoothed import SmoothedClassifier, check_envelope
 from smoothcert.spec import (
     ConstantLevel,
     DataFacts,
@@ -178,6 +178,7 @@ def prepare_run(
         dataset = match_to_run(dataset, read_manifest(out)) if exists else match_to_model(dataset, smoothed.classifier)
         inquiry = _check_fits(spec, smoothed, dataset)
         indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
+        check_envelope(smoothed, _read_source(dataset, indices, smoothed))
         _check_memory(spec, smoothed, out, exists=exists)
         smoothed.tune(dataset.input_shape, samples=len(indices) * (spec.question.n + spec.question.n0))
         _check_noise(spec, smoothed, dataset)

@@ -10,7 +10,7 @@ import numpy as np
 from smoothcert.data.matching import find_order
 from smoothcert.errors import InputError
 from smoothcert.records import FloatArray
-from smoothcert.records.class_names import list_names, number_labels
+from smoothcert.records.class_names import list_names
 
 _NUMERIC = "biuf"
 
@@ -39,24 +39,11 @@ def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
     return values
 
 
-def number_given_labels(labels: Any, x: Any, class_names: Sequence[str]) -> Any:
-    """Labels as positions among the names of the classes, if there are any. x: the inputs they belong to."""
-    if labels is None:
-        return None
-    if _is_pandas(labels, "Series"):
-        if is_frame(x):
-            _check_same_order(x, labels)
-        labels = labels.tolist()
-    if not class_names:
-        return labels
-    return number_labels(labels.tolist() if hasattr(labels, "tolist") else labels, class_names)
-
-
-def _check_same_order(frame: Any, labels: Any) -> None:
+def check_same_order(x: Any, labels: Any) -> None:
     """Refuse labels whose index is that of the frame in another order."""
-    if len(frame) != len(labels) or frame.index.equals(labels.index):
+    if not (is_frame(x) and _is_pandas(labels, "Series")) or x.index.equals(labels.index):
         return
-    if frame.index.sort_values().equals(labels.index.sort_values()):
+    if len(x) == len(labels) and x.index.sort_values().equals(labels.index.sort_values()):
         raise InputError("the labels are in another order than the rows of the frame: give labels.loc[frame.index]")
 
 
