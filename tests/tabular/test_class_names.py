@@ -128,6 +128,7 @@ class TestMatching:
             match_dataset(data, class_names=(), feature_names=("length", *FEATURES))
 
 
+@pytest.mark.slow
 def test_from_a_csv_of_texts_to_everything_that_shows_classes(tmp_path: Path) -> None:
     run = certify(tmp_path, write_csv(tmp_path / "pets.csv", columns=FEATURES[::-1], label="target"))
     manifest = read_manifest(run)
@@ -150,9 +151,9 @@ def test_from_a_csv_of_texts_to_everything_that_shows_classes(tmp_path: Path) ->
     exported = json.loads((tmp_path / "out.json").read_text())
     assert exported["class_names"] == ["cat", "dog"]
     assert [point["prediction_name"] for point in exported["points"]] == ["cat", "dog"]
-    rows = list(csv.DictReader((tmp_path / "out.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [row["label_name"] for row in rows] == ["cat", "dog"]
-    log = list(csv.DictReader((tmp_path / "out.cohen-tsv").open(), delimiter="\t"))
+    log = list(csv.DictReader((tmp_path / "out.cohen-tsv").read_text().splitlines(), delimiter="\t"))
     assert [row["predict_name"] for row in log] == ["cat", "dog"]
     assert load_results(tmp_path / "out.cohen-tsv").prediction.tolist() == [0, 1]
 
@@ -173,6 +174,7 @@ def test_a_csv_with_the_numbers_of_the_model(tmp_path: Path) -> None:
     assert invoke(app, "verify", run, "--replay", "tabular_models:numbered", 1).exit_code == 0
 
 
+@pytest.mark.slow
 def test_resumed_with_another_order_of_columns_is_other_data(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "pets.csv")
     run = certify(tmp_path, data)
@@ -185,6 +187,7 @@ def test_resumed_with_another_order_of_columns_is_other_data(tmp_path: Path) -> 
         certify(tmp_path, data)
 
 
+@pytest.mark.slow
 def test_texts_for_a_model_that_does_not_name_its_classes(tmp_path: Path) -> None:
     data = write_csv(tmp_path / "pets.csv")
     run = certify(tmp_path, data, model="tabular_models:two_logits")
