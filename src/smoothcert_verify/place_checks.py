@@ -13,6 +13,7 @@ from typing import Any
 from smoothcert_verify.document_checks import CheckedInput
 from smoothcert_verify.findings import Finding, MissingPackageError, OptionError, note
 from smoothcert_verify.json_values import Document
+from smoothcert_verify.kept_inputs import INPUTS
 from smoothcert_verify.memory_log import Inputs, MemoryReport, verify_memory
 from smoothcert_verify.replay import Replay, choose_inputs
 from smoothcert_verify.replay_model import open_data
@@ -242,11 +243,12 @@ def _prepare_replay(
     if any(one.run.manifest != run.manifest for one in selection):
         raise OptionError("these certificates come from several runs: give those of one run to --replay")
     assert options.model is not None
-    rule = place / SIGMA_RULE
+    rule, kept = place / SIGMA_RULE, place / INPUTS
+    data = str(kept) if options.data is None and is_run(place) and kept.exists() else options.data
     replay = Replay.open(
         run,
         model=options.model,
-        data=options.data,
+        data=data,
         data_root=options.data_root,
         batch=options.batch,
         rule=rule if is_run(place) and rule.exists() else None,

@@ -20,6 +20,7 @@ from smoothcert.report.plain_text import clip
 from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.load import list_certificates, load_each
 from smoothcert.runs.result_columns import ResultColumns
+from smoothcert.runs.run_files import locate_data
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FIRST_LAYER, ConstantLevel, DataSpec, RunManifest
 
@@ -197,7 +198,8 @@ def _read_source(
         return Source(place, results, inputs)
     with RunStore.open(place) as store:
         manifest, kinds, samples, unanimous = store.manifest, store.kinds(), store.samples(), store.unanimous()
-    wanted = manifest.spec.data if data is None else msgspec.structs.replace(manifest.spec.data, place=data)
+    kept = locate_data(place, manifest.spec.data)
+    wanted = kept if data is None else msgspec.structs.replace(kept, place=data)
     inputs = _check_digest(_load_once(wanted, datasets, named_by_user=data is not None), manifest)
     inputs = replace(inputs, class_names=manifest.model.class_names)
     return Source(place, results, inputs, manifest, frozenset(kinds), sum(samples.values()), unanimous)

@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from smoothcert.models.base import FirstLayerNoise
 from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.questions import split_alpha_of
 from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
+from smoothcert.results.opening import open_run
 from smoothcert.results.results import Results
+from smoothcert.runs.live_specs import spec_of_classifier
 from smoothcert.sampling import SAMPLING_VERSION
-from smoothcert.settings_text import collect_settings
-from smoothcert.sigma import ConstantRule, OptimisedRule, SigmaRule
+from smoothcert.sigma import ConstantRule, SigmaRule
 from smoothcert.spec import (
     ConstantLevel,
     DataFacts,
-    DataSpec,
     Digests,
     Measured,
     ModelFacts,
-    ModelSpec,
-    NoiseSpec,
-    OptimisedLevel,
     QuestionSpec,
-    RuleLevel,
     RunManifest,
-    RunSpec,
     SigmaFacts,
-    SigmaSpec,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +37,15 @@ if TYPE_CHECKING:
 
 NAME = "inputs given in Python"
 _INPUTS_TOGETHER = 256
-_OBJECT = "<object in Python>"
-"""The place, in a spec, of a model, of data or of a rule that is not in a file."""
+
+
+def make_run(smoothed: SmoothedClassifier, x: Any, *, out: str | Path, **asked: Any) -> Results:
+    """Make or resume the run in `out`, and open it. asked: as in `python_runs.make_run`."""
+    from smoothcert.runs import python_runs  # a call without a run does not need it
+
+    place = Path(out).expanduser()
+    python_runs.make_run(smoothed, x, out=place, **asked)
+    return open_run(place)
 
 
 def gather_results(
@@ -77,8 +79,10 @@ def describe_call(
     longer than a sample is left out: versions and the code digest, which `state_environment` adds, and a probe of the
     model, which is for resuming.
     """
-    spec = _make_spec(smoothed, question, portfolio, alpha=alpha)
     classifier, rule, memory = smoothed.classifier, smoothed.rule, smoothed.memory
+    spec = spec_of_classifier(smoothed, question, alpha=alpha, portfolio=portfolio)
+    # The address of a memory may contain a password.
+    spec = msgspec.structs.replace(spec, memory=None if memory is None else memory.location)
     varies = not isinstance(rule, ConstantRule)
     # Indices count all inputs of the classifier, so an earlier call has those that are missing here.
     size = max(source.indices) + 1
@@ -119,45 +123,6 @@ def _digest_inputs(source: InputSource) -> str:
         part = source.load(range(at, min(at + _INPUTS_TOGETHER, len(source))))
         digest.update(np.ascontiguousarray(part).data.cast("B"))
     return digest.hexdigest()
-
-
-def _make_spec(
-    smoothed: SmoothedClassifier, question: QuestionSpec, portfolio: Portfolio | None, *, alpha: float
-) -> RunSpec:
-    in_first_layer = isinstance(smoothed.classifier, FirstLayerNoise)
-    noise = NoiseSpec(
-        kind=smoothed.noise, place="first-layer" if in_first_layer else "input", shared=smoothed.shared_noise
-    )
-    ends = smoothed.input_range
-    return RunSpec(
-        task="predict" if portfolio is None else "certify",
-        model=ModelSpec(place=_OBJECT),
-        data=DataSpec(place=_OBJECT, input_range=None if ends is None else (float(ends[0]), float(ends[1]))),
-        noise=noise.settle(smoothed.grid),
-        sigma=_describe_sigma(smoothed.rule),
-        question=question,
-        alpha=alpha,
-        certificates=() if portfolio is None else tuple(one.name for one in portfolio.certificates),
-        best_of=portfolio is not None and portfolio.best_of,
-        memory=None if smoothed.memory is None else smoothed.memory.location,
-        seed=smoothed.seed if smoothed.seed_was_given else None,
-    )
-
-
-def _describe_sigma(rule: SigmaRule) -> SigmaSpec:
-    if isinstance(rule, ConstantRule):
-        return ConstantLevel(level=rule.sigma)
-    if not isinstance(rule, OptimisedRule):
-        return RuleLevel(place=_OBJECT)
-    settings = rule.settings
-    return OptimisedLevel(
-        start=settings.start,
-        search=settings.search.name,
-        settings=collect_settings(settings.search),
-        least=settings.least,
-        most=settings.most,
-        two_class=settings.two_class,
-    )
 
 
 def _list_sigma_facts(rule: SigmaRule) -> SigmaFacts:
