@@ -83,6 +83,20 @@ class TestInPython:
         smoothed = SmoothedClassifier(logits, sigma=0.5, seed=0, batch=50, input_range=None, class_names=["cat", "dog"])
         assert all(point.correct for point in smoothed.predict(FRAME, labels=LABELS, n=60))
 
+    def test_results_and_runs_keep_the_names(self, tmp_path: Path) -> None:
+        """Classes 3 and 7 in a run from Python: the file of its inputs has positions, and says so by their names."""
+        smoothed = SmoothedClassifier(fit_logistic((3, 7)), sigma=0.5, seed=0, batch=50, input_range=None)
+        results = smoothed.predict(FRAME, labels=[3, 7], n=60, progress=False)
+        assert results.class_names == ("3", "7")
+        frame = results.to_frame()
+        assert frame["label_name"].tolist() == frame["prediction_name"].tolist() == ["3", "7"]
+        run = smoothed.certify(FRAME, labels=[3, 7], n0=10, n=60, out=tmp_path / "run", progress=False)
+        assert [(point.label, point.correct) for point in run] == [(0, True), (1, True)]
+        assert load_results(tmp_path / "run").class_names == ("3", "7")
+        again = smoothed.certify(FRAME, labels=[3, 7], n0=10, n=60, out=tmp_path / "run", progress=False)
+        assert list(again) == list(run)
+        assert not run.verify().list_discrepancies()
+
     @pytest.mark.parametrize(
         ("names", "message"),
         [(["dog", "cat"], "the classes of the model are 'cat', 'dog'"), (["a"], "1 class_names"), (["a", "a"], "two")],
