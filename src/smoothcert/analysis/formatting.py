@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from smoothcert.analysis.answers import list_answers
 from smoothcert.analysis.metrics import GoldComparison, class_accuracy, common_inputs, compare_with_gold, same_inputs
 from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise, summarise_envelope
@@ -21,7 +22,10 @@ from smoothcert.runs.result_columns import ResultColumns
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """What to print. radii: as typed; None chooses them from the data. classes and gold replace the usual table."""
+    """What to print. radii: as typed; None chooses them from the data. classes and gold replace the usual table.
+
+    answers: list the answer for every input; in JSON only.
+    """
 
     runs: tuple[Path, ...]
     radii: str | None = None
@@ -32,6 +36,7 @@ class TableRequest:
     envelope: bool = False
     gold: Path | None = None
     common: bool = False
+    answers: bool = False
 
 
 def format_results(request: TableRequest, *, width: int | None = None) -> str:
@@ -91,6 +96,8 @@ def _print_json(
             document |= {"classes": accuracies, "class_spread": by_class.spread}
             if run.class_names:
                 document["class_names"] = list(run.class_names)
+        if request.answers:
+            document["answers"] = list_answers(run)
         if run.name in comparisons:
             document["gold"] = asdict(comparisons[run.name])
         if request.bound is not None:
