@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -25,7 +25,7 @@ from smoothcert.models.tabular_names import get_feature_names, settle_class_name
 from smoothcert.noise import DETECT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
-from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
+from smoothcert.progress_display import ProgressOption
 from smoothcert.questions import (
     Inquiry,
     check_one_region,
@@ -34,18 +34,17 @@ from smoothcert.questions import (
     describe_smoothing,
     make_inquiry,
 )
-from smoothcert.records import CertifiedPoint, CheckCounts, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
-from smoothcert.sampling.factories import TallierFactory, measure_batch_for
-from smoothcert.sampling.given_inputs import read_array, read_source
+from smoothcert.sampling.factories import BatchChoice, TallierFactory
+from smoothcert.sampling.given_inputs import check_envelope, read_array, read_source
 from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.settings_text import real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.sigma.envelope_check import check_spread_inputs
 from smoothcert.sigma.levels import LevelCheck
 from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
@@ -84,7 +83,8 @@ class SmoothedClassifier:
         database. `certify` claims a region for every input, and may be granted a smaller one, or another class;
         `predict` answers with the class of the region an input lies in. Use `close` or a `with` block.
     seed: of all noise; None takes one from the operating system (see `.seed`).
-    batch: samples classified at once; None measures the best size at the first call.
+    batch: samples classified at once; None measures the best size at the first call, and again when a call asks for ten
+        times more samples (see `.batch`).
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
         (0, 1); other integers are taken as they are.
     backend: what computes a torch model: torch (default), onnxruntime, or fastest, by a short measurement. Another back
@@ -121,7 +121,7 @@ class SmoothedClassifier:
         self.noise = as_noise(noise)
         self.shared_noise = shared_noise
         self.seed = secrets.randbits(128) if seed is None else seed
-        self.batch = batch
+        self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
         self.workers = workers
         self.input_range = input_range
         self._grid = InputGrid(grid, with_memory=memory is not None)
@@ -203,6 +203,15 @@ class SmoothedClassifier:
         return self._grid.levels
 
     @property
+    def batch(self) -> int | None:
+        """Samples classified at once: what was given, else the size measured last; None before the first call."""
+        return self._batch.size
+
+    @batch.setter
+    def batch(self, size: int | None) -> None:
+        self._batch = self._batch.replace(size)
+
+    @property
     def rule(self) -> SigmaRule:
         """The rule for the noise level; an optimised one is made for the model."""
         if not isinstance(self._sigma, OptimisedSigma):
@@ -240,19 +249,8 @@ class SmoothedClassifier:
             )
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
-        """The batch size in use; if none was given, it is measured now, for that many samples to come."""
-        if self.batch is None:
-            self.batch = measure_batch_for(
-                self.tallier,
-                self.classifier,
-                input_shape,
-                samples=samples,
-                workers=self.workers,
-                noise=self.noise,
-                shared=self.shared_noise,
-                grid=self._grid.levels_so_far,
-            )
-        return self.batch
+        """The batch size for that many samples: measured, unless it is known (see `.batch`)."""
+        return self._batch.tune(self.classifier, input_shape, samples=samples, grid=self._grid.levels_so_far)
 
     def known_batch(self) -> int:
         """The batch size, once it was given or measured."""
@@ -431,35 +429,14 @@ class SmoothedClassifier:
         return source
 
 
-def _answer(
-    smoothed: SmoothedClassifier,
-    source: InputSource,
-    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
-    copies: int,
-    progress: ProgressOption,
-    **asked: Any,
-) -> Results:
-    """The answers of a call, with its progress. copies: the least number that will be drawn.
+def _answer(smoothed: SmoothedClassifier, *call: Any, **asked: Any) -> Results:
+    """The answers of a call, with its progress.
 
     Results belong to a room above this one; they are imported here because this class is the front door of Python.
     """
-    from smoothcert.results.calls import gather_results
+    from smoothcert.results.calls import answer_call
 
-    smoothed.checks.expect_call(copies)
-    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
-    with show_progress(progress, count) as on_samples:
-        points = count.collect(ask(smoothed.pipeline(on_samples)))
-    smoothed.checks.ask_again()
-    return gather_results(points, smoothed, source=source, **asked)
-
-
-def check_envelope(smoothed: SmoothedClassifier, source: InputSource) -> None:
-    """InputError if levels of these inputs contradict the envelope that their rule states. Nothing is sampled."""
-
-    def ask(positions: Sequence[int]) -> None:
-        smoothed.sigmas(source.load(positions), [source.indices[position] for position in positions])
-
-    check_spread_inputs(smoothed.rule, len(source), ask)
+    return answer_call(smoothed, *call, **asked)
 
 
 def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:

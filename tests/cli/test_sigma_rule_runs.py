@@ -74,7 +74,7 @@ def test_stopped_and_resumed_without_the_original(
             raise KeyboardInterrupt
 
     def interrupted(run: PreparedRun, **options: Any) -> None:
-        execute_run(run, **options, on_shard=stop_at_the_second)
+        execute_run(run, **(options | {"on_shard": stop_at_the_second}))
 
     with monkeypatch.context() as patch:
         patch.setattr("smoothcert.cli.running.execute_run", interrupted)

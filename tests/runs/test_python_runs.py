@@ -356,3 +356,38 @@ def test_interrupts_and_kills_lose_nothing(tmp_path: Path) -> None:
     assert len(after_interrupt) < len(after_kill) < INPUTS
     assert certify(out, n=2000) == whole == stored_points(out)
     assert set(map(str, after_interrupt)) <= set(map(str, whole))
+
+
+class TestNetworks:
+    def make(self, **options: Any) -> SmoothedClassifier:
+        from attack_models import HalfSpace
+
+        return SmoothedClassifier(HalfSpace(), sigma=0.25, seed=5, batch=64, input_range=None, **options)
+
+    def test_an_object_is_the_same_function_as_its_code(self, tmp_path: Path) -> None:
+        """A torch module from Python is drawn again from the name of its class, with every vote."""
+        pytest.importorskip("flint")
+        pytest.importorskip("torch")
+        from attack_models import inputs_at
+
+        x, y = inputs_at(0.3, count=4)
+        self.make().certify(x, labels=y, n0=20, n=300, out=tmp_path / "run", progress=False)
+        manifest = read_manifest(tmp_path / "run")
+        assert manifest.spec.model.place == "<HalfSpace object>"
+        assert invoke(app, "verify", tmp_path / "run", "--replay", "attack_models:HalfSpace", 2).exit_code == 0
+        attacked = invoke(app, "attack", tmp_path / "run", "--model", "attack_models:HalfSpace", "--steps", 2)
+        assert attacked.exit_code == 0
+
+    def test_the_fastest_back_end_is_the_one_the_run_began_with(self, tmp_path: Path) -> None:
+        """Fails where it is measured again: the other one may win, and is another function."""
+        pytest.importorskip("onnxruntime")
+        from attack_models import inputs_at
+
+        x, _ = inputs_at(0.3, count=4)
+        for backend in ("onnxruntime", "torch"):
+            out = tmp_path / backend
+            with pytest.raises(KeyboardInterrupt):
+                self.make(backend=backend).certify(x, n0=20, n=300, out=out, progress=stop_after(0))
+            again = self.make(backend="fastest")
+            assert len(again.certify(x, n0=20, n=300, out=out, progress=False)) == 4
+            assert again.classifier.backend_name == backend

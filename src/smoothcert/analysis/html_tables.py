@@ -6,7 +6,7 @@ from html import escape
 
 from smoothcert.analysis.tables import Kind, Table, format_cells
 
-_TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.3em 0"
+_TABLE = "border-collapse:collapse;font-size:inherit;color:inherit;font-variant-numeric:tabular-nums;margin:.3em 0"
 _CELL = "padding:.15em .7em;border:0;background:none;text-align:"
 _RULE = ";border-bottom:1px solid currentColor"
 
@@ -26,7 +26,7 @@ def render_html(table: Table, *, digits: int | None = None) -> str:
         ]
         rows.append("".join(f'<td style="{_CELL}{side}">{cell}</td>' for side, cell in zip(sides, shown, strict=True)))
     body = "".join(f'<tr style="background:none">{cells}</tr>' for cells in ["".join(titles), *rows])
-    return f'<table style="{_TABLE}">{body}</table>' + render_notes(table.notes)
+    return f'<div style="overflow-x:auto"><table style="{_TABLE}">{body}</table></div>' + render_notes(table.notes)
 
 
 def render_notes(notes: tuple[str, ...]) -> str:

@@ -160,7 +160,8 @@ class CertifiedPoint:
 
     def __repr__(self) -> str:
         verdict = self.verdict
-        radius = f", radius={verdict.radius!r}, norm={verdict.norm.value!r}" if verdict.certificate else ""
+        has_radius = verdict.certificate or verdict.radius > 0  # a log does not name its certificate
+        radius = f", radius={verdict.radius!r}, norm={verdict.norm.value!r}" if has_radius else ""
         return (
             f"CertifiedPoint(index={self.index}, label={self.label}, prediction={verdict.prediction}, "
             f"outcome={verdict.outcome.name}{radius}, certificate={verdict.certificate!r}, sigma={self.sigma!r}, "

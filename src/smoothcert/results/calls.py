@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 
 from smoothcert.models.tabular_names import get_feature_names
+from smoothcert.pipeline import Pipeline
+from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
 from smoothcert.questions import split_alpha_of
 from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
@@ -46,6 +48,23 @@ def make_run(smoothed: SmoothedClassifier, x: Any, *, out: str | Path, **asked: 
     place = Path(out).expanduser()
     python_runs.make_run(smoothed, x, out=place, **asked)
     return open_run(place)
+
+
+def answer_call(
+    smoothed: SmoothedClassifier,
+    source: InputSource,
+    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
+    copies: int,
+    progress: ProgressOption,
+    **asked: Any,
+) -> Results:
+    """The answers of a call, with its progress. copies: the least number that will be drawn."""
+    smoothed.checks.expect_call(copies)
+    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
+    with show_progress(progress, count) as on_samples:
+        points = count.collect(ask(smoothed.pipeline(on_samples)))
+    smoothed.checks.ask_again()
+    return gather_results(points, smoothed, source=source, **asked)
 
 
 def gather_results(

@@ -46,10 +46,11 @@ from smoothcert.runs.resumption import (
 from smoothcert.runs.rigorous import make_rigorous_check
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import SAMPLING_VERSION, Sampler
+from smoothcert.sampling.given_inputs import check_envelope
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
-from smoothcert.smoothed import SmoothedClassifier, check_envelope
+from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
     ConstantLevel,
     DataFacts,
