@@ -53,7 +53,7 @@ def read_csv_table(path: Path, *, label_column: str | None) -> CsvTable:
             raise DataError(f"{path}, line {row.line}: {len(row.fields)} values, but the first line has {columns}")
     if columns < 2:
         raise DataError(f"{path} has one column: expected the values of an input and its label, separated by commas")
-    place = columns - 1 if header is None else _find_label_column(path, header, label_column)
+    place = columns - 1 if header is None else _find_label_column(path, header, label_column, rows[0])
     names = () if header is None else tuple(name for at, name in enumerate(header) if at != place)
     values = [_parse_numbers(path, row, place, header) for row in rows]
     return CsvTable(np.array(values, dtype=np.float64), _parse_labels(path, rows, place), names)
@@ -81,7 +81,7 @@ def _find_header(first: Sequence[str], label_column: str | None) -> list[str] | 
     return fields if is_name and not _is_number(last) else None
 
 
-def _find_label_column(path: Path, header: Sequence[str], label_column: str | None) -> int:
+def _find_label_column(path: Path, header: Sequence[str], label_column: str | None, first: _Row) -> int:
     if label_column is not None:
         if header.count(label_column) != 1:
             raise DataError(f"{path} needs exactly one column named {label_column}; its header has {_show(header)}")
@@ -93,6 +93,10 @@ def _find_label_column(path: Path, header: Sequence[str], label_column: str | No
     if len(found) != 1:
         usual = f"{', '.join(LABEL_COLUMNS[:-1])} or {LABEL_COLUMNS[-1]}"
         has = f"it has {_show([header[at] for at in found])}" if found else f"its header has {_show(header)}"
+        texts = [
+            f"{name} ({value!r})" for name, value in zip(header, first.fields, strict=True) if not _is_number(value)
+        ]
+        has += f", with texts in {_show(texts)}" if texts and not found else ""
         raise DataError(
             f"{path} needs exactly one column named {usual}; {has}: name the column of the labels by label_column "
             "(--label-column)"
