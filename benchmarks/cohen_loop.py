@@ -107,7 +107,9 @@ def main() -> None:
         found = rates(arch, rounds=asked.rounds, n=asked.n, batch=asked.batch, grid=grid)
         for name, values in found.items():
             first, median = values[0] / found["the loop"][0], _ratio(found, name)
-            print(f"  {name:18s} {statistics.median(values):12,.0f} samples/s   first {first:5.2f}   median {median:5.2f}")
+            print(
+                f"  {name:18s} {statistics.median(values):12,.0f} samples/s   first {first:5.2f}   median {median:5.2f}"
+            )
 
 
 if __name__ == "__main__":

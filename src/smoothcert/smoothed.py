@@ -26,14 +26,8 @@ from smoothcert.noise import DETECT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
 from smoothcert.progress_display import ProgressOption
-from smoothcert.questions import (
-    Inquiry,
-    check_one_region,
-    check_predict_is_possible,
-    check_question,
-    describe_smoothing,
-    make_inquiry,
-)
+from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
+from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
 from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
@@ -131,9 +125,8 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        adapting = {"device": device, "noise_at": noise_at, "backend": backend}
-        self._model = settle_model(model, **adapting)
-        self._adapting: dict[str, Any] = {"num_classes": num_classes, **adapting}
+        self._model = settle_model(model, device=device, noise_at=noise_at, backend=backend)
+        self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
         self._class_names = tuple(class_names)
         self.given = Given(model, memory, seed, batch, self._adapting)
         self.tallier = tallier
@@ -309,8 +302,8 @@ class SmoothedClassifier:
         self,
         x: Any,
         *,
-        n0: int = 100,
-        n: int = 100_000,
+        n0: float = 100,
+        n: float = 100_000,
         alpha: float = 0.001,
         certificate: str | Certificate | Sequence[str | Certificate] | None = None,
         best_of: bool = False,
@@ -353,7 +346,7 @@ class SmoothedClassifier:
         self,
         x: Any,
         *,
-        n: int = 100_000,
+        n: float = 100_000,
         alpha: float = 0.001,
         labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
@@ -362,9 +355,9 @@ class SmoothedClassifier:
     ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape), images of PIL, or a torch Dataset or DataLoader, whose labels are taken. labels: classes,
-        None or -1 without one. indices number the noise streams; by default each call draws fresh noise. out, progress:
-        as in `certify`.
+        x: (m, *input_shape), PIL images, a pandas frame, or a torch Dataset or DataLoader with its labels
+        (docs/your-own.md). indices number the noise streams; by default each call draws fresh noise. out, progress: as
+        in `certify`.
         """
         n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
@@ -417,9 +410,7 @@ class SmoothedClassifier:
         self._checks.expect_run(copies)
         return self._checks
 
-    def read_source(
-        self, x: Any, labels: Any, indices: Sequence[int] | None = None, *, samples: int = 0
-    ) -> InputSource:
+    def read_source(self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0) -> InputSource:
         """The inputs of a call. samples: of each input; the batch size is measured for them."""
         source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
         check_envelope(self, source)

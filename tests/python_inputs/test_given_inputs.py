@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ def make(model: Any = None, **settings: Any) -> SmoothedClassifier:
     return SmoothedClassifier(nn.Sequential(nn.Flatten(), Net().layer) if model is None else model, **settings)
 
 
-def facts(points: list[CertifiedPoint]) -> list[Any]:
+def facts(points: Sequence[CertifiedPoint]) -> list[Any]:
     return [(point.index, point.label, point.prediction, point.radius, point.grid) for point in points]
 
 
@@ -186,7 +186,8 @@ def test_predict_takes_datasets_too() -> None:
 def test_items_are_read_when_they_are_needed() -> None:
     pairs = Pairs()
     certify(pairs)
-    assert sorted(pairs.read) == sorted([*range(6), *range(6)])  # once to be checked, once to be sampled
+    # Once to be checked, once to be sampled, once for the digest of the results; the first also for its shape.
+    assert [pairs.read.count(position) for position in range(6)] == [4, 3, 3, 3, 3, 3]
 
 
 def test_everything_is_checked_before_anything_is_sampled() -> None:

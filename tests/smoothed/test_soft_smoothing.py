@@ -113,7 +113,7 @@ def test_an_abstention_says_the_mean_score() -> None:
     further = point.further[0].reason
     assert further is not None
     assert (further.code, further.numbers["n"]) == (ReasonCode.OTHER_CLASS_LEADS, 500)
-    assert "of 500 votes for class" in str(further)
+    assert "leads in estimation, with 256 of 500 votes" in str(further)
 
 
 def test_digits_by_a_trained_model() -> None:

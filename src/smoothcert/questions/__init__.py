@@ -8,12 +8,11 @@ Sampling, `recertify` and `--rigorous` use the same inquiry.
 from smoothcert.questions.feasibility import check_predict_is_possible, check_question
 from smoothcert.questions.inquiry import Inquiry, Votes, make_inquiry, split_alpha_of, stored_votes
 from smoothcert.questions.prediction import predict_votes
-from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
+from smoothcert.questions.smoothing_setup import describe_smoothing
 
 __all__ = [
     "Inquiry",
     "Votes",
-    "check_one_region",
     "check_predict_is_possible",
     "check_question",
     "describe_smoothing",

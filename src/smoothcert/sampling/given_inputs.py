@@ -48,7 +48,7 @@ def read_source(
     """The inputs of a call, all of them checked before anything is sampled.
 
     x: see `read_array`, or a torch Dataset or DataLoader, whose labels are taken. Items of a map-style dataset are read
-    once here and once more when they are sampled, so the dataset need not fit into memory; a loader or an iterable
+    here and again when they are needed, so the dataset need not fit into memory; a loader or an iterable
     dataset is read once and kept. indices: None counts from first_index.
     """
     own_labels: Sequence[Any] | None = None
@@ -67,7 +67,8 @@ def read_source(
         count = len(inputs)
 
         def load(positions: Sequence[int]) -> InputArray:
-            return inputs[np.asarray(positions)]
+            chosen: InputArray = inputs[np.asarray(positions)]
+            return chosen
 
     indices = range(first_index, first_index + count) if indices is None else indices
     check_same_order(x, labels)
