@@ -11,6 +11,7 @@ import pytest
 
 from cli_runner import invoke
 from smoothcert import SmoothedClassifier, load_dataset
+from smoothcert.analysis.answers import answer_table, list_answers
 from smoothcert.cli.main import app
 from smoothcert.data.matching import match_dataset
 from smoothcert.errors import DataError, InputError, SmoothcertError
@@ -185,6 +186,8 @@ def test_a_csv_with_the_numbers_of_the_model(tmp_path: Path) -> None:
     assert results.label.tolist() == [0, 1]
     assert results.class_names == ("3", "7")
     assert results.correct.all()
+    assert [row[1:3] for row in answer_table(results).rows] == [("0 3", "0 3"), ("1 7", "1 7")]
+    assert [answer["prediction_name"] for answer in list_answers(results)] == ["3", "7"]
     assert invoke(app, "verify", run, "--replay", "tabular_models:numbered", 1).exit_code == 0
 
 
