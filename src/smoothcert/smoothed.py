@@ -309,8 +309,8 @@ class SmoothedClassifier:
         precision: sample until less than this could be added to the radius. In both cases n is the most that is drawn,
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
 
-        out: the directory of a run, which the same call resumes (docs/python-runs.md). progress: True, False, a function of
-        the number of new samples, or None, which shows a bar on terminals and in notebooks.
+        out: the directory of a run, which the same call resumes (docs/python-runs.md). progress: True, False, a
+        function of the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
