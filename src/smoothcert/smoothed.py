@@ -29,7 +29,7 @@ from smoothcert.questions import Inquiry, check_predict_is_possible, check_quest
 from smoothcert.records import CertifiedPoint, CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
-from smoothcert.sampling.factories import TallierFactory, measure_batch_for
+from smoothcert.sampling.factories import BatchChoice, TallierFactory
 from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
 from smoothcert.sampling.sampler import Progress, check_can_sample
@@ -72,7 +72,8 @@ class SmoothedClassifier:
         database. `certify` claims a region for every input, and may be granted a smaller one, or another class;
         `predict` answers with the class of the region an input lies in. Use `close` or a `with` block.
     seed: of all noise; None takes one from the operating system (see `.seed`).
-    batch: samples classified at once; None measures the best size at the first call.
+    batch: samples classified at once; None measures the best size at the first call, and again when a call asks for ten
+        times more samples (see `.batch`).
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
         (0, 1); other integers are taken as they are.
     backend: what computes a torch model: torch (default), onnxruntime, or fastest, by a short measurement. Another back
@@ -107,7 +108,7 @@ class SmoothedClassifier:
         self.noise = as_noise(noise)
         self.shared_noise = shared_noise
         self.seed = secrets.randbits(128) if seed is None else seed
-        self.batch = batch
+        self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
         self.workers = workers
         self.input_range = input_range
         self._grid = InputGrid(grid, with_memory=memory is not None)
@@ -176,6 +177,15 @@ class SmoothedClassifier:
         return self._grid.levels
 
     @property
+    def batch(self) -> int | None:
+        """Samples classified at once: what was given, else the size measured last; None before the first call."""
+        return self._batch.size
+
+    @batch.setter
+    def batch(self, size: int | None) -> None:
+        self._batch = self._batch.replace(size)
+
+    @property
     def rule(self) -> SigmaRule:
         """The rule for the noise level; an optimised one is made for the model."""
         if not isinstance(self._sigma, OptimisedSigma):
@@ -213,19 +223,8 @@ class SmoothedClassifier:
             )
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
-        """The batch size in use; if none was given, it is measured now, for that many samples to come."""
-        if self.batch is None:
-            self.batch = measure_batch_for(
-                self.tallier,
-                self.classifier,
-                input_shape,
-                samples=samples,
-                workers=self.workers,
-                noise=self.noise,
-                shared=self.shared_noise,
-                grid=self._grid.levels_so_far,
-            )
-        return self.batch
+        """The batch size for that many samples: measured, unless it is known (see `.batch`)."""
+        return self._batch.tune(self.classifier, input_shape, samples=samples, grid=self._grid.levels_so_far)
 
     def known_batch(self) -> int:
         """The batch size, once it was given or measured."""
