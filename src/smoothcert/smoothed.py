@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -17,25 +17,44 @@ from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
-from smoothcert.models import NOISE_AT, as_classifier
-from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.models import NOISE_AT, as_classifier, settle_model
+from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
-from smoothcert.noise import DETECT, FLOAT, as_noise
+from smoothcert.noise import DETECT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
-from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
-from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
+from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
+from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
+from smoothcert.records import CertifiedPoint, CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
-from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
+from smoothcert.sampling.given_inputs import read_array, read_source
+from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
+from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.sampler import Progress, check_can_sample
+from smoothcert.settings_text import real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.sigma.levels import LevelCheck, list_likely_levels
-from smoothcert.spec import QuestionSpec, make_question
+from smoothcert.sigma.envelope_check import check_spread_inputs
+from smoothcert.sigma.levels import LevelCheck
+from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
 from smoothcert.strict_json import strict_loads
+
+if TYPE_CHECKING:
+    from smoothcert.results.results import Results
+
+
+class Given(NamedTuple):
+    """What a classifier was made from, None for what was not given. adapting: options of `as_classifier`."""
+
+    model: Any
+    memory: RegionMemory | str | Path | None
+    seed: int | None
+    batch: int | None
+    adapting: dict[str, Any]
 
 
 class SmoothedClassifier:
@@ -103,13 +122,12 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        self._model = model
-        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
-        self._adapting: dict[str, Any] = settings
-        self._tallier = tallier
+        self._model = settle_model(model, device=device, noise_at=noise_at, backend=backend)
+        self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
+        self.given = Given(model, memory, seed, batch, self._adapting)
+        self.tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
-        self._checks_are_planned = False
         self._shape: tuple[int, ...] = ()
         self._next_index = 0
         if input_shape is not None:
@@ -130,9 +148,7 @@ class SmoothedClassifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # What is known once the shape of an input is known.
@@ -151,6 +167,11 @@ class SmoothedClassifier:
         if self._classifier is None:
             raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
         return self._classifier
+
+    @property
+    def known_shape(self) -> tuple[int, ...] | None:
+        """The shape of one input; None until inputs show it."""
+        return self._shape or None
 
     @property
     def checks(self) -> ModelChecks:
@@ -222,11 +243,10 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        array = read_array(x)
+        array = read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
-        if not self._grid.is_known:
-            _find_grid(self._grid, inputs, self._sigma, self)
+        choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
         self._grid.check(inputs)
         return inputs
 
@@ -239,7 +259,7 @@ class SmoothedClassifier:
     @property
     def usual_certificate(self) -> str:
         """The certificate for this noise and this sigma if none is named."""
-        return self.noise.usual_certificate(constant_sigma=self._memory is not None or _is_constant(self._sigma))
+        return self.noise.usual_certificate(constant_sigma=self._memory is not None or is_constant(self._sigma))
 
     def smoothing(self, portfolio: Portfolio) -> Smoothing:
         """What the theorems must know; an InputError if they cannot hold for this classifier."""
@@ -255,9 +275,9 @@ class SmoothedClassifier:
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if portfolio.tally is TallyKind.SCORES:
             require_scores(self.classifier)  # a model without scores is refused before anything is sampled
-        _check_varying(found, self.input_range)
+        check_varying(found, self.input_range)
         if found.remembered:
-            _check_one_region(portfolio, found)
+            check_one_region(portfolio, found)
         return found
 
     def inquiry(self, question: QuestionSpec, portfolio: Portfolio, *, alpha: float) -> Inquiry:
@@ -272,8 +292,8 @@ class SmoothedClassifier:
         self,
         x: Any,
         *,
-        n0: int = 100,
-        n: int = 100_000,
+        n0: float = 100,
+        n: float = 100_000,
         alpha: float = 0.001,
         certificate: str | Certificate | Sequence[str | Certificate] | None = None,
         best_of: bool = False,
@@ -281,12 +301,13 @@ class SmoothedClassifier:
         precision: float | None = None,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+        out: str | Path | None = None,
+        progress: ProgressOption = None,
+    ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
-        x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
-        at most alpha, per input. indices: as in `predict`.
+        x, labels, indices: as in `predict`. n0 samples select the class, n fresh ones prove it; the promise is wrong
+        with probability at most alpha, per input.
 
         certificate: the theorem, or several over the same samples; the first is the point's own, the others are in
         `point.further`, each at the whole alpha. The default is gaussian, or envelope where sigma varies. best_of:
@@ -295,41 +316,48 @@ class SmoothedClassifier:
         decide: radii; sample each input only until it is known which of them its radius reaches, and give the largest.
         precision: sample until less than this could be added to the radius. In both cases n is the most that is drawn,
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
+
+        out: the directory of a run, which the same call resumes (docs/python-runs.md). progress: True, False, a
+        function of the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
+        alpha = real_number(alpha, name="alpha")
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n0 + n)
+        asked: dict[str, Any] = {"question": question, "portfolio": portfolio, "alpha": alpha}
+        if out is not None:
+            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
+        source = self.read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
-        self._plan_call((n0 + inquiry.least_samples) * len(source))
-        shards = self.pipeline(progress).certify(inquiry, source)
-        points = [point for shard in shards for point in shard]
-        self.checks.ask_again()
-        return points
+        copies = (inquiry.n0 + inquiry.least_samples) * len(source)
+        return _answer(self, source, lambda loop: loop.certify(inquiry, source), copies, progress, **asked)
 
     def predict(
         self,
         x: Any,
         *,
-        n: int = 100_000,
+        n: float = 100_000,
         alpha: float = 0.001,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+        out: str | Path | None = None,
+        progress: ProgressOption = None,
+    ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
+        x: (m, *input_shape), PIL images, or a torch Dataset or DataLoader with its labels (docs/your-own.md). indices
+        number the noise streams; by default each call draws fresh noise. out, progress: as in `certify`.
         """
+        n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n)
-        # A memory may answer for all inputs but one.
-        self._plan_call(n if self._memory is not None else n * len(source))
+        asked: dict[str, Any] = {"question": FixedN(n=n), "portfolio": None, "alpha": alpha}
+        if out is not None:
+            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
+        source = self.read_source(x, labels, indices, samples=n)
         smoothing = self.prediction(n=n, alpha=alpha)
-        shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
-        points = [point for shard in shards for point in shard]
-        self.checks.ask_again()
-        return points
+        copies = n if self._memory is not None else n * len(source)  # a memory may answer for all inputs but one
+        predict = partial(Pipeline.predict, source=source, n=n, alpha=alpha, smoothing=smoothing)
+        return _answer(self, source, predict, copies, progress, **asked)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -338,10 +366,10 @@ class SmoothedClassifier:
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing
 
-    def derive(self, *, seed: int, any_inputs: bool = False) -> Self:
-        """The same classifier with this seed, and for inputs of any range if wanted; it shares everything else."""
+    def derive(self, *, seed: int | None, any_inputs: bool = False) -> Self:
+        """The same classifier with this seed, or a new one, for inputs of any range if wanted; the rest is shared."""
         twin = copy.copy(self)
-        twin.seed = seed
+        twin.seed = secrets.randbits(128) if seed is None else seed
         twin.input_range = None if any_inputs else self.input_range
         return twin
 
@@ -351,7 +379,7 @@ class SmoothedClassifier:
 
         def draw(inputs: InputArray, indices: Sequence[int]) -> Drawing:
             return Drawing(
-                tallier=self._tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
+                tallier=self.tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
                 inputs=inputs,
                 indices=indices,
                 sigmas=self.sigmas(inputs, indices),
@@ -368,72 +396,54 @@ class SmoothedClassifier:
     def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
         """For a run: at least so many copies will be drawn until it ends, after those that were drawn earlier."""
         self._checks = ModelChecks(self.classifier, earlier=earlier)
-        self._checks.expect(copies)
-        self._checks_are_planned = True
+        self._checks.expect_run(copies)
         return self._checks
 
-    def _plan_call(self, copies: int) -> None:
-        if not self._checks_are_planned:
-            self.checks.expect(copies)
-
-    def _read_source(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None, *, samples: int
-    ) -> InputSource:
-        inputs = self.check_inputs(x)
-        self.tune(inputs.shape[1:], samples=samples * len(inputs))
-        if indices is None:
-            indices = range(self._next_index, self._next_index + len(inputs))
-        source = InputSource.of_array(inputs, indices=indices, labels=labels)
+    def read_source(self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0) -> InputSource:
+        """The inputs of a call. samples: of each input; the batch size is measured for them."""
+        source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
+        check_envelope(self, source)
+        if samples:
+            self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
 
 
-def _find_grid(
-    grid: InputGrid, inputs: InputArray, sigma: SigmaRule | OptimisedSigma, smoothed: SmoothedClassifier
-) -> None:
-    """Take the grid of the first inputs, if noise can go in its steps."""
-    if isinstance(smoothed.classifier, FirstLayerNoise):
-        grid.refuse("it is drawn in the first layer")
-    elif not (_is_constant(sigma) or _stays_near_zero(smoothed.input_range)):
-        grid.refuse("sigma varies, and inputs may lie outside [-1, 1]")
+def check_envelope(smoothed: SmoothedClassifier, source: InputSource) -> None:
+    """InputError if levels of these inputs contradict the envelope that their rule states. Nothing is sampled."""
 
-    def list_levels() -> Sequence[float]:
-        return list_likely_levels(sigma, inputs)
+    def ask(positions: Sequence[int]) -> None:
+        smoothed.sigmas(source.load(positions), [source.indices[position] for position in positions])
 
-    grid.detect(inputs, noise=smoothed.noise, sigmas=list_levels, input_range=smoothed.input_range)
+    check_spread_inputs(smoothed.rule, len(source), ask)
 
 
-def _is_constant(sigma: SigmaRule | OptimisedSigma) -> bool:
-    return isinstance(sigma, SigmaRule) and isinstance(sigma.envelope, ConstantSigma)
+def _answer(
+    smoothed: SmoothedClassifier,
+    source: InputSource,
+    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
+    copies: int,
+    progress: ProgressOption,
+    **asked: Any,
+) -> Results:
+    """The answers of a call, with its progress. copies: the least number that will be drawn.
+
+    Results belong to a room above this one; they are imported here because this class is the front door of Python.
+    """
+    from smoothcert.results.calls import gather_results
+
+    smoothed.checks.expect_call(copies)
+    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
+    with show_progress(progress, count) as on_samples:
+        points = count.collect(ask(smoothed.pipeline(on_samples)))
+    smoothed.checks.ask_again()
+    return gather_results(points, smoothed, source=source, **asked)
 
 
-def _stays_near_zero(input_range: tuple[float, float] | None) -> bool:
-    """Whether no input has a value beyond ±1."""
-    return input_range is not None and max(abs(bound) for bound in input_range) <= 1
+def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:
+    """As `_answer`, of a run that is made or resumed."""
+    from smoothcert.results.calls import make_run
 
-
-def _check_varying(smoothing: Smoothing, input_range: tuple[float, float] | None) -> None:
-    if smoothing.varying and smoothing.grid is not None and not _stays_near_zero(input_range):
-        raise InputError(
-            "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
-            f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
-        )
-
-
-def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
-    """A memory promises one region for an input, by a theorem about a constant σ in the norm of the noise."""
-    certificate = portfolio.certificates[0]
-    if len(portfolio.certificates) > 1:
-        raise InputError(
-            f"a memory promises one region for an input, and {portfolio} would give several radii: name one certificate"
-        )
-    if certificate.varying_sigma:
-        raise InputError(
-            f"{certificate.name} is about a sigma whose change is bounded; with a memory each region is that of one "
-            "constant sigma: use the certificate gaussian"
-        )
-    if certificate.norm is not smoothing.norm:
-        raise InputError(
-            f"{portfolio} gives radii in the {certificate.norm} norm, and with {smoothing.noise} noise a memory keeps "
-            f"regions in the {smoothing.norm} norm"
-        )
+    if indices is not None:
+        raise InputError("a run numbers its inputs from 0, so that it can be resumed: leave indices or out away")
+    return make_run(smoothed, x, **asked)

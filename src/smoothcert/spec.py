@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from smoothcert.errors import CorruptRunError, InputError
 from smoothcert.records.noises import Noise
 from smoothcert.records.tallies import MOST_SAMPLES
+from smoothcert.settings_text import whole_number
 
 SCHEMA_VERSION = 3
 """Format of manifests. Earlier formats are refused."""
@@ -163,15 +164,16 @@ QuestionSpec = FixedN | Decide | Precision
 
 
 def make_question(
-    *, n: int, n0: int, decide: float | Sequence[float] | None = None, precision: float | None = None
+    *, n: float, n0: float, decide: float | Sequence[float] | None = None, precision: float | None = None
 ) -> QuestionSpec:
-    """The question that these settings ask; a fixed n unless `decide` or `precision` is given."""
+    """The question that these settings ask; a fixed n unless `decide` or `precision` is given. n may be 1e5."""
     if decide is not None and precision is not None:
         raise InputError("decide and precision are two questions: use one of them")
+    n, n0 = whole_number(n, name="n"), whole_number(n0, name="n0")
     if decide is not None:
-        radii = (decide,) if isinstance(decide, int | float) else decide
+        radii = decide if isinstance(decide, Iterable) else (decide,)
         return Decide(radii=tuple(sorted(float(radius) for radius in radii)), n=n, n0=n0)
-    return FixedN(n=n, n0=n0) if precision is None else Precision(width=precision, n=n, n0=n0)
+    return FixedN(n=n, n0=n0) if precision is None else Precision(width=float(precision), n=n, n0=n0)
 
 
 class LocalEngineSpec(SpecPart, frozen=True, kw_only=True, tag="local", tag_field="kind"):

@@ -19,7 +19,7 @@ from smoothcert.analysis.summary import default_radii, parse_radii, summarise, s
 from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import Column, Kind, Table, class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError
-from smoothcert.runs.results import NO_CLASS, Results
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns
 
 TABLE = Table(
     columns=(
@@ -88,7 +88,7 @@ def test_a_lower_bound_prints_as_the_fraction_it_is() -> None:
 
 
 @given(run=runs(), digits=st.integers(0, 6))
-def test_printed_bounds_and_acr_never_exceed_the_value(run: Results, digits: int) -> None:
+def test_printed_bounds_and_acr_never_exceed_the_value(run: ResultColumns, digits: int) -> None:
     summary = summarise(run, radii={"0.5": 0.5}, bound=BoundChoice())
     row = next(csv.DictReader(io.StringIO(render(summary_table([summary]), form=TableFormat.CSV, digits=digits))))
     assert summary.acr is not None
@@ -185,6 +185,25 @@ def test_a_table_wider_than_the_terminal_is_stacked() -> None:
         "≥       0.600      –",
         "A note.",
     ]
+
+
+def test_stacked_runs_that_do_not_fit_are_continued_below() -> None:
+    assert render(TABLE, form=TableFormat.TEXT, width=19).split("\n")[:7] == [
+        "run       a_b",
+        "points    500",
+        "ACR     1.236",
+        "r=0.5   0.667",
+        "≥       0.600",
+        "",
+        "run       c|d",
+    ]
+
+
+def test_notes_are_wrapped_between_words() -> None:
+    setting = "ascent:steps=100,noises=8,rate=0.5"
+    table = replace(TABLE, notes=(f"The levels were found by {setting}.",))
+    *_, first, second = render(table, form=TableFormat.TEXT, width=34).split("\n")
+    assert (first, second) == ("The levels were found by", f"{setting}.")
 
 
 def test_without_labels_the_mean_radius_is_shown() -> None:

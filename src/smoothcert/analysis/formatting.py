@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from smoothcert.analysis.answers import list_answers
 from smoothcert.analysis.metrics import GoldComparison, class_accuracy, common_inputs, compare_with_gold, same_inputs
 from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise, summarise_envelope
@@ -15,12 +16,15 @@ from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError, RunError
 from smoothcert.runs.load import load_all, load_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """What to print. radii: as typed; None chooses them from the data. classes and gold replace the usual table."""
+    """What to print. radii: as typed; None chooses them from the data. classes and gold replace the usual table.
+
+    answers: list the answer for every input; in JSON only.
+    """
 
     runs: tuple[Path, ...]
     radii: str | None = None
@@ -31,6 +35,7 @@ class TableRequest:
     envelope: bool = False
     gold: Path | None = None
     common: bool = False
+    answers: bool = False
 
 
 def format_results(request: TableRequest, *, width: int | None = None) -> str:
@@ -41,7 +46,7 @@ def format_results(request: TableRequest, *, width: int | None = None) -> str:
     return format_table(load_all(request.runs), request, width=width)
 
 
-def format_table(runs: Sequence[Results], request: TableRequest, *, width: int | None = None) -> str:
+def format_table(runs: Sequence[ResultColumns], request: TableRequest, *, width: int | None = None) -> str:
     """`format_results` for runs that are already loaded."""
     if request.common:
         runs = common_inputs(runs)
@@ -64,7 +69,9 @@ def format_table(runs: Sequence[Results], request: TableRequest, *, width: int |
     return render(table, form=request.form, digits=request.digits, width=width)
 
 
-def _summarise_all(request: TableRequest, runs: Sequence[Results], radii: Mapping[str, float]) -> list[RunSummary]:
+def _summarise_all(
+    request: TableRequest, runs: Sequence[ResultColumns], radii: Mapping[str, float]
+) -> list[RunSummary]:
     summaries = [summarise(run, radii=radii, bound=request.bound) for run in runs]
     if request.envelope:
         if any(not run.has_radius for run in runs):
@@ -75,7 +82,7 @@ def _summarise_all(request: TableRequest, runs: Sequence[Results], radii: Mappin
 
 def _print_json(
     request: TableRequest,
-    runs: Sequence[Results],
+    runs: Sequence[ResultColumns],
     radii: Mapping[str, float],
     comparisons: Mapping[str, GoldComparison],
 ) -> str:
@@ -86,6 +93,8 @@ def _print_json(
             by_class = class_accuracy(run, radius=_class_radius(request))
             accuracies = dict(zip(map(str, by_class.classes.tolist()), by_class.accuracy.tolist(), strict=True))
             document |= {"classes": accuracies, "class_spread": by_class.spread}
+        if request.answers:
+            document["answers"] = list_answers(run)
         if run.name in comparisons:
             document["gold"] = asdict(comparisons[run.name])
         if request.bound is not None:
@@ -102,7 +111,7 @@ def _class_radius(request: TableRequest) -> float:
     return radii[0]
 
 
-def table_notes(runs: Sequence[Results], *, radii: Mapping[str, float], bound: BoundChoice | None) -> list[str]:
+def table_notes(runs: Sequence[ResultColumns], *, radii: Mapping[str, float], bound: BoundChoice | None) -> list[str]:
     """The sentences below a table of these runs at these radii."""
     notes: list[object] = [note for run in runs for note in run.notes]
     for run in runs:

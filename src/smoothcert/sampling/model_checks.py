@@ -62,6 +62,7 @@ class ModelChecks:
         self._stored = self.counts
         self._expected = 0
         self._least = LEAST_ASKED
+        self._is_planned = False
         self._kept: list[_Kept] = []
         self._seen = 0
 
@@ -89,6 +90,16 @@ class ModelChecks:
             self._original.check_unchanged()
         self._expected = copies
         self._least = max(LEAST_ASKED, self.counts.asked + _LEAST_OF_A_CALL)
+
+    def expect_run(self, copies: int) -> None:
+        """As `expect`, for a whole run; the calls that belong to it are then not announced."""
+        self.expect(copies)
+        self._is_planned = True
+
+    def expect_call(self, copies: int) -> None:
+        """As `expect`, unless the call belongs to a run."""
+        if not self._is_planned:
+            self.expect(copies)
 
     def pick(self, requests: Sequence[Request]) -> list[Request]:
         """The requests of a job, with the copies that will be checked."""
