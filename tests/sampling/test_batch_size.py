@@ -123,7 +123,7 @@ def test_a_size_that_does_not_fit_into_memory_ends_the_climb(machine: FakeMachin
     assert machine.asked.count(1024) == 1
 
 
-# --- when it is measured ----------------------------------------------------------------------------------------------
+# --- when it is measured ------------------------------------------------------------------------------------------
 
 
 def choice(given: int | None) -> Callable[[int], int]:

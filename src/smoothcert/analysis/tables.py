@@ -23,6 +23,7 @@ from smoothcert.analysis.summary import RunSummary
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
+from smoothcert.records.class_names import title_class
 from smoothcert.runs.result_columns import ResultColumns
 
 if TYPE_CHECKING:
@@ -131,13 +132,18 @@ def _sigma(summary: RunSummary) -> Cell:
     return f"{least:.3g}-{most:.3g}"
 
 
-def class_table(runs: Sequence[ResultColumns], *, radius: float = 0.0) -> Table:
-    """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius."""
+def class_table(runs: Sequence[ResultColumns], *, radius: float = 0.0, names: Sequence[str] = ()) -> Table:
+    """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius.
+
+    names: of the classes, to be shown after their numbers.
+    """
     by_run = [metrics.class_accuracy(run, radius=radius) for run in runs]
     lookups = [dict(zip(one.classes.tolist(), one.accuracy.tolist(), strict=True)) for one in by_run]
     classes = sorted({label for lookup in lookups for label in lookup})
     columns = (Column("class", "class", Kind.NAME), *(Column(run.name, run.name, Kind.FRACTION) for run in runs))
-    rows: list[tuple[Cell, ...]] = [(str(label), *(lookup.get(label) for lookup in lookups)) for label in classes]
+    rows: list[tuple[Cell, ...]] = [
+        (title_class(label, names), *(lookup.get(label) for lookup in lookups)) for label in classes
+    ]
     rows.append(("spread", *(one.spread for one in by_run)))
     note = (
         f"Certified accuracy at radius {radius:g} by class; spread is the population standard deviation over classes."

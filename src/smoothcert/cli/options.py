@@ -245,6 +245,14 @@ InputShape = Annotated[
         help="Shape of one input in your file, such as 1,8,8 for a csv of images.",
     ),
 ]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column",
+        rich_help_panel=RARE,
+        help="Column of the labels in your csv file, if not label, target, class or y.",
+    ),
+]
 NumClasses = Annotated[
     int | None,
     typer.Option("--num-classes", rich_help_panel=RARE, help="Number of classes, if the model does not state it."),

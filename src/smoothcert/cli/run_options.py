@@ -39,6 +39,7 @@ class RunOptions:
     split: o.Split = "test"
     input_range: o.InputRange = None
     input_shape: o.InputShape = None
+    label_column: o.LabelColumn = None
     data_root: o.DataRoot = None
     arch: o.Arch = None
     standardise: o.Standardise = None

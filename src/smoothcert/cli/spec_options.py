@@ -71,6 +71,7 @@ def build_specs(
             root=run.data_root,
             input_range=run.input_range,
             input_shape=run.input_shape,
+            label_column=run.label_column,
             skip=run.skip,
             max_inputs=run.max_inputs,
         ),
@@ -158,6 +159,7 @@ def build_data(
     input_shape: str | None,
     skip: int,
     max_inputs: int | None,
+    label_column: str | None = None,
 ) -> DataSpec:
     return DataSpec(
         place=place,
@@ -167,6 +169,7 @@ def build_data(
         input_shape=parse_shape(input_shape),
         skip=skip,
         max_inputs=max_inputs,
+        label_column=label_column,
     )
 
 
