@@ -44,6 +44,7 @@ __all__ = [
     "load_classifier",
     "parse_standardisation",
     "resolve_device",
+    "settle_model",
 ]
 
 TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".ckpt", ".bin")
@@ -151,12 +152,7 @@ def _load(spec: str, options: _Options, arch: str | None, standardise: Standardi
         )
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
         return _load_checkpoint(Path(spec), options, arch, standardise)
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec):
-        return _adapt(_import_model(spec), options)
-    raise ModelError(
-        f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
-        "package.module:attribute for your own code"
-    )
+    return _adapt(_import_model(spec), options)
 
 
 def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseClassifier:
@@ -166,8 +162,10 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
         return cast(BaseClassifier, model)
     if isinstance(model, (str, Path)):
         return _load(str(model), options, None, None)
-    if _inherits(model, "torch.nn.modules.module", "Module"):
-        return _adapt_torch(model, options)
+    if _is_torch_module(model):
+        from smoothcert.models.torch_logits import take_logits
+
+        return _adapt_torch(take_logits(cast(Any, model), options.input_shape), options)
     options.check_fit(f"a {name}")
     if _inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
         from smoothcert.models.sklearn_classifier import SklearnClassifier
@@ -177,18 +175,48 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
         raise InputError(
             "an open onnxruntime session cannot be identified by its content; give the path of the .onnx file"
         )
-    if callable(model):
-        return CallableClassifier(
-            model, num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
-        )
-    raise InputError(
-        f"a {name} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
-        "function from arrays to logits or labels"
+    _check_is_model(model)
+    return CallableClassifier(
+        cast(Any, model), num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
     )
+
+
+def _check_is_model(model: object) -> None:
+    if not (callable(model) or is_base_classifier(model) or hasattr(model, "classes_")):
+        raise InputError(
+            f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, "
+            "or a function from arrays to logits or labels"
+        )
+
+
+def settle_model(model: object, *, device: str, noise_at: str, backend: str | None) -> object:
+    """The model, or the object that `package.module:attribute` names; an error for what cannot work with any inputs.
+
+    Refuses a path that does not exist, a device that this machine does not have, and unknown options. A file is read
+    only when it is adapted.
+    """
+    options = _Options(None, None, device, noise_at, backend)
+    is_file = False
+    if isinstance(model, (str, Path)):
+        is_file = Path(model).suffix.lower() in (".onnx", ".safetensors", *TORCH_SUFFIXES)
+        if is_file and not Path(model).is_file():
+            raise ModelError(f"there is no file {model}; give the path of a model")
+        model = model if is_file else _import_model(str(model))
+    if not is_file:
+        _check_is_model(model)
+    by_torch = _is_torch_module(model) or (is_file and Path(str(model)).suffix.lower() != ".onnx")
+    if by_torch and backend != ONNXRUNTIME and parse_device(options.device)[0] not in ("auto", "cpu"):
+        resolve_device(options.device)
+    return model
 
 
 def _import_model(spec: str) -> object:
     """Import a model. A base classifier written by the user is checked against the protocol."""
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec):
+        raise ModelError(
+            f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
+            "package.module:attribute for your own code"
+        )
     try:
         model = import_object(spec)
     except MODEL_FAILURES as error:
@@ -199,6 +227,10 @@ def _import_model(spec: str) -> object:
     if not is_base_classifier(model) or is_ours or isinstance(model, (DeviceClassifier, FirstLayerNoise)):
         return model
     return GuardedClassifier(model, name=spec)
+
+
+def _is_torch_module(model: object) -> bool:
+    return _inherits(model, "torch.nn.modules.module", "Module")
 
 
 def _inherits(model: object, module: str, name: str) -> bool:
@@ -257,7 +289,12 @@ def _load_checkpoint(
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_checkpoint
+    from smoothcert.models.torchscript import is_torchscript, load_torchscript
 
+    if path.suffix.lower() in TORCH_SUFFIXES and is_torchscript(path):
+        if arch is not None or standardise is not None:
+            raise InputError(f"{path} is TorchScript and holds its whole network: leave arch and standardise out")
+        return _adapt(load_torchscript(path), options)
     loaded = load_checkpoint(
         path,
         arch=arch,
