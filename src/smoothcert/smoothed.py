@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -21,23 +21,24 @@ from smoothcert.models import NOISE_AT, as_classifier, settle_model
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
+from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
-from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
+from smoothcert.progress_display import ProgressOption
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
 from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
-from smoothcert.records import CertifiedPoint, CheckCounts, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
-from smoothcert.sampling.given_inputs import read_array, read_source
+from smoothcert.sampling.given_inputs import check_envelope, read_array, read_source
 from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
+from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.settings_text import real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.sigma.envelope_check import check_spread_inputs
 from smoothcert.sigma.levels import LevelCheck
 from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
@@ -84,6 +85,7 @@ class SmoothedClassifier:
         end rounds differently: it is another base classifier.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
         where that layer is narrow.
+    class_names: one for each class, if the model does not know them; labels may be given by name.
     shared_noise: the same noise for all inputs. Each certificate holds, but errors of different inputs are dependent,
         so there are no bounds for a whole test set.
     tallier: who draws and counts: threads of this process, or a cluster (`smoothcert.cluster.ray_engine.RayEngine`).
@@ -98,6 +100,7 @@ class SmoothedClassifier:
         grid: int | str | None = DETECT,
         memory: RegionMemory | str | Path | None = None,
         num_classes: int | None = None,
+        class_names: Sequence[str] = (),
         input_shape: tuple[int, ...] | None = None,
         seed: int | None = None,
         batch: int | None = None,
@@ -124,6 +127,7 @@ class SmoothedClassifier:
         self._memory = None if memory is None else MemoryLink(memory)
         self._model = settle_model(model, device=device, noise_at=noise_at, backend=backend)
         self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
+        self._class_names = tuple(class_names)
         self.given = Given(model, memory, seed, batch, self._adapting)
         self.tallier = tallier
         self._classifier: BaseClassifier | None = None
@@ -158,6 +162,7 @@ class SmoothedClassifier:
             self._classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._grid.levels_so_far)
             self._shape = input_shape
+            self._class_names = settle_class_names(self._classifier, self._class_names)
             self._checks = ModelChecks(self._classifier)
         return self._classifier
 
@@ -167,6 +172,11 @@ class SmoothedClassifier:
         if self._classifier is None:
             raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
         return self._classifier
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes; empty if they are only numbered, or not known yet."""
+        return self._class_names
 
     @property
     def known_shape(self) -> tuple[int, ...] | None:
@@ -243,7 +253,7 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        array = read_array(x, self.known_shape)
+        array = read_frame(x, get_feature_names(self._model)) if is_frame(x) else read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
@@ -299,7 +309,7 @@ class SmoothedClassifier:
         best_of: bool = False,
         decide: float | Sequence[float] | None = None,
         precision: float | None = None,
-        labels: Sequence[int | None] | None = None,
+        labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         out: str | Path | None = None,
         progress: ProgressOption = None,
@@ -338,15 +348,16 @@ class SmoothedClassifier:
         *,
         n: float = 100_000,
         alpha: float = 0.001,
-        labels: Sequence[int | None] | None = None,
+        labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         out: str | Path | None = None,
         progress: ProgressOption = None,
     ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape), PIL images, or a torch Dataset or DataLoader with its labels (docs/your-own.md). indices
-        number the noise streams; by default each call draws fresh noise. out, progress: as in `certify`.
+        x: (m, *input_shape), PIL images, a pandas frame, or a torch Dataset or DataLoader with its labels
+        (docs/your-own.md). indices number the noise streams; by default each call draws fresh noise. out, progress: as
+        in `certify`.
         """
         n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
@@ -409,35 +420,14 @@ class SmoothedClassifier:
         return source
 
 
-def check_envelope(smoothed: SmoothedClassifier, source: InputSource) -> None:
-    """InputError if levels of these inputs contradict the envelope that their rule states. Nothing is sampled."""
-
-    def ask(positions: Sequence[int]) -> None:
-        smoothed.sigmas(source.load(positions), [source.indices[position] for position in positions])
-
-    check_spread_inputs(smoothed.rule, len(source), ask)
-
-
-def _answer(
-    smoothed: SmoothedClassifier,
-    source: InputSource,
-    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
-    copies: int,
-    progress: ProgressOption,
-    **asked: Any,
-) -> Results:
-    """The answers of a call, with its progress. copies: the least number that will be drawn.
+def _answer(smoothed: SmoothedClassifier, *call: Any, **asked: Any) -> Results:
+    """The answers of a call, with its progress.
 
     Results belong to a room above this one; they are imported here because this class is the front door of Python.
     """
-    from smoothcert.results.calls import gather_results
+    from smoothcert.results.calls import answer_call
 
-    smoothed.checks.expect_call(copies)
-    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
-    with show_progress(progress, count) as on_samples:
-        points = count.collect(ask(smoothed.pipeline(on_samples)))
-    smoothed.checks.ask_again()
-    return gather_results(points, smoothed, source=source, **asked)
+    return answer_call(smoothed, *call, **asked)
 
 
 def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:

@@ -56,7 +56,8 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
 class DataSpec(SpecPart, frozen=True, kw_only=True):
     """place: the name of a dataset, or a file. input_range: "default" is that of the dataset; None allows any values.
 
-    Every `skip`-th input is used, at most `max_inputs` of them.
+    label_column: of a csv file; None for one of the usual names. Every `skip`-th input is used, at most `max_inputs` of
+    them.
     """
 
     place: str
@@ -66,6 +67,7 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
     input_shape: tuple[Count, ...] | None = None
     skip: Count = 1
     max_inputs: Count | None = None
+    label_column: str | None = None
 
 
 class NoiseSpec(SpecPart, frozen=True, kw_only=True):
@@ -245,15 +247,25 @@ class Measured(SpecPart, frozen=True, kw_only=True):
 
 
 class ModelFacts(SpecPart, frozen=True, kw_only=True):
-    """probe: answers of the model to fixed inputs, by which another function is noticed."""
+    """probe: answers of the model to fixed inputs, by which another function is noticed. class_names: one for each
+    class, from the model or the data; empty if classes are only numbered.
+    """
 
     num_classes: Count
     description: str = ""
     probe: Any = None
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.class_names) not in (0, self.num_classes):
+            raise ValueError(f"{len(self.class_names)} names for {self.num_classes} classes")
 
 
 class DataFacts(SpecPart, frozen=True, kw_only=True):
-    """size: of the dataset; inputs: how many of them the run is for. levels: of the values, if the dataset has them."""
+    """size: of the dataset; inputs: how many of them the run is for. levels: of the values, if the dataset has them.
+
+    feature_names: of the columns, in the order the model takes them; empty if they have none.
+    """
 
     name: str
     input_shape: tuple[Count, ...]
@@ -261,6 +273,7 @@ class DataFacts(SpecPart, frozen=True, kw_only=True):
     inputs: Count
     levels: Levels | None = None
     input_range: tuple[float, float] | None = None
+    feature_names: tuple[str, ...] = ()
 
 
 class SigmaFacts(SpecPart, frozen=True, kw_only=True):
@@ -375,7 +388,9 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         manifest.spec,
         # What was requested of model and data is compared as what came out: digests, classes, shape and range.
         model=ModelSpec(place=""),
-        data=msgspec.structs.replace(manifest.spec.data, place="", root=None, input_range=None, input_shape=None),
+        data=msgspec.structs.replace(
+            manifest.spec.data, place="", root=None, input_range=None, input_shape=None, label_column=None
+        ),
         sigma=_without_place(manifest.spec.sigma),
         memory=None,
         seed=None,

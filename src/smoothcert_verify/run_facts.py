@@ -16,6 +16,7 @@ from smoothcert_verify.json_values import (
     BOOLEAN,
     OBJECT,
     TEXT,
+    Later,
     ListOf,
     Number,
     OneOf,
@@ -43,6 +44,7 @@ _COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100
 _ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
 _MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
 _MAYBE_LEVEL, _MAYBE_DIGEST = Optional(_LEVEL), Optional(_DIGEST)
+_NAMES = Later(ListOf(TEXT))
 
 
 def _check_range(value: Any, field: str) -> None:
@@ -73,6 +75,7 @@ _DATA_SPEC = Record(
     input_shape=Optional(_SHAPE),
     skip=_COUNT,
     max_inputs=_MAYBE_COUNT,
+    label_column=Later(_MAYBE_TEXT),
 )
 _SIGMA_SPEC = Tagged(
     {
@@ -119,7 +122,9 @@ _DATA = Record(
     inputs=_COUNT,
     levels=Optional(Whole(2)),
     input_range=Optional(_ENDS),
+    feature_names=_NAMES,
 )
+_MODEL = Record(num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything, class_names=_NAMES)
 _MANIFEST = Record(
     schema=OneOf((SCHEMA,)),
     spec=_SPEC,
@@ -127,7 +132,7 @@ _MANIFEST = Record(
     seed=_SEED,
     digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
     measured=Record(batch=_COUNT, backend=TEXT),
-    model=Record(num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything),
+    model=_MODEL,
     data=_DATA,
     sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
     alpha_split=TableOf(TableOf(Number(0, 1))),
@@ -182,6 +187,16 @@ class RunFacts:
         """The digest of the key of the memory that the run claimed from."""
         digest: str | None = self.manifest["digests"]["memory"]
         return digest
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes; empty if they are only numbered."""
+        return list(self.manifest["model"].get("class_names", []))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the columns, in the order of the model; empty if they have none."""
+        return list(self.manifest["data"].get("feature_names", []))
 
     @property
     def is_sequential(self) -> bool:
@@ -264,6 +279,12 @@ def check_run(run: RunFacts) -> Iterator[Finding]:
         ("run.spec.data.input_shape", spec["data"]["input_shape"], data["input_shape"]),
     ]
     yield from (_differ(field, value, fact) for field, value, fact in stated if value is not None and value != fact)
+    for field, names, count in (
+        ("run.model.class_names", run.class_names, model["num_classes"]),
+        ("run.data.feature_names", run.feature_names, run.dimension),
+    ):
+        if len(names) not in (0, count):
+            yield _differ(field, len(names), count)
     ends = spec["data"]["input_range"]
     if ends != "default" and ends != data["input_range"]:
         yield _differ("run.spec.data.input_range", ends, data["input_range"])

@@ -173,11 +173,11 @@ REASONS = {
 
 NEEDS_MORE = {
     r"input\.label": "replay",
-    r"run\.model\.(description|probe.*)": "replay",
+    r"run\.model\.(description|probe.*|class_names.*)": "replay",
     r"run\.measured\.backend": "replay",
     r"run\.sampling_version": "replay",
-    r"run\.data\.(name|size|input_range(\.#)?|levels)": "replay",
-    r"run\.spec\.(model|data)\.(place|arch|standardise|backend|device|split|root).*": "replay",
+    r"run\.data\.(name|size|input_range(\.#)?|levels|feature_names.*)": "replay",
+    r"run\.spec\.(model|data)\.(place|arch|standardise|backend|device|split|root|label_column).*": "replay",
     r"run\.spec\.(memory|rigorous|engine\..*)": "nothing: they are about the machine that made the run",
     r"run\.spec\.question\.width": "reasons only: what is stated holds at any width",
     r"run\.spec\.sigma\.place": "replay",
