@@ -67,7 +67,7 @@ def needs_arguments_error(spec: str, required: Sequence[inspect.Parameter]) -> M
     call = f"{attribute}({', '.join(f'{name}=...' for name in names)})"
     return ModelError(
         f"{spec} needs {'the argument ' if len(names) == 1 else 'the arguments '}{', '.join(names)}, and a class or "
-        f"factory is called without arguments. Add a function to {module_name} that passes them, such as\n"
+        f"factory is called without arguments. Add a function to {module_name}, such as\n"
         f"    def make_model():\n        return {call}\nand give {module_name}:make_model"
     )
 

@@ -240,7 +240,7 @@ def test_wrong_tensors_are_named(tmp_path):
     state["lin1.weight"] = torch.zeros(100, 143)
     state["extra"] = torch.zeros(1)
     torch.save({"arch": "small_mnist_net", "state_dict": state}, tmp_path / "m.pth")
-    with pytest.raises(ModelError, match=r"has besides extra; it has the shape of lin1.weight \(100, 143\) instead"):
+    with pytest.raises(ModelError, match=r"has besides extra; it has lin1.weight of shape \(100, 143\) instead"):
         load_checkpoint(tmp_path / "m.pth")
 
 
