@@ -136,7 +136,9 @@ def _import_module(name: str, code_folder: str | None) -> ModuleType:
     folder = Path(code_folder)
     # A relative folder would depend on where the command is run, which the sender of a run does not know.
     if not folder.is_absolute() or not folder.is_dir():
-        raise ModuleNotFoundError(f"no module named {name!r} here, and the recorded {folder} is not the absolute path of a folder")
+        raise ModuleNotFoundError(
+            f"no module named {name!r} here, and the recorded {folder} is not the absolute path of a folder"
+        )
     warnings.warn(
         f"{name} is not in the current folder or installed: its code is imported from {folder}, which the run recorded",
         RecordedFolderWarning,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-Image = pytest.importorskip("PIL.Image")
+from PIL import Image
 
 from smoothcert.data import load_dataset, parse_resize
 from smoothcert.data.images import open_image_folder

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 from safetensors.torch import save_file
 
 from smoothcert.errors import InputError, ModelError
@@ -123,9 +121,7 @@ class TestWeights:
             (lambda state: {f"_orig_mod.{name}": one for name, one in state.items()}, "begin with '_orig_mod.'"),
         ],
     )
-    def test_what_wrappers_add_is_removed_and_said(
-        self, trained: Any, change: Callable[[Any], Any], told: str
-    ) -> None:
+    def test_what_wrappers_add_is_removed_and_said(self, trained: Any, change: Callable[[Any], Any], told: str) -> None:
         torch.save(change(dict(trained.state_dict())), "net.pt")
         with pytest.warns(AdjustedWeightsWarning, match=told):
             classifier = load_classifier("own_networks:Net", weights="net.pt", input_shape=SHAPE)
@@ -150,8 +146,8 @@ class TestWeights:
         with pytest.raises(ModelError) as error:
             load_classifier("own_networks:Net", weights="net.pt", input_shape=SHAPE)
         assert str(error.value) == (
-            "net.pt does not fit own_networks:Net: it lacks out.bias; it has besides head.bias; it has hidden.weight of "
-            "shape (5, 9) instead of (5, 4)"
+            "net.pt does not fit own_networks:Net: it lacks out.bias; it has besides head.bias; it has hidden.weight "
+            "of shape (5, 9) instead of (5, 4)"
         )
 
     def test_no_number_is_rounded(self, trained: Any) -> None:
@@ -160,7 +156,7 @@ class TestWeights:
         load_classifier("own_networks:Net", weights="same.pt", input_shape=SHAPE)
         state["out.bias"] += 1e-12
         torch.save(state, "finer.pt")
-        with pytest.raises(ModelError, match=r"out.bias in torch.float64, and own_networks:Net has it in torch.float32"):
+        with pytest.raises(ModelError, match=r"out.bias in torch.float64, and own_networks:Net has it in"):
             load_classifier("own_networks:Net", weights="finer.pt", input_shape=SHAPE)
 
     def test_code_in_the_file_is_not_run(self, trained: Any) -> None:
@@ -199,9 +195,7 @@ class TestStandardise:
     def test_comes_first(self, trained: Any) -> None:
         torch.save(trained.state_dict(), "net.pt")
         expected = votes(torch.nn.Sequential(Standardise(*self.NUMBERS), trained))
-        classifier = load_classifier(
-            "own_networks:Net", weights="net.pt", standardise=self.NUMBERS, input_shape=SHAPE
-        )
+        classifier = load_classifier("own_networks:Net", weights="net.pt", standardise=self.NUMBERS, input_shape=SHAPE)
         np.testing.assert_array_equal(classifier.classify(BATCH), expected)
         assert not np.array_equal(expected, votes(trained))
 
@@ -227,7 +221,7 @@ class TestStandardise:
 class TestRandomWeights:
     @pytest.mark.parametrize("maker", ["Net", "make"])
     def test_are_said_aloud(self, code: Any, maker: str) -> None:
-        with pytest.warns(RandomWeightsWarning, match=r"WARNING: own_networks:\w+ was just constructed: its weights are"):
+        with pytest.warns(RandomWeightsWarning, match=r"WARNING: own_networks:\w+ was just constructed"):
             classifier = load_classifier(f"own_networks:{maker}", input_shape=SHAPE)
         assert classifier.has_random_weights  # type: ignore[attr-defined]
         assert classifier.description.endswith("random weights")
@@ -271,7 +265,7 @@ class TestFolders:
         (home / "mynet_away.py").write_text("def model(batch):\n    return batch\n")
         for folder in ("mypack", "mypack/inner"):
             (home / folder / "__init__.py").write_text("")
-        (home / "mypack" / "inner" / "net.py").write_text("from mypack import inner\ndef model(batch):\n    return batch\n")
+        (home / "mypack/inner/net.py").write_text("from mypack import inner\ndef model(batch):\n    return batch\n")
         (tmp_path / "here").mkdir()
         monkeypatch.chdir(tmp_path / "here")
         yield home

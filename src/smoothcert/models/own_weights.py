@@ -37,7 +37,8 @@ def load_own_weights(network: nn.Module, path: Path, *, name: str) -> Standardis
     """
     if not path.is_file():
         raise ModelError(
-            f"there is no file {path} with the weights of {name}: give its place by --weights (verify: --replay-weights)"
+            f"there is no file {path} with the weights of {name}: give its place by --weights, or by --replay-weights "
+            "for verify"
         )
     state, standardise = _read_state(path)
     for prefix in _WRAPPERS:
