@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Tally,
         Verdict,
     )
+    from smoothcert.results import Results, compare, open_run
     from smoothcert.sigma import Ascent, CallableRule, GridSearch, OptimisedSigma, SigmaRule, SignSearch, load_sigma
     from smoothcert.sigma.knn import KnnSigma
     from smoothcert.sigma.network import SigmaNetwork
@@ -82,6 +83,7 @@ _HOMES = {
     "ReasonCode": "records",
     "RunManifest": "spec",
     "RunSpec": "spec",
+    "Results": "results",
     "ScoreTally": "records",
     "SemiElastic": "records",
     "Settlement": "records",
@@ -100,6 +102,8 @@ _HOMES = {
     "KnnSigma": "sigma.knn",
     "SigmaNetwork": "sigma.network",
     "SmoothedClassifier": "smoothed",
+    "compare": "results",
+    "open_run": "results",
 }
 
 __all__ = [
@@ -130,6 +134,7 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "RegionMemory",
+    "Results",
     "RunManifest",
     "RunSpec",
     "ScoreTally",
@@ -146,12 +151,14 @@ __all__ = [
     "Tally",
     "Verdict",
     "as_classifier",
+    "compare",
     "get_certificate",
     "get_portfolio",
     "load_classifier",
     "load_dataset",
     "load_sigma",
     "open_memory",
+    "open_run",
 ]
 
 
