@@ -42,7 +42,8 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
     """place: a file, or package.module:attribute. backend: None uses the model's own.
 
     standardise: mean and standard deviation of the first layer, one number or one for each channel; None takes what the
-    file says.
+    file says. weights: a file with the weights of the network that the code at `place` makes. code_folder: the folder
+    in which that code was found.
     """
 
     place: str
@@ -51,13 +52,16 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
     num_classes: Count | None = None
     backend: Literal["torch", "onnxruntime", "fastest"] | None = None
     device: str = "auto"
+    weights: str | None = None
+    code_folder: str | None = None
 
 
 class DataSpec(SpecPart, frozen=True, kw_only=True):
     """place: the name of a dataset, or a file. input_range: "default" is that of the dataset; None allows any values.
 
     label_column: of a csv file; None for one of the usual names. Every `skip`-th input is used, at most `max_inputs` of
-    them.
+    them. resize: (height, width) of the images of a folder; None takes them as they are. shorter_side: resize this
+    side, and cut `resize` out of the centre.
     """
 
     place: str
@@ -67,6 +71,8 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
     input_shape: tuple[Count, ...] | None = None
     skip: Count = 1
     max_inputs: Count | None = None
+    resize: tuple[Count, Count] | None = None
+    shorter_side: Count | None = None
     label_column: str | None = None
 
 
@@ -101,9 +107,13 @@ class ConstantLevel(SpecPart, frozen=True, kw_only=True, tag="constant", tag_fie
 
 
 class RuleLevel(SpecPart, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
-    """The noise level of each input by a rule: a file, or package.module:attribute."""
+    """The noise level of each input by a rule: a file, or package.module:attribute.
+
+    code_folder: the folder in which that code was found.
+    """
 
     place: str
+    code_folder: str | None = None
 
 
 class OptimisedLevel(SpecPart, frozen=True, kw_only=True, tag="optimised", tag_field="kind"):
@@ -248,12 +258,14 @@ class Measured(SpecPart, frozen=True, kw_only=True):
 
 class ModelFacts(SpecPart, frozen=True, kw_only=True):
     """probe: answers of the model to fixed inputs, by which another function is noticed. class_names: one for each
-    class, from the model or the data; empty if classes are only numbered.
+    class, from the model or the data; empty if classes are only numbered. has_random_weights: it was constructed for
+    the run, without weights of a training.
     """
 
     num_classes: Count
     description: str = ""
     probe: Any = None
+    has_random_weights: bool = False
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -389,7 +401,14 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         # What was requested of model and data is compared as what came out: digests, classes, shape and range.
         model=ModelSpec(place=""),
         data=msgspec.structs.replace(
-            manifest.spec.data, place="", root=None, input_range=None, input_shape=None, label_column=None
+            manifest.spec.data,
+            place="",
+            root=None,
+            input_range=None,
+            input_shape=None,
+            label_column=None,
+            resize=None,
+            shorter_side=None,
         ),
         sigma=_without_place(manifest.spec.sigma),
         memory=None,

@@ -66,6 +66,8 @@ _MODEL_SPEC = Record(
     num_classes=_MAYBE_COUNT,
     backend=_MAYBE_TEXT,
     device=TEXT,
+    weights=Later(_MAYBE_TEXT),
+    code_folder=Later(_MAYBE_TEXT),
 )
 _DATA_SPEC = Record(
     place=TEXT,
@@ -75,12 +77,14 @@ _DATA_SPEC = Record(
     input_shape=Optional(_SHAPE),
     skip=_COUNT,
     max_inputs=_MAYBE_COUNT,
+    resize=Later(Optional(ListOf(_COUNT, 2, 2))),
+    shorter_side=Later(_MAYBE_COUNT),
     label_column=Later(_MAYBE_TEXT),
 )
 _SIGMA_SPEC = Tagged(
     {
         "constant": Record(level=_LEVEL),
-        "rule": Record(place=TEXT),
+        "rule": Record(place=TEXT, code_folder=Later(_MAYBE_TEXT)),
         "optimised": Record(
             start=_LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
         ),
@@ -124,7 +128,13 @@ _DATA = Record(
     input_range=Optional(_ENDS),
     feature_names=_NAMES,
 )
-_MODEL = Record(num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything, class_names=_NAMES)
+_MODEL = Record(
+    num_classes=Whole(2, 10**6),
+    description=TEXT,
+    probe=accept_anything,
+    class_names=_NAMES,
+    has_random_weights=Later(BOOLEAN),
+)
 _MANIFEST = Record(
     schema=OneOf((SCHEMA,)),
     spec=_SPEC,

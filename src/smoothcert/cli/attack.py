@@ -109,6 +109,9 @@ def attack(
     model: Annotated[
         str | None, typer.Option("--model", rich_help_panel=o.RARE, help="The new place of the model.")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", rich_help_panel=o.RARE, help="The new place of the weights of the model.")
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", rich_help_panel=o.RARE, help="The new place of the data.")
     ] = None,
@@ -167,6 +170,7 @@ def attack(
                     fetching=fetching,
                     moved=Moved(
                         model=model,
+                        weights=weights,
                         data=data,
                         data_root=None if data_root is None else str(data_root),
                         memory=memory,

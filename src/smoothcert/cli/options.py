@@ -68,6 +68,14 @@ Model = Annotated[
         help="A .safetensors, .onnx or .pth file, or package.module:attribute.",
     ),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        rich_help_panel=RARE,
+        help="The state_dict of a network in your own code, as in --model mynet:Net --weights net.pt.",
+    ),
+]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +85,10 @@ Data = Annotated[
         help="A dataset (see `data list`) or a file.",
     ),
 ]
-Max = Annotated[int | None, count("--max", "Stop after this many inputs.", panel=WHAT)]
+Max = Annotated[
+    int | None,
+    count("--max", "At most this many inputs, counted after --skip (in Cohen's code: an index).", panel=WHAT),
+]
 Skip = Annotated[int, typer.Option("--skip", rich_help_panel=WHAT, help="Use every SKIP-th input.")]
 Sigma = Annotated[
     str | None,
@@ -242,7 +253,17 @@ InputShape = Annotated[
     typer.Option(
         "--input-shape",
         rich_help_panel=RARE,
-        help="Shape of one input in your file, such as 1,8,8 for a csv of images.",
+        help="Shape of one input in your file, such as 1,8,8 for a csv of images. Images of a folder are resized to "
+        "it; 1 channel is grey, 3 are RGB.",
+    ),
+]
+Resize = Annotated[
+    str | None,
+    typer.Option(
+        "--resize",
+        rich_help_panel=RARE,
+        help="HEIGHT,WIDTH that the images of a folder are resized to (default: their own size), or SHORTER:SIDE: "
+        "256:224 resizes the shorter side to 256 and takes the centre of 224x224.",
     ),
 ]
 LabelColumn = Annotated[
@@ -373,7 +394,7 @@ Threads = Annotated[
 
 
 _ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
-_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "data", "data_root", "memory", *_ENGINE}
+_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "weights", "data", "data_root", "memory", *_ENGINE}
 """Settings that do not change a result, and may be given again with --resume."""
 
 

@@ -39,8 +39,10 @@ class RunOptions:
     split: o.Split = "test"
     input_range: o.InputRange = None
     input_shape: o.InputShape = None
+    resize: o.Resize = None
     label_column: o.LabelColumn = None
     data_root: o.DataRoot = None
+    weights: o.Weights = None
     arch: o.Arch = None
     standardise: o.Standardise = None
     num_classes: o.NumClasses = None

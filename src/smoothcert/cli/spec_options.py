@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 
 from smoothcert.cli import options as o
-from smoothcert.data import parse_input_range, parse_shape
+from smoothcert.data import parse_input_range, parse_resize, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
 from smoothcert.models.backends import check_backend
@@ -64,6 +64,7 @@ def build_specs(
             num_classes=run.num_classes,
             backend=run.backend,
             device=run.device,
+            weights=run.weights,
         ),
         data=build_data(
             data,
@@ -74,6 +75,7 @@ def build_specs(
             label_column=run.label_column,
             skip=run.skip,
             max_inputs=run.max_inputs,
+            resize=run.resize,
         ),
         noise=build_noise(run.noise, grid=run.grid, noise_at=run.noise_at, shared=run.shared_noise),
         sigma=_build_level(run, levels[0]),
@@ -88,7 +90,7 @@ def build_specs(
         engine=build_engine(_list_engine_options(run)),
     )
     specs = {
-        _choose_out(run, task, model, data, level, several=len(levels) > 1): msgspec.structs.replace(
+        _choose_out(run, task, run.weights or model, data, level, several=len(levels) > 1): msgspec.structs.replace(
             spec, sigma=_build_level(run, level)
         )
         for level in levels
@@ -126,6 +128,7 @@ def build_resumed_spec(path: Path, run: RunOptions, *, task: Task) -> RunSpec:
     o.check_only_moved(run.context)
     moved = Moved(
         model=run.model,
+        weights=run.weights,
         data=run.data,
         data_root=None if run.data_root is None else str(run.data_root),
         memory=run.memory,
@@ -136,7 +139,14 @@ def build_resumed_spec(path: Path, run: RunOptions, *, task: Task) -> RunSpec:
 
 
 def build_model(
-    place: str, *, arch: str | None, standardise: str | None, num_classes: int | None, backend: str | None, device: str
+    place: str,
+    *,
+    arch: str | None,
+    standardise: str | None,
+    num_classes: int | None,
+    backend: str | None,
+    device: str,
+    weights: str | None,
 ) -> ModelSpec:
     check_backend(backend)
     statistics = parse_standardisation(standardise)
@@ -147,6 +157,7 @@ def build_model(
         num_classes=num_classes,
         backend=cast(Literal["torch", "onnxruntime", "fastest"] | None, backend),
         device=device,
+        weights=weights,
     )
 
 
@@ -160,7 +171,9 @@ def build_data(
     skip: int,
     max_inputs: int | None,
     label_column: str | None = None,
+    resize: str | None = None,
 ) -> DataSpec:
+    size, shorter_side = parse_resize(resize)
     return DataSpec(
         place=place,
         split=split,
@@ -169,6 +182,8 @@ def build_data(
         input_shape=parse_shape(input_shape),
         skip=skip,
         max_inputs=max_inputs,
+        resize=size,
+        shorter_side=shorter_side,
         label_column=label_column,
     )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from smoothcert.data.dataset_store import default_root
     from smoothcert.data.download_sources import Progress, ProgressCallback
     from smoothcert.data.fetching import FetchReport, fetch
-    from smoothcert.data.images import ImageFolderDataset
+    from smoothcert.data.images import ImageFolderDataset, parse_resize
     from smoothcert.data.loading import SPLITS, load_dataset, parse_input_range, parse_shape
     from smoothcert.data.named_datasets import DatasetInfo, DatasetOrigin, NamedDataset, list_datasets
     from smoothcert.data.user_files import InputRange
@@ -36,6 +36,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "parse_input_range",
+    "parse_resize",
     "parse_shape",
 ]
 
@@ -45,7 +46,7 @@ _NAMES_BY_MODULE = {
     "dataset_store": ("default_root",),
     "download_sources": ("Progress", "ProgressCallback"),
     "fetching": ("FetchReport", "fetch"),
-    "images": ("ImageFolderDataset",),
+    "images": ("ImageFolderDataset", "parse_resize"),
     "loading": ("SPLITS", "load_dataset", "parse_input_range", "parse_shape"),
     "named_datasets": ("DatasetInfo", "DatasetOrigin", "NamedDataset", "list_datasets"),
     "user_files": ("InputRange",),

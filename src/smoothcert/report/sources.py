@@ -241,6 +241,8 @@ def _load_inputs(data: DataSpec, *, named_by_user: bool) -> Inputs:
             root=None if data.root is None else Path(data.root),
             input_range=data.input_range,
             input_shape=data.input_shape,
+            resize=data.resize,
+            shorter_side=data.shorter_side,
             label_column=data.label_column,
             fetch_missing=False,
         )
