@@ -11,7 +11,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError, SmoothcertError
 from smoothcert.files import write_whole
-from smoothcert.models.architectures import Standardisation, build, canonical_name
+from smoothcert.models.architectures import Standardisation, build, canonical_name, is_own
 from smoothcert.models.digests import file_digest
 from smoothcert.models.torch_digest import feed_tensors
 from smoothcert.strict_json import strict_loads
@@ -93,6 +93,9 @@ def load_checkpoint(
     parallel) and `1.` (a network after its normalisation layer) are removed. Such files do not contain the
     normalisation: it is known for published checkpoints, and `standardise` overrides it. `arch`, `num_classes` and
     `input_shape` override or supply what the file does not say.
+
+    A checkpoint of the user's own network needs `arch`, `package.module:attribute`, which *is imported and run*. Code
+    that only the file names is never imported.
     """
     if path.suffix.lower() != ".safetensors":
         digest = file_digest(_require_file(path))
@@ -101,7 +104,7 @@ def load_checkpoint(
     tensors, header_document = read_tensors(path)
     if header_document is None:
         return _load_foreign(path, file_digest(path), tensors, arch, num_classes, input_shape, standardise)
-    loaded = _load_own(path, tensors, header_document)
+    loaded = _load_own(path, tensors, header_document, arch)
     header = loaded.header
     if input_shape is not None and input_shape != header.input_shape:
         raise ModelError(f"{path} takes inputs of shape {header.input_shape}, but the inputs have shape {input_shape}")
@@ -122,6 +125,7 @@ def load_checkpoint(
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> None:
     """Write a safetensors file with `document` as JSON in its metadata, atomically even in a power failure."""
     safetensors = _import_safetensors()
+    tensors = _separate(tensors)
     stamped = {**document, "tensors_sha256": _tensors_digest(tensors)}
     data = safetensors.torch.save(dict(tensors), metadata={_METADATA_KEY: json.dumps(stamped, allow_nan=False)})
     try:
@@ -155,13 +159,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
     return tensors, document
 
 
-def _load_own(path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> LoadedCheckpoint:
+def _load_own(
+    path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any], arch: str | None
+) -> LoadedCheckpoint:
     try:
         header = CheckpointHeader.from_json(document)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise ModelError(
             f"{path} has an incomplete header ({error!r}); write it again with smoothcert train"
         ) from error
+    if is_own(header.arch):
+        header = replace(header, arch=_require_named_code(path, header.arch, arch))
     module = _build_network(path, header, tensors)
     _fill(module, tensors, path)
     return LoadedCheckpoint(module=module, header=header, file_digest=file_digest(path))
@@ -180,6 +188,9 @@ def _load_foreign(
     name = arch or stated_arch
     if name is None:
         raise ModelError(f"{path} does not say which network it holds: give arch (--arch), for example resnet50")
+    if is_own(name):
+        name = _require_named_code(path, name, arch)
+        raise ModelError(f"{path} was not written by smoothcert: load it with --model {name} --weights {path}")
     tensors, stored_standardise = _remove_prefixes(state)
     known = _find_published(name, stated_arch, path)
     shape = input_shape or known.input_shape or _guess_input_shape(known.arch, tensors)
@@ -202,10 +213,34 @@ def _load_foreign(
     return LoadedCheckpoint(module=module, header=header, file_digest=digest)
 
 
+def _require_named_code(path: Path, stated: str, given: str | None) -> str:
+    """The code that builds the network, if the user named it. What only a file names may be anybody's code."""
+    if given is None:
+        raise ModelError(
+            f"{path} holds the weights of {stated}, which is not a network of smoothcert, and code named by a file is "
+            f"never imported. If you trust {stated}, add --arch {stated} (arch= in Python), or name where that "
+            "network is now"
+        )
+    if not is_own(given):
+        raise ModelError(f"{path} holds the weights of {stated}, but arch {given} was given: give --arch {stated}")
+    return canonical_name(given)
+
+
 def _tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     hasher = hashlib.sha256()
     feed_tensors(hasher, tensors)
     return hasher.hexdigest()
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with copies of those that share memory, such as tied weights: safetensors refuses them."""
+    seen: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return separate
 
 
 def _require_file(path: Path) -> Path:
@@ -304,7 +339,12 @@ def _build_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, T
 
 
 def _least_values(header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> int:
-    """A lower bound on the number of weights of the network, computed without allocating them."""
+    """A lower bound on the number of weights of the network, computed without allocating them.
+
+    0 for a network of the user, who named it and may build what they like.
+    """
+    if is_own(header.arch):
+        return 0
     if header.arch.startswith("cifar_resnet"):
         # Building the layers is slow even without weights; every layer has at least one tensor.
         if int(header.arch.removeprefix("cifar_resnet")) > len(tensors):

@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from smoothcert.training.config import TrainingConfig
     from smoothcert.training.curves import curves_path
     from smoothcert.training.evaluation import noisy_accuracy
+    from smoothcert.training.holding_out import HELD_OUT_SHARE, describe_hold_out, held_out_path
+    from smoothcert.training.module_training import train
     from smoothcert.training.objective import Batch, Objective
     from smoothcert.training.objectives import OBJECTIVES, parse_objective
     from smoothcert.training.schedule import OneCycle, Schedule, Steps, parse_schedule
-    from smoothcert.training.state import EpochResult, TrainingState, load_state, partial_path
+    from smoothcert.training.state import EpochResult, History, TrainingState, choose_seed, load_state, partial_path
     from smoothcert.training.training_loop import TrainedModel, TrainingProgress
-    from smoothcert.training.training_run import train
+    from smoothcert.training.training_run import run_training
 
 __all__ = [
+    "HELD_OUT_SHARE",
     "OBJECTIVES",
     "Augment",
     "Batch",
     "CarriedSigma",
     "EpochResult",
     "FloatFormat",
+    "History",
     "Objective",
     "OneCycle",
     "Optimiser",
@@ -38,12 +42,16 @@ __all__ = [
     "TrainingConfig",
     "TrainingProgress",
     "TrainingState",
+    "choose_seed",
     "curves_path",
+    "describe_hold_out",
+    "held_out_path",
     "load_state",
     "noisy_accuracy",
     "parse_objective",
     "parse_schedule",
     "partial_path",
+    "run_training",
     "train",
 ]
 
@@ -53,12 +61,14 @@ _NAMES_BY_MODULE = {
     "config": ("TrainingConfig",),
     "curves": ("curves_path",),
     "evaluation": ("noisy_accuracy",),
+    "holding_out": ("HELD_OUT_SHARE", "describe_hold_out", "held_out_path"),
+    "module_training": ("train",),
     "objective": ("Batch", "Objective"),
     "objectives": ("OBJECTIVES", "parse_objective"),
     "schedule": ("OneCycle", "Schedule", "Steps", "parse_schedule"),
-    "state": ("EpochResult", "TrainingState", "load_state", "partial_path"),
+    "state": ("EpochResult", "History", "TrainingState", "choose_seed", "load_state", "partial_path"),
     "training_loop": ("TrainedModel", "TrainingProgress"),
-    "training_run": ("train",),
+    "training_run": ("run_training",),
 }
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
