@@ -41,7 +41,8 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
     """place: a file, or package.module:attribute. backend: None uses the model's own.
 
     standardise: mean and standard deviation of the first layer, one number or one for each channel; None takes what the
-    file says.
+    file says. weights: a file with the weights of the network that the code at `place` makes. code_folder: the folder
+    in which that code was found.
     """
 
     place: str
@@ -50,12 +51,15 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
     num_classes: Count | None = None
     backend: Literal["torch", "onnxruntime", "fastest"] | None = None
     device: str = "auto"
+    weights: str | None = None
+    code_folder: str | None = None
 
 
 class DataSpec(SpecPart, frozen=True, kw_only=True):
     """place: the name of a dataset, or a file. input_range: "default" is that of the dataset; None allows any values.
 
-    Every `skip`-th input is used, at most `max_inputs` of them.
+    Every `skip`-th input is used, at most `max_inputs` of them. resize: (height, width) of the images of a folder; None
+    takes them as they are. shorter_side: resize this side, and cut `resize` out of the centre.
     """
 
     place: str
@@ -65,6 +69,8 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
     input_shape: tuple[Count, ...] | None = None
     skip: Count = 1
     max_inputs: Count | None = None
+    resize: tuple[Count, Count] | None = None
+    shorter_side: Count | None = None
 
 
 class NoiseSpec(SpecPart, frozen=True, kw_only=True):
@@ -98,9 +104,13 @@ class ConstantLevel(SpecPart, frozen=True, kw_only=True, tag="constant", tag_fie
 
 
 class RuleLevel(SpecPart, frozen=True, kw_only=True, tag="rule", tag_field="kind"):
-    """The noise level of each input by a rule: a file, or package.module:attribute."""
+    """The noise level of each input by a rule: a file, or package.module:attribute.
+
+    code_folder: the folder in which that code was found.
+    """
 
     place: str
+    code_folder: str | None = None
 
 
 class OptimisedLevel(SpecPart, frozen=True, kw_only=True, tag="optimised", tag_field="kind"):
@@ -243,11 +253,15 @@ class Measured(SpecPart, frozen=True, kw_only=True):
 
 
 class ModelFacts(SpecPart, frozen=True, kw_only=True):
-    """probe: answers of the model to fixed inputs, by which another function is noticed."""
+    """probe: answers of the model to fixed inputs, by which another function is noticed.
+
+    has_random_weights: it was constructed for the run, without weights of a training.
+    """
 
     num_classes: Count
     description: str = ""
     probe: Any = None
+    has_random_weights: bool = False
 
 
 class DataFacts(SpecPart, frozen=True, kw_only=True):
@@ -373,7 +387,9 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         manifest.spec,
         # What was requested of model and data is compared as what came out: digests, classes, shape and range.
         model=ModelSpec(place=""),
-        data=msgspec.structs.replace(manifest.spec.data, place="", root=None, input_range=None, input_shape=None),
+        data=msgspec.structs.replace(
+            manifest.spec.data, place="", root=None, input_range=None, input_shape=None, resize=None, shorter_side=None
+        ),
         sigma=_without_place(manifest.spec.sigma),
         memory=None,
         seed=None,

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             model=model,
             count=count,
             indices=given.replay_indices,
+            weights=given.replay_weights,
             batch=given.replay_batch,
             data=given.data,
             data_root=given.data_root,
@@ -52,6 +53,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--memory", metavar="PLACE", help="the memory the runs claimed from: a file or a server")
     parser.add_argument("--replay", nargs=2, metavar=("MODEL", "K"), help="draw the samples of K inputs again")
     parser.add_argument("--replay-indices", metavar="0,17", help="draw those of these inputs again instead")
+    parser.add_argument("--replay-weights", metavar="FILE", help="where the weights of MODEL are now, if it is code")
     parser.add_argument("--replay-batch", type=int, metavar="ROWS", help="ask the model about so many rows at once")
     parser.add_argument("--data", help="where the data is now; without --replay only distances are measured")
     parser.add_argument("--data-root", type=Path, help="the folder of downloaded datasets")

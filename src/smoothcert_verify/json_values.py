@@ -157,6 +157,16 @@ class TableOf:
             self.shape(item, f"{field}.{name:.60}")
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """The shape of a field that records made by earlier versions do not have."""
+
+    shape: Shape
+
+    def __call__(self, value: Any, field: str) -> None:
+        self.shape(value, field)
+
+
 class Record:
     """An object with exactly these fields."""
 
@@ -168,6 +178,8 @@ class Record:
             raise _refuse_value(field, value, "an object")
         prefix = f"{field}." if field else ""
         for name, shape in self.fields.items():
+            if name not in value and isinstance(shape, Later):
+                continue
             if name not in value:
                 raise refuse("missing-field", field=prefix + name)
             shape(value[name], prefix + name)

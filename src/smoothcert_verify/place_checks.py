@@ -33,14 +33,16 @@ ShowProgress = Callable[[str, str], AbstractContextManager[Progress | None]]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckOptions:
     """memory: the place of the memory that the runs claimed from. model, count: draw the samples of so many inputs
-    again; indices: of these inputs instead. batch: rows the model is asked at once. data, data_root: where the data is
-    now; without a model, only distances are measured. unfinished: inputs of a run may be missing.
+    again; indices: of these inputs instead. weights: of a model that is code, where they are now. batch: rows the model
+    is asked at once. data, data_root: where the data is now; without a model, only distances are measured. unfinished:
+    inputs of a run may be missing.
     """
 
     memory: str | None = None
     model: str | None = None
     count: int = 0
     indices: str | None = None
+    weights: str | None = None
     batch: int | None = None
     data: str | None = None
     data_root: Path | None = None
@@ -107,8 +109,8 @@ def inspect_places(
     places: Sequence[Path], options: CheckOptions, *, show_progress: ShowProgress = hide_progress
 ) -> Inspection:
     """Check run directories, certificates and directories of certificates, and all that the options name."""
-    if options.model is None and (options.indices is not None or options.batch is not None):
-        raise OptionError("--replay-indices and --replay-batch need --replay MODEL K")
+    if options.model is None and (options.indices, options.weights, options.batch) != (None, None, None):
+        raise OptionError("--replay-indices, --replay-weights and --replay-batch need --replay MODEL K")
     if importlib.util.find_spec("flint") is None:
         raise MissingPackageError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
     for place in places:
@@ -214,6 +216,7 @@ def _prepare_replay(
     replay = Replay.open(
         run,
         model=options.model,
+        weights=options.weights,
         data=options.data,
         data_root=options.data_root,
         batch=options.batch,

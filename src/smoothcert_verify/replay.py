@@ -83,14 +83,15 @@ class Replay:
         facts: RunFacts,
         *,
         model: str,
+        weights: str | None = None,
         data: str | None,
         data_root: Path | None,
         rule: Path | None = None,
         batch: int | None = None,
     ) -> Replay:
-        """data, data_root: where the data is now; by default where the run had it. rule: a file that was checked."""
+        """weights, data, data_root: where they are now; by default where the run had them. rule: a checked file."""
         dataset = open_data(facts, place=data, root=data_root)
-        base = open_model(facts, dataset, place=model)
+        base = open_model(facts, dataset, place=model, weights=weights)
         replay = cls(facts, base, dataset, None if rule is None else read_rule(rule), batch)
         if facts.manifest["sampling_version"] != SAMPLING_VERSION:
             version = facts.manifest["sampling_version"]

@@ -120,22 +120,29 @@ def open_data(run: RunFacts, *, place: str | None, root: Path | None) -> ReplayD
     except ImportError as error:
         raise MissingPackageError("smoothcert", "verify", "loading the data of a run") from error
     spec = run.manifest["spec"]["data"]
-    ends, shape = spec["input_range"], spec["input_shape"]
+    ends, shape, size = spec["input_range"], spec["input_shape"], spec.get("resize")
     dataset = load_dataset(
         spec["place"] if place is None else place,
         split=spec["split"],
         root=root if root is not None or spec["root"] is None else Path(spec["root"]),
         input_range=ends if ends == "default" or ends is None else tuple(ends),
         input_shape=None if shape is None else tuple(shape),
+        resize=None if size is None else tuple(size),
+        shorter_side=spec.get("shorter_side"),
     )
     return ReplayData(dataset)
 
 
-def open_model(run: RunFacts, data: ReplayData, *, place: str) -> ReplayModel:
-    """The model at this place, loaded as the manifest says."""
+def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | None = None) -> ReplayModel:
+    """The model at this place, loaded as the manifest says. weights: of code, by default where the run had them.
+
+    Code is imported from here, never from the folder that the manifest names: the author of the run chose that.
+    """
     from smoothcert.models import load_classifier
+    from smoothcert.user_code import is_code_name
 
     spec = run.manifest["spec"]["model"]
+    recorded = spec.get("weights") if is_code_name(place) else None
     standardise = spec["standardise"]
     classifier = load_classifier(
         place,
@@ -146,5 +153,6 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str) -> ReplayModel:
         standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
         noise_at=run.noise["place"],
         backend=spec["backend"],
+        weights=recorded if weights is None else weights,
     )
     return ReplayModel(classifier, tuple(data.dataset.input_shape))

@@ -16,6 +16,7 @@ from smoothcert_verify.json_values import (
     BOOLEAN,
     OBJECT,
     TEXT,
+    Later,
     ListOf,
     Number,
     OneOf,
@@ -64,6 +65,8 @@ _MODEL_SPEC = Record(
     num_classes=_MAYBE_COUNT,
     backend=_MAYBE_TEXT,
     device=TEXT,
+    weights=Later(_MAYBE_TEXT),
+    code_folder=Later(_MAYBE_TEXT),
 )
 _DATA_SPEC = Record(
     place=TEXT,
@@ -73,11 +76,13 @@ _DATA_SPEC = Record(
     input_shape=Optional(_SHAPE),
     skip=_COUNT,
     max_inputs=_MAYBE_COUNT,
+    resize=Later(Optional(ListOf(_COUNT, 2, 2))),
+    shorter_side=Later(_MAYBE_COUNT),
 )
 _SIGMA_SPEC = Tagged(
     {
         "constant": Record(level=_LEVEL),
-        "rule": Record(place=TEXT),
+        "rule": Record(place=TEXT, code_folder=Later(_MAYBE_TEXT)),
         "optimised": Record(
             start=_LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
         ),
@@ -127,7 +132,9 @@ _MANIFEST = Record(
     seed=_SEED,
     digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
     measured=Record(batch=_COUNT, backend=TEXT),
-    model=Record(num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything),
+    model=Record(
+        num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything, has_random_weights=Later(BOOLEAN)
+    ),
     data=_DATA,
     sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
     alpha_split=TableOf(TableOf(Number(0, 1))),

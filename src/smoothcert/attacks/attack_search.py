@@ -32,14 +32,15 @@ from smoothcert.attacks.geometry import clip_to_bounds, mask_gradients, per_row
 from smoothcert.errors import InputError
 from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, resolve_device
 from smoothcert.models.checkpoints import load_checkpoint
+from smoothcert.models.imported_models import import_model
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.noise import from_grid, to_grid
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import SigmaRule
-from smoothcert.spec import RunSpec
-from smoothcert.user_code import import_object, is_code_name
+from smoothcert.spec import ModelSpec, RunSpec
+from smoothcert.user_code import is_code_name
 
 BoolArray = NDArray[np.bool_]
 
@@ -324,17 +325,27 @@ def choose_gradients(
 
 def _load_module(spec: RunSpec, input_shape: tuple[int, ...]) -> nn.Module | None:
     """The torch module that the spec names; None if the model is of another kind."""
-    if is_code_name(spec.model.place):
-        model = import_object(spec.model.place)
-        return model if isinstance(model, nn.Module) else None
-    if Path(spec.model.place).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
-        return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the same warnings were shown when the classifier was loaded
-        return load_checkpoint(
-            Path(spec.model.place),
-            arch=spec.model.arch,
-            num_classes=spec.model.num_classes,
+        model = _load_object(spec.model, input_shape)
+    return model if isinstance(model, nn.Module) else None
+
+
+def _load_object(model: ModelSpec, input_shape: tuple[int, ...]) -> object:
+    if is_code_name(model.place):
+        return import_model(
+            model.place,
+            weights=model.weights,
+            standardise=model.standardise,
             input_shape=input_shape,
-            standardise=spec.model.standardise,
-        ).module
+            code_folder=model.code_folder,
+        ).model
+    if Path(model.place).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
+        return None
+    return load_checkpoint(
+        Path(model.place),
+        arch=model.arch,
+        num_classes=model.num_classes,
+        input_shape=input_shape,
+        standardise=model.standardise,
+    ).module

@@ -71,13 +71,16 @@ def attack(
         float, typer.Option("--alpha", help="Probability that any reported change is wrong, over all checks.")
     ] = 0.001,
     skip: Annotated[int, typer.Option("--skip", help="Take every SKIP-th input of the run.")] = 1,
-    max_inputs: o.Max = None,
+    max_inputs: Annotated[
+        int | None, typer.Option("--max", help="Attack at most this many inputs, counted after --skip.")
+    ] = None,
     seed: o.Seed = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The record of the attack, as JSON lines (default: attack.jsonl in the run)."),
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="The new place of the model.")] = None,
+    weights: Annotated[str | None, typer.Option("--weights", help="The new place of the weights of the model.")] = None,
     data: Annotated[str | None, typer.Option("--data", help="The new place of the data.")] = None,
     memory: Annotated[str | None, typer.Option("--memory", help="The new place of the memory of the run.")] = None,
     data_root: o.DataRoot = None,
@@ -129,6 +132,7 @@ def attack(
                     fetching=fetching,
                     moved=Moved(
                         model=model,
+                        weights=weights,
                         data=data,
                         data_root=None if data_root is None else str(data_root),
                         memory=memory,

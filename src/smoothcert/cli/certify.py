@@ -12,6 +12,7 @@ from smoothcert.cli import options as o
 def certify(
     context: typer.Context,
     model: o.Model = None,
+    weights: o.Weights = None,
     data: o.Data = None,
     sigma: o.Sigma = None,
     sigma_rule: o.SigmaRule = None,
@@ -39,6 +40,7 @@ def certify(
     num_classes: o.NumClasses = None,
     input_range: o.InputRange = None,
     input_shape: o.InputShape = None,
+    resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     backend: o.Backend = None,
@@ -84,6 +86,7 @@ def certify(
         o.check_only_moved(context)
         moved = build.build_moved(
             model=model,
+            weights=weights,
             data=data,
             data_root=data_root,
             memory=memory,
@@ -97,7 +100,13 @@ def certify(
     spec = RunSpec(
         task="certify",
         model=build.build_model(
-            model, arch=arch, standardise=standardise, num_classes=num_classes, backend=backend, device=device
+            model,
+            arch=arch,
+            standardise=standardise,
+            num_classes=num_classes,
+            backend=backend,
+            device=device,
+            weights=weights,
         ),
         data=build.build_data(
             data,
@@ -107,6 +116,7 @@ def certify(
             input_shape=input_shape,
             skip=skip,
             max_inputs=max_inputs,
+            resize=resize,
         ),
         noise=build.build_noise(noise, grid=grid, noise_at=noise_at, shared=shared_noise),
         sigma=build.build_sigma(sigma, rule=sigma_rule, search=search, sigma_range=sigma_range),
@@ -120,4 +130,4 @@ def certify(
         rigorous=rigorous,
         engine=build.build_engine(where),
     )
-    run_spec(spec, out or o.default_out("certify", model, data, sigma, sigma_rule), as_json=as_json)
+    run_spec(spec, out or o.default_out("certify", weights or model, data, sigma, sigma_rule), as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,17 +12,27 @@ if TYPE_CHECKING:
 SUFFIX = ".safetensors"
 
 
-def load_splits(data: str, *, data_root: Path | None, input_range: str | None) -> tuple[Dataset, Dataset | None]:
+def load_splits(
+    data: str, *, data_root: Path | None, input_range: str | None, resize: str | None = None
+) -> tuple[Dataset, Dataset | None]:
     """Load the training split and the test split; the latter is None for a file without one."""
     from smoothcert.cli.progress import fetch_progress
-    from smoothcert.data import load_dataset, parse_input_range
+    from smoothcert.data import load_dataset, parse_input_range, parse_resize
     from smoothcert.errors import DataError
 
-    wanted = parse_input_range(input_range)
+    size, shorter_side = parse_resize(resize)
+    load = partial(
+        load_dataset,
+        data,
+        root=data_root,
+        input_range=parse_input_range(input_range),
+        resize=size,
+        shorter_side=shorter_side,
+    )
     with fetch_progress() as fetching:
-        dataset = load_dataset(data, split="train", root=data_root, input_range=wanted, progress=fetching)
+        dataset = load(split="train", progress=fetching)
     try:
-        return dataset, load_dataset(data, split="test", root=data_root, input_range=wanted)
+        return dataset, load(split="test")
     except DataError:
         return dataset, None
 

@@ -16,6 +16,14 @@ Model = Annotated[
         help="The model, required for a new run: a .safetensors, .onnx or .pth file, or package.module:attribute.",
     ),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        help="The weights of a network in your own code: a .pt, .pth or .safetensors file with its state_dict, as in "
+        "--model mynet:Net --weights net.pt.",
+    ),
+]
 Data = Annotated[
     str | None, typer.Option("--data", help="The data, required for a new run: a dataset (see `data list`) or a file.")
 ]
@@ -106,7 +114,14 @@ Batch = Annotated[
     int | None, typer.Option("--batch", help="Samples classified at once (default: chosen by a short measurement).")
 ]
 Skip = Annotated[int, typer.Option("--skip", help="Use every SKIP-th input.")]
-Max = Annotated[int | None, typer.Option("--max", help="Stop after this many inputs.")]
+Max = Annotated[
+    int | None,
+    typer.Option(
+        "--max",
+        help="Use at most MAX inputs, counted after --skip. (In the code of Cohen et al. --max is a position in the "
+        "dataset: --skip 20 --max 500 there is --skip 20 --max 25 here.)",
+    ),
+]
 Split = Annotated[str, typer.Option("--split", help="train or test.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of all noise (default: from the operating system, recorded).")
@@ -118,7 +133,19 @@ Standardise = Annotated[
 ]
 InputShape = Annotated[
     str | None,
-    typer.Option("--input-shape", help="Shape of one input in your file, such as 1,8,8 for a csv of images."),
+    typer.Option(
+        "--input-shape",
+        help="Shape of one input in your file, such as 1,8,8 for a csv of images. Images of a folder are resized to "
+        "it; 1 channel is grey, 3 are RGB.",
+    ),
+]
+Resize = Annotated[
+    str | None,
+    typer.Option(
+        "--resize",
+        help="HEIGHT,WIDTH that the images of a folder are resized to (default: their own size), or SHORTER:SIDE: "
+        "256:224 resizes the shorter side to 256 and takes the centre of 224x224.",
+    ),
 ]
 NumClasses = Annotated[
     int | None, typer.Option("--num-classes", help="Number of classes, if the model does not state it.")
@@ -183,7 +210,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 _ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
-_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "data", "data_root", "memory", *_ENGINE}
+_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "weights", "data", "data_root", "memory", *_ENGINE}
 """Settings that do not change a result, and may be given again with --resume."""
 
 

@@ -12,6 +12,7 @@ from smoothcert.cli import options as o
 def predict(
     context: typer.Context,
     model: o.Model = None,
+    weights: o.Weights = None,
     data: o.Data = None,
     sigma: o.Sigma = None,
     sigma_rule: o.SigmaRule = None,
@@ -34,6 +35,7 @@ def predict(
     num_classes: o.NumClasses = None,
     input_range: o.InputRange = None,
     input_shape: o.InputShape = None,
+    resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     backend: o.Backend = None,
@@ -69,6 +71,7 @@ def predict(
         o.check_only_moved(context)
         moved = build.build_moved(
             model=model,
+            weights=weights,
             data=data,
             data_root=data_root,
             memory=memory,
@@ -81,7 +84,13 @@ def predict(
     spec = RunSpec(
         task="predict",
         model=build.build_model(
-            model, arch=arch, standardise=standardise, num_classes=num_classes, backend=backend, device=device
+            model,
+            arch=arch,
+            standardise=standardise,
+            num_classes=num_classes,
+            backend=backend,
+            device=device,
+            weights=weights,
         ),
         data=build.build_data(
             data,
@@ -91,6 +100,7 @@ def predict(
             input_shape=input_shape,
             skip=skip,
             max_inputs=max_inputs,
+            resize=resize,
         ),
         noise=build.build_noise(noise, grid=grid, noise_at=noise_at, shared=shared_noise),
         sigma=build.build_sigma(sigma, rule=sigma_rule, search=search, sigma_range=sigma_range),
@@ -101,4 +111,4 @@ def predict(
         batch=batch,
         engine=build.build_engine(where),
     )
-    run_spec(spec, out or o.default_out("predict", model, data, sigma, sigma_rule), as_json=as_json)
+    run_spec(spec, out or o.default_out("predict", weights or model, data, sigma, sigma_rule), as_json=as_json)

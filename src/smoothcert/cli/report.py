@@ -13,6 +13,7 @@ from smoothcert.errors import InputError
 
 if TYPE_CHECKING:
     from smoothcert.report.plane import AnswerRegions
+    from smoothcert.runs.resumption import Moved
 
 _POINTS, _SAMPLES = 64, 1000
 
@@ -62,6 +63,10 @@ def report(
         str | None,
         typer.Option("--model", show_default=False, help="With --regions: where the model is now, for all runs."),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", show_default=False, help="With --regions: where the weights of the model are now."),
+    ] = None,
     memory: Annotated[
         str | None,
         typer.Option("--memory", show_default=False, help="With --regions: where the memory of the runs is now."),
@@ -79,10 +84,14 @@ def report(
             "use one of them"
         )
     if not regions:
-        _refuse(region_points=region_points, region_samples=region_samples, model=model, memory=memory)
+        _refuse(
+            region_points=region_points, region_samples=region_samples, model=model, weights=weights, memory=memory
+        )
     # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.report.content import ReportRequest
+    from smoothcert.runs.resumption import Moved
 
+    moved = Moved(model=model, weights=weights, data=data, memory=memory)
     request = ReportRequest(
         runs=tuple(runs),
         radii=radii,
@@ -90,7 +99,7 @@ def report(
         data=data,
         title=title,
         bound=BoundChoice(rho=rho, alpha=alpha),
-        decide=_asking(region_points, region_samples, data=data, model=model, memory=memory) if regions else None,
+        decide=_asking(region_points, region_samples, moved) if regions else None,
     )
     if watch:
         from smoothcert.report.watching import serve
@@ -110,13 +119,10 @@ def _refuse(**given: str | int | None) -> None:
             raise InputError(f"--{name.replace('_', '-')} is about the decision regions: it needs --regions")
 
 
-def _asking(
-    points: int | None, samples: int | None, *, data: str | None, model: str | None, memory: str | None
-) -> AnswerRegions:
+def _asking(points: int | None, samples: int | None, moved: Moved) -> AnswerRegions:
     from smoothcert.cli.region_maps import make_decider
     from smoothcert.runs.decision_regions import MapSettings
-    from smoothcert.runs.resumption import Moved
 
     settings = MapSettings(points=_POINTS if points is None else points, n=_SAMPLES if samples is None else samples)
     settings.check()
-    return make_decider(settings, Moved(model=model, data=data, memory=memory))
+    return make_decider(settings, moved)

@@ -50,6 +50,7 @@ def fit_command(
         Path | None, typer.Option("--plot", help="Write the histogram to this .png, .svg or .pdf file.")
     ] = None,
     input_range: o.InputRange = None,
+    resize: o.Resize = None,
     data_root: o.DataRoot = None,
     as_json: o.Json = False,
 ) -> None:
@@ -71,7 +72,7 @@ def fit_command(
     settings = KnnSettings(
         base_sigma=sigma, k=k, rate=rate, offset=_parse_offset(offset), most=most, loss=loss, most_points=max_points
     )
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
     with inputs_progress("distances") as progress:
         fitted = fit_knn(dataset, settings, progress=progress)
     shown = dataset if held_out is None else held_out

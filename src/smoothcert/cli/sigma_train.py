@@ -58,6 +58,7 @@ def train_sigma(
     ] = None,
     arch: o.Arch = None,
     input_range: o.InputRange = None,
+    resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     threads: Annotated[int | None, typer.Option("--threads", help="Number of threads (default: one per core).")] = None,
@@ -79,7 +80,7 @@ def train_sigma(
     from smoothcert.training.sigma_network import SigmaTrainingConfig, train_sigma_network
 
     check_new_rule(out)
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
     loaded = load_checkpoint(model, arch=arch, input_shape=tuple(dataset.input_shape))
     config = SigmaTrainingConfig(
         floor=sigma_min, lipschitz=lipschitz, seed=secrets.randbits(63) if seed is None else seed,

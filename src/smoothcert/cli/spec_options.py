@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-from smoothcert.data import parse_input_range, parse_shape
+from smoothcert.data import parse_input_range, parse_resize, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
 from smoothcert.models.backends import check_backend
@@ -41,7 +41,14 @@ _FLOAT_SUFFIX = "-float"
 
 
 def build_model(
-    place: str, *, arch: str | None, standardise: str | None, num_classes: int | None, backend: str | None, device: str
+    place: str,
+    *,
+    arch: str | None,
+    standardise: str | None,
+    num_classes: int | None,
+    backend: str | None,
+    device: str,
+    weights: str | None,
 ) -> ModelSpec:
     check_backend(backend)
     statistics = parse_standardisation(standardise)
@@ -52,6 +59,7 @@ def build_model(
         num_classes=num_classes,
         backend=cast(Literal["torch", "onnxruntime", "fastest"] | None, backend),
         device=device,
+        weights=weights,
     )
 
 
@@ -64,7 +72,9 @@ def build_data(
     input_shape: str | None,
     skip: int,
     max_inputs: int | None,
+    resize: str | None,
 ) -> DataSpec:
+    size, shorter_side = parse_resize(resize)
     return DataSpec(
         place=place,
         split=split,
@@ -73,6 +83,8 @@ def build_data(
         input_shape=parse_shape(input_shape),
         skip=skip,
         max_inputs=max_inputs,
+        resize=size,
+        shorter_side=shorter_side,
     )
 
 
@@ -223,6 +235,7 @@ def build_moved_engine(options: EngineOptions, recorded: EngineSpec) -> EngineSp
 def build_moved(
     *,
     model: str | None,
+    weights: str | None,
     data: str | None,
     data_root: Path | None,
     memory: str | None,
@@ -234,6 +247,7 @@ def build_moved(
 
     return Moved(
         model=model,
+        weights=weights,
         data=data,
         data_root=None if data_root is None else str(data_root),
         memory=memory,

@@ -90,6 +90,7 @@ def train(
         Path | None, typer.Option("--tensorboard", help="Also write the curves for TensorBoard into this directory.")
     ] = None,
     input_range: o.InputRange = None,
+    resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
     threads: Annotated[int | None, typer.Option("--threads", help="Number of threads (default: one per core).")] = None,
@@ -119,7 +120,7 @@ def train(
         augment=augment, precision=precision, patience=patience,
         standardise=standardise,
     )  # fmt: skip
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
     with stop_on_interrupt("batch") as stop, _show_progress() as (preparing, progress):
         trained = training.train(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,

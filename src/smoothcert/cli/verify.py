@@ -45,6 +45,14 @@ def verify(
         str | None,
         typer.Option("--replay-indices", show_default=False, help="Replay these inputs instead, such as 0,17; K is 0."),
     ] = None,
+    replay_weights: Annotated[
+        str | None,
+        typer.Option(
+            "--replay-weights",
+            show_default=False,
+            help="Where the weights of MODEL are now, if it is code (default: where the run had them).",
+        ),
+    ] = None,
     replay_batch: Annotated[
         int | None,
         typer.Option(
@@ -85,6 +93,7 @@ def verify(
             model=model,
             count=count,
             indices=replay_indices,
+            weights=replay_weights,
             batch=replay_batch,
             data=data,
             data_root=data_root,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -62,8 +63,9 @@ class ModelIdentity:
 class PackedModel:
     """A model, ready to be sent. arguments: of `load_classifier` or `as_classifier`.
 
-    Exactly one is given: files, bytes by name, the model file first; named, package.module:attribute; or pickled, a
-    Python object. by_value: its code is pickled with the object, so its source text cannot be read on the node.
+    named: package.module:attribute, whose weights may be in files; pickled: a Python object; otherwise files hold the
+    model. files: bytes by name, the file to load first. by_value: the code of the object is pickled with it, so its
+    source text cannot be read on the node.
     """
 
     arguments: Mapping[str, Any]
@@ -75,7 +77,10 @@ class PackedModel:
     def unpack(self, identity: ModelIdentity) -> BaseClassifier:
         """Make the classifier in this process. identity: of the sender's classifier."""
         if self.files is not None:
-            return self._load_files(self.files)
+            with _write_files(self.files) as file:
+                if self.named is not None:
+                    return load_classifier(self.named, **{**self.arguments, "weights": file})
+                return load_classifier(file, **self.arguments)
         if self.named is not None:
             return load_classifier(self.named, **self.arguments)
         assert self.pickled is not None
@@ -84,19 +89,24 @@ class PackedModel:
             classifier.digest = identity.digest
         return classifier
 
-    def _load_files(self, files: Mapping[str, bytes]) -> BaseClassifier:
-        with tempfile.TemporaryDirectory(prefix="smoothcert-") as folder:
-            for name, content in files.items():
-                place = Path(folder) / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(content)
-            return load_classifier(Path(folder) / next(iter(files)), **self.arguments)
+
+@contextmanager
+def _write_files(files: Mapping[str, bytes]) -> Iterator[Path]:
+    """The first of these files, on disk with the others beside it."""
+    with tempfile.TemporaryDirectory(prefix="smoothcert-") as folder:
+        for name, content in files.items():
+            place = Path(folder) / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+        yield Path(folder) / next(iter(files))
 
 
 def pack_model(model: object, arguments: Mapping[str, Any]) -> PackedModel:
     """Pack a model: a path, package.module:attribute, or an object that can be pickled."""
     if isinstance(model, str) and is_code_name(model):
-        return PackedModel(arguments=arguments, named=model)
+        weights = arguments.get("weights")
+        files = None if weights is None else _read_files(Path(weights))
+        return PackedModel(arguments=arguments, named=model, files=files)
     if isinstance(model, (str, Path)):
         return PackedModel(arguments=arguments, files=_read_files(Path(model)))
     return PackedModel(arguments=arguments, pickled=_pickle_model(model), by_value=_is_pickled_by_value(model))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from smoothcert.data.dataset_store import default_root
     from smoothcert.data.download_sources import Progress, ProgressCallback
     from smoothcert.data.fetching import FetchReport, fetch
-    from smoothcert.data.images import ImageFolderDataset
+    from smoothcert.data.images import ImageFolderDataset, parse_resize
     from smoothcert.data.loading import SPLITS, load_dataset, parse_input_range, parse_shape
     from smoothcert.data.named_datasets import DatasetInfo, DatasetOrigin, NamedDataset, list_datasets
     from smoothcert.data.splits import DatasetPart, load_splits, write_part
@@ -39,6 +39,7 @@ __all__ = [
     "load_dataset",
     "load_splits",
     "parse_input_range",
+    "parse_resize",
     "parse_shape",
     "write_part",
 ]
@@ -49,7 +50,7 @@ _NAMES_BY_MODULE = {
     "dataset_store": ("default_root",),
     "download_sources": ("Progress", "ProgressCallback"),
     "fetching": ("FetchReport", "fetch"),
-    "images": ("ImageFolderDataset",),
+    "images": ("ImageFolderDataset", "parse_resize"),
     "loading": ("SPLITS", "load_dataset", "parse_input_range", "parse_shape"),
     "named_datasets": ("DatasetInfo", "DatasetOrigin", "NamedDataset", "list_datasets"),
     "splits": ("DatasetPart", "load_splits", "write_part"),

@@ -6,6 +6,7 @@ not import torch, onnxruntime or scikit-learn.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
-from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.backends import (
     FASTEST,
@@ -28,7 +28,7 @@ from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerN
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
 from smoothcert.models.guarded_classifier import GuardedClassifier, is_base_classifier
-from smoothcert.user_code import import_object
+from smoothcert.models.imported_models import import_model, inherits, is_torch_module
 
 if TYPE_CHECKING:
     from smoothcert.models.checkpoints import CheckpointHeader
@@ -109,16 +109,19 @@ def load_classifier(
     standardise: Standardisation | None = None,
     noise_at: str = NOISE_AT[0],
     backend: str | None = None,
+    weights: str | Path | None = None,
+    code_folder: str | None = None,
 ) -> BaseClassifier:
     """Load a base classifier from a file or import it.
 
     spec: `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors only,
     never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a factory without
     arguments. arch and standardise supply what a file of another program does not say; standardise=((0,), (1,)) means
-    none. The other options are those of `as_classifier`.
+    none. weights: for code that makes a torch module: a file with its state_dict (tensors only, never code).
+    code_folder: where the code is, if it cannot be imported from here. The other options are those of `as_classifier`.
     """
     options = _Options(num_classes, _as_shape(input_shape), device, noise_at, backend)
-    return _load(str(spec), options, arch, standardise)
+    return _load(str(spec), options, arch, standardise, None if weights is None else str(weights), code_folder)
 
 
 def parse_standardisation(text: str | None) -> Standardisation | None:
@@ -140,7 +143,23 @@ def _as_shape(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if sizes is None else tuple(int(size) for size in sizes)
 
 
-def _load(spec: str, options: _Options, arch: str | None, standardise: Standardisation | None) -> BaseClassifier:
+def _load(
+    spec: str,
+    options: _Options,
+    arch: str | None = None,
+    standardise: Standardisation | None = None,
+    weights: str | None = None,
+    code_folder: str | None = None,
+) -> BaseClassifier:
+    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec):
+        if arch is not None:
+            raise InputError(f"--arch {arch} is for a file of weights: {spec} is the network itself")
+        return _load_code(spec, options, standardise, weights, code_folder)
+    if weights is not None:
+        raise InputError(
+            f"--weights are for a network in your own code, as in --model mynet:Net --weights {weights}; "
+            f"{spec} is not code"
+        )
     suffix = Path(spec).suffix.lower()
     if suffix == ".onnx":
         from smoothcert.models.onnx_classifier import OnnxClassifier
@@ -151,12 +170,43 @@ def _load(spec: str, options: _Options, arch: str | None, standardise: Standardi
         )
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
         return _load_checkpoint(Path(spec), options, arch, standardise)
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec):
-        return _adapt(_import_model(spec), options)
+    hint = ", which is the name of a module, not its path" if ".py:" in spec else ""
     raise ModelError(
         f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
-        "package.module:attribute for your own code"
+        f"package.module:attribute for your own code{hint}"
     )
+
+
+def _load_code(
+    spec: str,
+    options: _Options,
+    standardise: Standardisation | None,
+    weights: str | None,
+    code_folder: str | None,
+) -> BaseClassifier:
+    imported = import_model(
+        spec, weights=weights, standardise=standardise, input_shape=options.input_shape, code_folder=code_folder
+    )
+    model = imported.model
+    is_ours = type(model).__module__.partition(".")[0] == "smoothcert"
+    if is_base_classifier(model) and not is_ours and not isinstance(model, (DeviceClassifier, FirstLayerNoise)):
+        # A base classifier written by the user is checked against the protocol.
+        return _adapt(GuardedClassifier(model, name=spec), options)
+    try:
+        classifier = _adapt(model, options)
+    except ModelError as error:
+        if not inspect.isroutine(model):
+            raise
+        raise ModelError(
+            f"{error}. {spec} was taken as a function of a batch of inputs; if it makes the model, give a function "
+            "without required arguments"
+        ) from error
+    if weights is not None:
+        classifier.description += f", weights from {Path(weights).name}"
+    if imported.has_random_weights:
+        classifier.description += ", random weights"
+        cast(Any, classifier).has_random_weights = True
+    return classifier
 
 
 def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseClassifier:
@@ -165,11 +215,11 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
         options.check_fit(f"a {name} (already a base classifier)", backend=get_backend_name(model))
         return cast(BaseClassifier, model)
     if isinstance(model, (str, Path)):
-        return _load(str(model), options, None, None)
-    if _inherits(model, "torch.nn.modules.module", "Module"):
+        return _load(str(model), options)
+    if is_torch_module(model):
         return _adapt_torch(model, options)
     options.check_fit(f"a {name}")
-    if _inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
+    if inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
         from smoothcert.models.sklearn_classifier import SklearnClassifier
 
         return SklearnClassifier(model, num_classes=options.num_classes, input_shape=options.input_shape)
@@ -185,25 +235,6 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
         f"a {name} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
         "function from arrays to logits or labels"
     )
-
-
-def _import_model(spec: str) -> object:
-    """Import a model. A base classifier written by the user is checked against the protocol."""
-    try:
-        model = import_object(spec)
-    except MODEL_FAILURES as error:
-        if isinstance(error, Exception):
-            raise
-        raise ModelError(f"{spec} ended while it was imported: {type(error).__name__}: {error}") from error
-    is_ours = type(model).__module__.partition(".")[0] == "smoothcert"
-    if not is_base_classifier(model) or is_ours or isinstance(model, (DeviceClassifier, FirstLayerNoise)):
-        return model
-    return GuardedClassifier(model, name=spec)
-
-
-def _inherits(model: object, module: str, name: str) -> bool:
-    """Whether a class of that name is among the ancestors. The package of the class is not imported."""
-    return any(kind.__module__ == module and kind.__name__ == name for kind in type(model).__mro__)
 
 
 def _adapt_torch(module: Any, options: _Options) -> BaseClassifier:

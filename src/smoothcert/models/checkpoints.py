@@ -33,6 +33,10 @@ that the message can name what is missing.
 """
 
 
+_STATE_ENTRIES = ("state_dict", "model_state_dict", "model")
+"""Where training programs put the weights in a checkpoint that also holds other things."""
+
+
 class ForeignCheckpointWarning(UserWarning):
     """A checkpoint that smoothcert did not write was read; the message has its digest."""
 
@@ -98,8 +102,7 @@ def load_checkpoint(
     that only the file names is never imported.
     """
     if path.suffix.lower() != ".safetensors":
-        digest = file_digest(_require_file(path))
-        document = _load_tensors_only(path)
+        document, digest = read_torch_file(path), file_digest(path)
         return _load_foreign(path, digest, document, arch, num_classes, input_shape, standardise)
     tensors, header_document = read_tensors(path)
     if header_document is None:
@@ -159,19 +162,24 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
     return tensors, document
 
 
-def _load_own(
-    path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any], arch: str | None
-) -> LoadedCheckpoint:
+def read_header(path: Path, document: Mapping[str, Any]) -> CheckpointHeader:
+    """The header of a checkpoint of smoothcert; a ModelError where it is incomplete."""
     try:
-        header = CheckpointHeader.from_json(document)
+        return CheckpointHeader.from_json(document)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise ModelError(
             f"{path} has an incomplete header ({error!r}); write it again with smoothcert train"
         ) from error
+
+
+def _load_own(
+    path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any], arch: str | None
+) -> LoadedCheckpoint:
+    header = read_header(path, document)
     if is_own(header.arch):
         header = replace(header, arch=_require_named_code(path, header.arch, arch))
     module = _build_network(path, header, tensors)
-    _fill(module, tensors, path)
+    fill_network(module, tensors, path)
     return LoadedCheckpoint(module=module, header=header, file_digest=file_digest(path))
 
 
@@ -184,10 +192,15 @@ def _load_foreign(
     input_shape: tuple[int, ...] | None,
     standardise: Standardisation | None,
 ) -> LoadedCheckpoint:
-    stated_arch, state = _arch_and_state(document, path)
+    state, key = find_state(document, path)
+    stated = None if key is None else document.get("arch")
+    stated_arch = stated if isinstance(stated, str) else None
     name = arch or stated_arch
     if name is None:
-        raise ModelError(f"{path} does not say which network it holds: give arch (--arch), for example resnet50")
+        raise ModelError(
+            f"{path} does not say which network it holds: give arch (--arch), for example resnet50; or, for a network "
+            f"of your own, the code that makes it: --model mynet:Net --weights {path}"
+        )
     if is_own(name):
         name = _require_named_code(path, name, arch)
         raise ModelError(f"{path} was not written by smoothcert: load it with --model {name} --weights {path}")
@@ -204,7 +217,7 @@ def _load_foreign(
     )
     module = _build_network(path, header, tensors)
     network = module if header.standardise is None else module[1]  # type: ignore[index]
-    _fill(network, tensors, path)
+    fill_network(network, tensors, path)
     warnings.warn(
         f"{path.name} was not written by smoothcert; tensors were read, no code was run. SHA-256 {digest}",
         ForeignCheckpointWarning,
@@ -258,33 +271,37 @@ def _import_safetensors() -> Any:
     return safetensors
 
 
-def _load_tensors_only(path: Path) -> Any:
+def read_torch_file(path: Path) -> Any:
+    """The tensors and plain values of a torch file. No code in it is run."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(_require_file(path), map_location="cpu", weights_only=True)
+    except ModelError:
+        raise
     except Exception as error:  # torch raises many types, from EOFError to UnpicklingError, for a bad file
         reason = next((line for line in str(error).splitlines() if "GLOBAL" in line), "").strip()
         why = f"it asks to run code ({reason[:160]})" if reason else "it is cut short, damaged, or not a torch file"
-        raise ModelError(f"{path} was not loaded: {why}; only files of plain tensors are read") from error
+        raise ModelError(
+            f"{path} was not loaded: {why}; only files of plain tensors are read. If it holds a whole module, save its "
+            "weights alone, torch.save(net.state_dict(), FILE), and give --model mynet:Net --weights FILE"
+        ) from error
 
 
-def _arch_and_state(document: Any, path: Path) -> tuple[str | None, dict[str, Tensor]]:
-    """(architecture in the file or None, named tensors)."""
-    if isinstance(document, Mapping) and isinstance(document.get("state_dict"), Mapping):
-        stated = document.get("arch")
-        state = document["state_dict"]
-    else:
-        stated, state = None, document
+def find_state(document: Any, path: Path) -> tuple[dict[str, Tensor], str | None]:
+    """The named tensors of a torch file, and the entry they were found in; None if they are the whole file."""
+    entries = document if isinstance(document, Mapping) else {}
+    key = next((name for name in _STATE_ENTRIES if isinstance(entries.get(name), Mapping)), None)
+    state = document if key is None else entries[key]
     is_named = isinstance(state, Mapping) and state and all(isinstance(name, str) for name in state)
     if not is_named or not all(isinstance(value, Tensor) for value in state.values()):
         raise ModelError(
             f"{path} holds a {type(document).__name__}, not named tensors; "
             "expected {'arch': …, 'state_dict': …} or a state_dict"
         )
-    _check_plain(state, path)
-    return (stated if isinstance(stated, str) else None), dict(state)
+    check_plain(state, path)
+    return dict(state), key
 
 
-def _check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
+def check_plain(tensors: Mapping[str, Tensor], path: Path) -> None:
     """ModelError unless all tensors are arrays of real numbers stored in the file.
 
     A tensor may claim to be larger than its storage, by any factor.
@@ -319,7 +336,7 @@ def _remove_prefixes(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], St
 
 def _build_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> nn.Module:
     """The described network, if its size is close to that of the tensors."""
-    _check_plain(tensors, path)
+    check_plain(tensors, path)
     try:
         wanted, held = _least_values(header, tensors), sum(tensor.numel() for tensor in tensors.values())
         if wanted > 2 * held + _SMALL:
@@ -355,21 +372,21 @@ def _least_values(header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> in
     return sum(tensor.numel() for tensor in network.state_dict().values())
 
 
-def _fill(network: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Copy the tensors into the network; ModelError names the first few that do not fit."""
+def fill_network(network: nn.Module, tensors: Mapping[str, Tensor], path: Path, *, name: str | None = None) -> None:
+    """Copy the tensors into the network; ModelError names the first few that do not fit. name: of the network."""
     wanted = network.state_dict()
     # Counters of seen batches are missing in old files and do not affect the results.
-    required = {name for name in wanted if not name.endswith("num_batches_tracked")}
+    required = {one for one in wanted if not one.endswith("num_batches_tracked")}
     problems = _list_names("lacks", sorted(required - tensors.keys()))
     problems += _list_names("has besides", sorted(tensors.keys() - wanted.keys()))
     shapes = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(wanted[name].shape)}"
-        for name in wanted.keys() & tensors.keys()
-        if tensors[name].shape != wanted[name].shape
+        f"{one} of shape {tuple(tensors[one].shape)} instead of {tuple(wanted[one].shape)}"
+        for one in wanted.keys() & tensors.keys()
+        if tensors[one].shape != wanted[one].shape
     ]
-    problems += _list_names("has the shape of", sorted(shapes))
+    problems += _list_names("has", sorted(shapes))
     if problems:
-        raise ModelError(f"{path} does not fit {type(network).__name__}: it {'; it '.join(problems)}")
+        raise ModelError(f"{path} does not fit {name or type(network).__name__}: it {'; it '.join(problems)}")
     # In the precision of the network: a weight of 1e300 is infinite there.
     if not all(bool(torch.isfinite(tensor.to(torch.float32)).all()) for tensor in tensors.values()):
         raise ModelError(f"{path} holds weights that are not finite numbers; the training it came from diverged")

@@ -116,6 +116,7 @@ class RemarkCode(enum.StrEnum):
     UNFINISHED = "unfinished"
     SEVERAL_CERTIFICATES = "several-certificates"
     OTHER_NORM = "other-norm"
+    RANDOM_WEIGHTS = "random-weights"
 
 
 @dataclass(frozen=True, slots=True)

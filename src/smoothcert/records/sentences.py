@@ -71,6 +71,7 @@ _REMARKS = {
     RemarkCode.UNFINISHED: "unfinished: {done} of {expected} inputs.",
     RemarkCode.SEVERAL_CERTIFICATES: "number of largest radii by certificate: {certificates}.",
     RemarkCode.OTHER_NORM: "radii are in the {norm} norm.",
+    RemarkCode.RANDOM_WEIGHTS: "the weights of the model were random: it was constructed for the run, not trained.",
 }
 
 

@@ -209,6 +209,8 @@ def _load_inputs(data: DataSpec, *, named_by_user: bool) -> Inputs:
             root=None if data.root is None else Path(data.root),
             input_range=data.input_range,
             input_shape=data.input_shape,
+            resize=data.resize,
+            shorter_side=data.shorter_side,
             fetch_missing=False,
         )
     except (SmoothcertError, OSError, ValueError, RuntimeError) as error:

@@ -53,6 +53,8 @@ def load_data(spec: RunSpec, *, fetching: ProgressCallback | None = None) -> Dat
         root=None if data.root is None else Path(data.root),
         input_range=data.input_range,
         input_shape=data.input_shape,
+        resize=data.resize,
+        shorter_side=data.shorter_side,
         progress=fetching,
     )
 
@@ -68,6 +70,8 @@ def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
         "standardise": model.standardise,
         "noise_at": spec.noise.place,
         "backend": model.backend,
+        "weights": model.weights,
+        "code_folder": model.code_folder,
     }
 
 
@@ -83,8 +87,8 @@ def load_rule(spec: RunSpec) -> SigmaRule | OptimisedSigma:
     match spec.sigma:
         case ConstantLevel(level=level):
             return as_rule(level)
-        case RuleLevel(place=place):
-            return load_sigma(place)
+        case RuleLevel(place=place, code_folder=code_folder):
+            return load_sigma(place, code_folder=code_folder)
         case OptimisedLevel() as level:
             return OptimisedSigma(
                 level.start,

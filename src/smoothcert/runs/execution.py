@@ -310,6 +310,7 @@ def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset
             num_classes=classifier.num_classes,
             description=classifier.description,
             probe=probe(classifier, dataset.input_shape),
+            has_random_weights=getattr(classifier, "has_random_weights", False),
         ),
         data=DataFacts(
             name=dataset.name,

@@ -153,6 +153,8 @@ def _make_results(
     remarks = [*_remark_halved(results, kinds), *_remark_memory(points, results), *_remark_spent(results)]
     if manifest.grid is None and results.has_radius:
         remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
+    if manifest.model.has_random_weights:
+        remarks.append(Remark(RemarkCode.RANDOM_WEIGHTS, name, {}))
     return dataclasses.replace(results, remarks=tuple(remarks))
 
 

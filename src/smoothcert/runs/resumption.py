@@ -14,7 +14,8 @@ from smoothcert.memory import MemoryKey, RegionMemory, count_claims, is_server, 
 from smoothcert.models.backends import FASTEST
 from smoothcert.records import Promise
 from smoothcert.runs.store import RunStore, read_manifest
-from smoothcert.spec import DETECT, EngineSpec, RuleLevel, RunManifest, RunSpec, Task
+from smoothcert.spec import DETECT, EngineSpec, ModelSpec, RuleLevel, RunManifest, RunSpec, Task
+from smoothcert.user_code import is_code_name, locate_code
 
 SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
@@ -24,10 +25,11 @@ SIGMA_RULE = "sigma.safetensors"
 class Moved:
     """What may be given again when a run is resumed: where things are now, and where samples are drawn.
 
-    None keeps what the run has.
+    None keeps what the run has. A model that is given is imported from here, not from the folder that the run recorded.
     """
 
     model: str | None = None
+    weights: str | None = None
     data: str | None = None
     data_root: str | None = None
     memory: str | None = None
@@ -47,9 +49,7 @@ def spec_of_run(path: Path, *, task: Task, moved: Moved) -> RunSpec:
     sigma = RuleLevel(place=str(path / SIGMA_RULE)) if (path / SIGMA_RULE).exists() else spec.sigma
     return msgspec.structs.replace(
         spec,
-        model=msgspec.structs.replace(
-            spec.model, place=moved.model or spec.model.place, device=moved.device or spec.model.device
-        ),
+        model=_move_model(spec.model, moved),
         data=msgspec.structs.replace(
             spec.data, place=moved.data or spec.data.place, root=moved.data_root or spec.data.root
         ),
@@ -57,6 +57,17 @@ def spec_of_run(path: Path, *, task: Task, moved: Moved) -> RunSpec:
         memory=moved.memory or spec.memory,
         engine=moved.engine or spec.engine,
     )
+
+
+def _move_model(recorded: ModelSpec, moved: Moved) -> ModelSpec:
+    model = msgspec.structs.replace(
+        recorded, device=moved.device or recorded.device, weights=moved.weights or recorded.weights
+    )
+    if moved.model is None:
+        return model
+    # A file has its own weights; the recorded ones belong to code.
+    weights = model.weights if is_code_name(moved.model) else moved.weights
+    return msgspec.structs.replace(model, place=moved.model, weights=weights, code_folder=None)
 
 
 def take_recorded_choices(spec: RunSpec, recorded: RunManifest) -> RunSpec:
@@ -76,7 +87,10 @@ def take_recorded_choices(spec: RunSpec, recorded: RunManifest) -> RunSpec:
 
 
 def with_absolute_places(spec: RunSpec) -> RunSpec:
-    """The same spec with absolute paths, so that the run can be resumed from another folder."""
+    """The same spec with absolute paths, so that the run can be resumed from another folder.
+
+    Call it when model and rule are loaded: the folders of their code are those they were imported from.
+    """
     is_name = spec.data.place in {info.entry.name for info in list_datasets()}
     data = msgspec.structs.replace(
         spec.data,
@@ -86,10 +100,15 @@ def with_absolute_places(spec: RunSpec) -> RunSpec:
     )
     sigma = spec.sigma
     if isinstance(sigma, RuleLevel):
-        sigma = RuleLevel(place=_absolute(sigma.place))
+        sigma = RuleLevel(place=_absolute(sigma.place), code_folder=_locate(sigma.place))
     return msgspec.structs.replace(
         spec,
-        model=msgspec.structs.replace(spec.model, place=_absolute(spec.model.place)),
+        model=msgspec.structs.replace(
+            spec.model,
+            place=_absolute(spec.model.place),
+            weights=None if spec.model.weights is None else _absolute(spec.model.weights),
+            code_folder=_locate(spec.model.place),
+        ),
         data=data,
         sigma=sigma,
         # A password is never written down: give it again, or keep it where the server's own clients look for it.
@@ -99,6 +118,10 @@ def with_absolute_places(spec: RunSpec) -> RunSpec:
 
 def _absolute(place: str) -> str:
     return str(Path(place).resolve()) if Path(place).exists() else place
+
+
+def _locate(place: str) -> str | None:
+    return locate_code(place) if is_code_name(place) else None
 
 
 def check_memory_exists(place: str, run: Path) -> None:

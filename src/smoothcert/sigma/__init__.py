@@ -45,17 +45,17 @@ def as_rule(sigma: float | SigmaRule | Callable[[Any], float]) -> SigmaRule:
     return ConstantRule(float(sigma))
 
 
-def load_sigma(spec: str) -> SigmaRule:
+def load_sigma(spec: str, *, code_folder: str | None = None) -> SigmaRule:
     """Load a rule from a file written by `sigma fit` or `sigma train`, or from package.module:attribute.
 
     The second form *imports and runs the named code*. It must be a rule, or a function of one input; a function has no
-    envelope.
+    envelope. code_folder: where the code is, if it cannot be imported from here.
     """
     if not is_code_name(spec):
         from smoothcert.sigma.rule_files import load_rule
 
         return load_rule(Path(spec))
-    found = import_object(spec)
+    found = import_object(spec, code_folder=code_folder)
     if not isinstance(found, SigmaRule) and not callable(found):
         raise InputError(
             f"{spec} is a {type(found).__name__}; expected a rule for sigma, or a function of one input that returns "

@@ -40,14 +40,20 @@ def build(
     if not shape or min(shape) < 1:
         raise InputError(f"input shape {shape} is not usable: give positive sizes, as in (1, 28, 28)")
     network = _build_network(canonical_name(arch), num_classes, shape)
-    if standardise is None:
-        return network
+    return network if standardise is None else standardise_first(network, standardise, shape)
+
+
+def standardise_first(
+    network: nn.Module, standardise: Standardisation, input_shape: Sequence[int] | None
+) -> nn.Sequential:
+    """Sequential(Standardise, network); InputError if the numbers do not fit the input."""
     from torch import nn
 
     from smoothcert.models.standardise import Standardise
 
     mean, std = standardise
-    if len(mean) not in (1, shape[0]):
+    if input_shape is not None and len(mean) not in (1, input_shape[0]):
+        shape = tuple(input_shape)
         raise InputError(f"standardisation has {len(mean)} means; inputs of shape {shape} need 1 or {shape[0]}")
     return nn.Sequential(Standardise(mean, std), network)
 
