@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.smoothed import SmoothedClassifier
     from smoothcert.spec import RunManifest, RunSpec
+    from smoothcert.training import train
 
 __version__ = "0.1.0"
 
@@ -100,6 +101,7 @@ _HOMES = {
     "KnnSigma": "sigma.knn",
     "SigmaNetwork": "sigma.network",
     "SmoothedClassifier": "smoothed",
+    "train": "training",
 }
 
 __all__ = [
@@ -152,6 +154,7 @@ __all__ = [
     "load_dataset",
     "load_sigma",
     "open_memory",
+    "train",
 ]
 
 

@@ -126,7 +126,14 @@ Split = Annotated[str, typer.Option("--split", help="train or test.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of all noise (default: from the operating system, recorded).")
 ]
-Arch = Annotated[str | None, typer.Option("--arch", help="Architecture, if the model file does not state it.")]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        help="Architecture, if the model file does not state it, or package.module:attribute for weights of your own "
+        "network (imported and run).",
+    ),
+]
 Standardise = Annotated[
     str | None,
     typer.Option("--standardise", help="MEAN/STD of the first layer, or none, if the model file does not state it."),

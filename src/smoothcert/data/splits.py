@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from smoothcert.data.arrays import ArrayDataset, as_indices
 from smoothcert.data.dataset import Dataset
 from smoothcert.data.download_sources import ProgressCallback
 from smoothcert.data.loading import load_dataset
-from smoothcert.data.user_files import InputRange
 from smoothcert.errors import DataError, InputError
 from smoothcert.files import write_whole
 from smoothcert.records import InputArray, IntArray
@@ -75,19 +74,16 @@ class DatasetPart:
 
 
 def load_splits(
-    name_or_path: str,
-    *,
-    root: Path | None = None,
-    input_range: InputRange | Literal["default"] = "default",
-    progress: ProgressCallback | None = None,
+    name_or_path: str, *, progress: ProgressCallback | None = None, **options: Any
 ) -> tuple[Dataset, Dataset | None]:
     """Load the training split and the test split. The latter is None where there are no test inputs of their own.
 
     A file without splits is the same for every split: its training inputs must not be taken for test inputs.
+    options: further arguments of `load_dataset`.
     """
-    train = load_dataset(name_or_path, split="train", root=root, input_range=input_range, progress=progress)
+    train = load_dataset(name_or_path, split="train", progress=progress, **options)
     try:
-        test = load_dataset(name_or_path, split="test", root=root, input_range=input_range)
+        test = load_dataset(name_or_path, split="test", **options)
     except DataError:
         return train, None
     return train, None if _is_same(train, test) else test

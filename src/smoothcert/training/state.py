@@ -48,10 +48,10 @@ class History(tuple[EpochResult, ...]):
                 "loss": result.loss,
                 **result.terms,
                 "accuracy_under_noise": result.accuracy,
-                "evaluated_on": result.evaluated_on,
                 "learning_rate": result.rate,
                 "mean_sigma": result.sigma,
                 "seconds": result.seconds,
+                "evaluated_on": result.evaluated_on,
             }
             for number, result in enumerate(self, start=1)
         ]

@@ -105,10 +105,10 @@ def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...]) ->
 
 
 def _build_own(name: str, input_shape: tuple[int, ...]) -> nn.Module:
-    from smoothcert.models.architectures.own_network import count_logits, import_network
+    from smoothcert.models.architectures.own_network import import_network, initialise_lazy_layers
 
     network = import_network(name)
-    count_logits(network, input_shape=input_shape, name=name)  # lazy layers get their weights
+    initialise_lazy_layers(network, input_shape=input_shape, name=name)
     return network
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from smoothcert.errors import ModelError
 from smoothcert.user_code import import_object
@@ -23,8 +24,14 @@ def import_network(name: str) -> nn.Module:
     return found
 
 
+def initialise_lazy_layers(network: nn.Module, *, input_shape: tuple[int, ...], name: str) -> None:
+    """Give layers such as LazyLinear their shapes and weights, by one input of zeros."""
+    if any(is_lazy(tensor) for tensor in (*network.parameters(), *network.buffers())):
+        count_logits(network, input_shape=input_shape, name=name)
+
+
 def count_logits(network: nn.Module, *, input_shape: tuple[int, ...], name: str) -> int:
-    """Number of logits for one input, of zeros, in evaluation mode. Lazy layers get their shapes and weights.
+    """Number of logits for one input of zeros, in evaluation mode.
 
     A network that does not map (B, *input_shape) to (B, classes) is a ModelError.
     """
