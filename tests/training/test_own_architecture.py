@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 import threading
 
@@ -13,13 +11,17 @@ import torch
 import typer
 
 import own_networks
-from cli_runner import environment, invoke, smoothcert
+from cli_runner import invoke, smoothcert
 from smoothcert.cli import train as verb
-from smoothcert.data import load_dataset
+from smoothcert.cli.certify import certify
+from smoothcert.cli.sigma_train import train_sigma
+from smoothcert.data import DatasetPart, load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, ModelError
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import CheckpointHeader, load_checkpoint, save_checkpoint
+from smoothcert.runs.store import read_manifest
 from smoothcert.training import TrainingConfig, partial_path, run_training
+from smoothcert.training.batches import Batches
 from smoothcert_verify.replay_model import ReplayData, open_model
 
 SETTINGS = ["--data", "digits", "--sigma", 0.25, "--batch", 64, "--seed", 4, "--device", "cpu", "--threads", 1]
@@ -66,15 +68,15 @@ def test_the_checkpoint_names_the_network_and_loads_for_whom_names_it_too(traine
 
 def test_certify_takes_the_checkpoint(trained, tmp_path):
     out, _ = trained
-    arguments = ["--data", "digits", "--sigma", 0.25, "--n", 200, "--max", 20, "--out", tmp_path / "run"]
-    refused = smoothcert("certify", "--model", out, *arguments)
-    assert refused.returncode == ModelError.exit_code
-    assert "add --arch own_networks:Net" in " ".join(refused.stderr.split())
-    assert not (tmp_path / "run").exists()
-    done = smoothcert("certify", "--model", out, "--arch", "own_networks:Net", *arguments)
-    assert done.returncode == 0, done.stderr
-    table = json.loads(smoothcert("table", tmp_path / "run", "--format", "json").stdout)
-    assert table
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(certify)
+    arguments = ["--data", "digits", "--sigma", 0.25, "--n", 100, "--max", 5, "--out", tmp_path / "run", "--model", out]
+    with pytest.raises(ModelError, match="add --arch own_networks:Net"):
+        invoke(app, *arguments)
+    assert invoke(app, *arguments, "--arch", "own_networks:Net").exit_code == 0
+    model = read_manifest(tmp_path / "run").spec.model
+    # Recorded as the code and its weights, so that a resumed run and an attack find both.
+    assert (model.place, model.weights, model.arch) == ("own_networks:Net", str(out), None)
 
 
 def test_code_that_only_a_file_names_is_not_imported(tmp_path, monkeypatch):
@@ -151,6 +153,20 @@ def test_resuming_with_a_changed_network_is_refused(tmp_path, monkeypatch):
     assert partial_path(out).exists()
 
 
+@pytest.mark.parametrize(("count", "batch", "sizes"), [(65, 64, [65]), (66, 64, [64, 2]), (128, 64, [64, 64]), (3, 2, [3])])
+def test_no_batch_has_a_single_input(count, batch, sizes):
+    """Layers with batch statistics cannot be trained on one."""
+    digits = load_dataset("digits", split="train")
+    part = DatasetPart(digits, np.arange(count), split="train")
+    batches = Batches(part, batch=batch, seed=1, device=torch.device("cpu"))
+    found = [rows.indices for rows in batches.epoch(0)]
+    assert [len(indices) for indices in found] == sizes
+    assert len(batches) == len(sizes)
+    assert sorted(torch.cat(found).tolist()) == list(range(count))
+    config = TrainingConfig(arch="own_networks:Net", sigma=0.25, seed=4, epochs=1, batch=batch)
+    run_training(config, part, out=None, device="cpu", threads=1)
+
+
 @pytest.mark.parametrize("name", ["LazyNet", "TiedNet", "Volume", "ManyLogits"])
 def test_unusual_networks_make_the_round_trip(name, tmp_path):
     out = tmp_path / "m.safetensors"
@@ -198,22 +214,22 @@ def test_what_cannot_be_trained_is_said_before_the_first_step(arch, error, messa
 
 
 def test_sigma_train_takes_the_checkpoint(trained, tmp_path):
-    out, _ = trained
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(train_sigma)
     arguments = [
-        "sigma", "train", "--data", "digits", "--sigma-min", 0.2, "--lipschitz", 0.01, "--epochs", 1, "--max", 100,
-        "--hidden", 8, "--model", out,
+        "--data", "digits", "--sigma-min", 0.2, "--lipschitz", 0.01, "--epochs", 1, "--max", 100, "--hidden", 8,
+        "--model", trained[0], "--out", tmp_path / "rule.safetensors",
     ]  # fmt: skip
-    refused = smoothcert(*arguments, "--out", tmp_path / "rule.safetensors")
-    assert refused.returncode == ModelError.exit_code
-    done = smoothcert(*arguments, "--arch", "own_networks:Net", "--out", tmp_path / "rule.safetensors")
-    assert done.returncode == 0, done.stderr
+    with pytest.raises(ModelError, match="add --arch own_networks:Net"):
+        invoke(app, *arguments)
+    assert invoke(app, *arguments, "--arch", "own_networks:Net").exit_code == 0
     assert (tmp_path / "rule.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_the_installed_command_finds_the_network_in_the_current_folder(tmp_path):
     (tmp_path / "mynet.py").write_text("from own_networks import Net\n")
     out = tmp_path / "m.safetensors"
     done = smoothcert("train", *SETTINGS, "--epochs", 1, "--arch", "mynet:Net", "--out", out, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    program = f"from smoothcert.models import load_classifier; print(load_classifier({str(out)!r}, arch='mynet:Net'))"
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), check=True)
+    assert f"smoothcert certify --model {out} --arch mynet:Net" in done.stdout

@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.models.devices import import_torch
-
 if TYPE_CHECKING:
     from smoothcert.training.carried_sigma import CarriedSigma
     from smoothcert.training.choices import Augment, FloatFormat, Optimiser, SigmaObjective
@@ -79,6 +77,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if _MODULES[name] != "choices":
+        from smoothcert.models.devices import import_torch
+
         import_torch("training")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
