@@ -233,6 +233,10 @@ LANES: dict[str, Kind] = {
         ),
         representatives=("tests/cli/test_sigma_rule_runs.py::test_a_fitted_rule_is_kept_with_the_run",),
     ),
+    "code of the documentation": Kind(
+        slow=("tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other",),
+        representatives=("tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",),
+    ),
     "large networks, and models that deceive": Kind(
         slow=(
             "tests/adversarial",
