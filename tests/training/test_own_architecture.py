@@ -86,7 +86,7 @@ def test_code_that_only_a_file_names_is_not_imported(tmp_path, monkeypatch):
     save_checkpoint(tmp_path / "ours.safetensors", network, CheckpointHeader("traitor:Net", 10, (1, 8, 8)))
     torch.save({"arch": "traitor:Net", "state_dict": network.state_dict()}, tmp_path / "theirs.pth")
     for name in ("ours.safetensors", "theirs.pth"):
-        with pytest.raises(ModelError, match="never imported. If you trust traitor:Net, add --arch traitor:Net"):
+        with pytest.raises(ModelError, match=r"never imported\. If you trust traitor:Net, add --arch traitor:Net"):
             load_classifier(tmp_path / name, device="cpu", input_shape=(1, 8, 8))
     assert "traitor" not in sys.modules
     assert not (tmp_path / "was_here").exists()
@@ -153,7 +153,9 @@ def test_resuming_with_a_changed_network_is_refused(tmp_path, monkeypatch):
     assert partial_path(out).exists()
 
 
-@pytest.mark.parametrize(("count", "batch", "sizes"), [(65, 64, [65]), (66, 64, [64, 2]), (128, 64, [64, 64]), (3, 2, [3])])
+@pytest.mark.parametrize(
+    ("count", "batch", "sizes"), [(65, 64, [65]), (66, 64, [64, 2]), (128, 64, [64, 64]), (3, 2, [3])]
+)
 def test_no_batch_has_a_single_input(count, batch, sizes):
     """Layers with batch statistics cannot be trained on one."""
     digits = load_dataset("digits", split="train")

@@ -27,7 +27,9 @@ def config(**changes):
 
 
 def run(out, *, data=None, held_out=None, **changes):
-    return run_training(config(**changes), data or SmallDigits(300), held_out=held_out, out=out, device="cpu", threads=1)
+    return run_training(
+        config(**changes), data or SmallDigits(300), held_out=held_out, out=out, device="cpu", threads=1
+    )
 
 
 class Watching(NoiseAugmentation):

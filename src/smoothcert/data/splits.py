@@ -101,7 +101,7 @@ def write_part(path: Path, part: DatasetPart) -> bool:
     if part.class_names != tuple(str(label) for label in range(part.num_classes)):
         arrays["class_names"] = np.array(part.class_names)
     content = io.BytesIO()
-    np.savez(content, **arrays)
+    np.savez(content, allow_pickle=False, **arrays)
     try:
         write_whole(path, content.getvalue())
     except OSError as error:

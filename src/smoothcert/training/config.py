@@ -23,7 +23,8 @@ from smoothcert.training.schedule import OneCycle, Schedule
 class TrainingConfig:
     """Settings of one training.
 
-    arch: the network, or the class of a module of the user as `package.module:attribute`. sigma: the noise level, or a rule for it. carried: optimise σ of every training input during the training, starting
+    arch: the network, or the class of a module of the user as `package.module:attribute`.
+    sigma: the noise level, or a rule for it. carried: optimise σ of every training input during the training, starting
     at the number `sigma`. noise: kind of noise.
     peak_rate: largest learning rate. average: decay of a moving average of the weights, which is then evaluated and
     saved; 0 for none. standardise: make a Standardise layer, with the mean and deviation of the data, the first layer.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -80,7 +79,7 @@ def train(
     chosen = _choose(Optimiser, optimiser, "optimiser")
     dataset, held_out = read_training_data(data)
     hold_out: float | None = None
-    if isinstance(validation, numbers.Real) and not isinstance(validation, bool):
+    if isinstance(validation, (int, float)):
         held_out, hold_out = None, float(validation)
     elif validation is not None:
         held_out = as_dataset(validation, split="validation")
@@ -103,7 +102,7 @@ def train(
     )  # fmt: skip
 
 
-def _name_network(module: nn.Module | str) -> tuple[str, nn.Module | None]:
+def _name_network(module: object) -> tuple[str, nn.Module | None]:
     """(architecture, module of the user or None)."""
     if isinstance(module, str):
         return module, None

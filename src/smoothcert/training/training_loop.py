@@ -194,7 +194,7 @@ class TrainingLoop:
         except RuntimeError as error:
             raise ManifestMismatchError(
                 f"the unfinished training of {self._setup.out} has another network than {self._config.arch} is now "
-                f"({' '.join(str(error).split())}). Use the old network to resume it, or delete its state to start again"
+                f"({' '.join(str(error).split())}). Use the old network to resume it, or delete it to start again"
             ) from error
         if self._averaged is not None:
             self._averaged.module.load_state_dict(dict(state.averaged))

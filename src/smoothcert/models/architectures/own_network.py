@@ -18,8 +18,8 @@ def import_network(name: str) -> nn.Module:
         raise ModelError(f"{name} ended while it was imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, nn.Module):
         raise ModelError(
-            f"{name} is a {type(found).__name__}, not a network: name a subclass of torch.nn.Module, or a function that "
-            "returns one, without required arguments"
+            f"{name} is a {type(found).__name__}, not a network: name a subclass of torch.nn.Module, or a function "
+            "that returns one, without required arguments"
         )
     return found
 
