@@ -543,7 +543,8 @@ MODEL = ("--model", "net.pt", "--data", "digits")
                 "certify", *MODEL, "--sigma-rule", "optimised-two-class", "--sigma", 0.5, "--sigma-range", "0.1,1",
                 "--search", "grid:points=7,noises=16", "--precision", 0.1, "--noise", "float", "--arch", "mlp-16",
                 "--standardise", "0.1307/0.3081", "--num-classes", 10, "--backend", "onnxruntime", "--device", "cpu",
-                "--input-range", "any", "--input-shape", "1,8,8", "--data-root", "data", "--shared-noise",
+                "--input-range", "any", "--input-shape", "1,8,8", "--data-root", "data", "--shared-noise", "--weights",
+                "w.pt", "--resize", "9:8",
             ),
             RunSpec(
                 task="certify",
@@ -554,8 +555,16 @@ MODEL = ("--model", "net.pt", "--data", "digits")
                     num_classes=10,
                     backend="onnxruntime",
                     device="cpu",
+                    weights="w.pt",
                 ),
-                data=DataSpec(place="digits", root="data", input_range=None, input_shape=(1, 8, 8)),
+                data=DataSpec(
+                    place="digits",
+                    root="data",
+                    input_range=None,
+                    input_shape=(1, 8, 8),
+                    resize=(8, 8),
+                    shorter_side=9,
+                ),
                 noise=NoiseSpec(grid=None, shared=True),
                 sigma=OptimisedLevel(
                     start=0.5,

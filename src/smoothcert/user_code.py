@@ -41,7 +41,7 @@ def find_object(spec: str, *, code_folder: str | None = None) -> object:
         for name in attribute.split("."):
             if not hasattr(found, name):
                 place = getattr(module, "__file__", None) or "a folder without modules"
-                raise ModelError(f"{spec}: {module_name} ({place}) has no {attribute}")
+                raise ModelError(f"{spec}: {module_name} ({place}) has no attribute {name!r}")
             found = getattr(found, name)
         return found
 
@@ -67,7 +67,7 @@ def needs_arguments_error(spec: str, required: Sequence[inspect.Parameter]) -> M
     call = f"{attribute}({', '.join(f'{name}=...' for name in names)})"
     return ModelError(
         f"{spec} needs {'the argument ' if len(names) == 1 else 'the arguments '}{', '.join(names)}, and a class or "
-        f"factory is called without arguments. Add a function to {module_name} that passes them, such as\n"
+        f"factory is called without arguments. Add a function to {module_name}, such as\n"
         f"    def make_model():\n        return {call}\nand give {module_name}:make_model"
     )
 
@@ -136,7 +136,9 @@ def _import_module(name: str, code_folder: str | None) -> ModuleType:
     folder = Path(code_folder)
     # A relative folder would depend on where the command is run, which the sender of a run does not know.
     if not folder.is_absolute() or not folder.is_dir():
-        raise ModuleNotFoundError(f"no module named {name!r} here, and the recorded folder {folder} does not exist")
+        raise ModuleNotFoundError(
+            f"no module named {name!r} here, and the recorded {folder} is not the absolute path of a folder"
+        )
     warnings.warn(
         f"{name} is not in the current folder or installed: its code is imported from {folder}, which the run recorded",
         RecordedFolderWarning,

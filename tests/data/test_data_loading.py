@@ -124,7 +124,7 @@ def photographs(tmp_path: Path) -> Path:
 
 
 def test_image_folders_are_read_lazily(photographs: Path) -> None:
-    data = load_dataset(str(photographs))
+    data = load_dataset(str(photographs), resize=(224, 224), shorter_side=256)
     assert (data.name, data.num_classes, data.class_names) == ("photographs", 3, ("n01", "n02", "n03"))
     assert data.labels.tolist() == [0, 0, 1, 1, 2, 2]
     inputs = data.inputs([5, 0, 2])
@@ -135,7 +135,7 @@ def test_image_folders_are_read_lazily(photographs: Path) -> None:
     assert np.array_equal(data.inputs(slice(5, 6))[0], inputs[0])
     first = data.digest
     Image.new("RGB", (300, 500)).save(photographs / "val" / "n02" / "1.png")
-    assert load_dataset(str(photographs)).digest != first
+    assert load_dataset(str(photographs), resize=(224, 224), shorter_side=256).digest != first
 
 
 def _folder_digest(folder: Path) -> str:
@@ -188,7 +188,8 @@ def test_the_centre_is_cut_from_the_right_place(tmp_path: Path) -> None:
     pixels = np.stack([columns % 256, rows, columns // 256], axis=2).astype(np.uint8)
     (tmp_path / "a").mkdir()
     Image.fromarray(pixels).save(tmp_path / "a" / "x.png")
-    cut = np.rint(load_dataset(str(tmp_path)).inputs([0])[0] * 255).astype(int)
+    data = load_dataset(str(tmp_path), resize=(224, 224), shorter_side=256)
+    cut = np.rint(data.inputs([0])[0] * 255).astype(int)
     assert np.array_equal(cut, pixels[16:240, 144:368].transpose(2, 0, 1))
 
 
@@ -201,6 +202,8 @@ def test_imagenet_needs_all_its_classes(photographs: Path, monkeypatch: pytest.M
     data = load_dataset("imagenet")
     assert (data.name, data.num_classes, len(data)) == ("imagenet", 1000, 6)
     assert load_dataset("imagenet", root=photographs).digest == data.digest
+    assert load_dataset(str(photographs), resize=(224, 224), shorter_side=256).digest == data.digest
+    assert data.input_shape == (3, 224, 224)
     photographs.rename(photographs.parent / "imagenet")
     assert load_dataset("imagenet", root=photographs.parent).digest == data.digest
 

@@ -112,7 +112,7 @@ def test_files_of_other_kinds_are_refused(tmp_path):
         ({"format": 99}, "format 99"),
         ({"arch": None}, "cannot be built"),
         ({"num_classes": "many"}, "incomplete header"),
-        ({"num_classes": 7}, r"has the shape of lin2.bias \(10,\) instead of \(7,\)"),
+        ({"num_classes": 7}, r"has lin2.bias of shape \(10,\) instead of \(7,\)"),
         ({"input_shape": [1, 28, 28], "arch": "lenet"}, "does not fit LeNet: it lacks conv2.bias"),
         ({"standardise": [[0.5]]}, "incomplete header"),
     ],
@@ -240,7 +240,7 @@ def test_wrong_tensors_are_named(tmp_path):
     state["lin1.weight"] = torch.zeros(100, 143)
     state["extra"] = torch.zeros(1)
     torch.save({"arch": "small_mnist_net", "state_dict": state}, tmp_path / "m.pth")
-    with pytest.raises(ModelError, match=r"has besides extra; it has the shape of lin1.weight \(100, 143\) instead"):
+    with pytest.raises(ModelError, match=r"has besides extra; it has lin1.weight of shape \(100, 143\) instead"):
         load_checkpoint(tmp_path / "m.pth")
 
 

@@ -82,6 +82,7 @@ LANES: dict[str, Kind] = {
             "tests/cli/test_certificates_cli.py::test_the_program_itself",
             "tests/cli/test_certify_adaptive.py",
             "tests/cli/test_memory_of_sampling.py",
+            "tests/cli/test_own_models_cli.py",
             "tests/reproduction/test_reproduce_command.py::test_an_interrupted_run_says_how_to_resume_and_resumes",
             "tests/cli/test_verbs.py",
             "tests/hostile/test_hostile_models.py::test_the_command_line_says_so_too",
@@ -95,6 +96,9 @@ LANES: dict[str, Kind] = {
             "tests/cli/test_attack_cli.py::test_every_second_input_and_at_most_three_of_them",
             "tests/cli/test_attack_cli.py::test_close_calls_are_abstentions_and_no_changes",
             "tests/cli/test_certificates_cli.py::test_soft_run_resumed",
+            "tests/cli/test_own_models_cli.py::test_code_of_the_same_name_that_is_another_function_is_refused",
+            "tests/cli/test_own_models_cli.py::test_verify_does_not_import_from_the_folder_of_a_manifest",
+            "tests/cli/test_own_models_cli.py::test_weights_travel_to_a_cluster_as_bytes",
             "tests/cli/test_verbs.py::test_recertify",
             "tests/cli/test_verbs.py::test_table_json_has_the_promised_keys",
             "tests/cli/test_verbs.py::test_verbs_without_a_model_do_not_import_torch",
@@ -235,7 +239,9 @@ LANES: dict[str, Kind] = {
     ),
     "code of the documentation": Kind(
         slow=("tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other",),
-        representatives=("tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",),
+        representatives=(
+            "tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",
+        ),
     ),
     "large networks, and models that deceive": Kind(
         slow=(

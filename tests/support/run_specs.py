@@ -42,6 +42,8 @@ def make_spec(
     num_classes: int | None = None,
     input_range: str | None = None,
     input_shape: str | None = None,
+    resize: str | None = None,
+    weights: str | None = None,
     data_root: str | None = None,
     device: str = "auto",
     backend: str | None = None,
@@ -64,7 +66,13 @@ def make_spec(
     return RunSpec(
         task=task,  # type: ignore[arg-type]
         model=build.build_model(
-            model, arch=arch, standardise=standardise, num_classes=num_classes, backend=backend, device=device
+            model,
+            arch=arch,
+            standardise=standardise,
+            num_classes=num_classes,
+            backend=backend,
+            device=device,
+            weights=weights,
         ),
         data=build.build_data(
             data,
@@ -74,6 +82,7 @@ def make_spec(
             input_shape=input_shape,
             skip=skip,
             max_inputs=max_inputs,
+            resize=resize,
         ),
         noise=build.build_noise(noise, grid=grid, noise_at=noise_at, shared=shared_noise),
         sigma=build.build_sigma(sigma, rule=sigma_rule, search=search, sigma_range=sigma_range),

@@ -84,9 +84,7 @@ def report(
             "use one of them"
         )
     if not regions:
-        _refuse(
-            region_points=region_points, region_samples=region_samples, model=model, weights=weights, memory=memory
-        )
+        _refuse(region_points=region_points, region_samples=region_samples, model=model, weights=weights, memory=memory)
     # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.report.content import ReportRequest
     from smoothcert.runs.resumption import Moved

@@ -126,8 +126,8 @@ class ImageFolderDataset:
             more = f" and {len(sizes) - len(common)} more" if len(sizes) > len(common) else ""
             raise DataError(
                 f"{self.folder} has images of {len(sizes)} sizes, HEIGHT,WIDTH = {', '.join(common)}{more}: a model "
-                "takes inputs of one size. Resize them by --resize HEIGHT,WIDTH, or --resize 256:224 for a shorter side "
-                "of 256 and the centre of 224x224 (in Python resize=(HEIGHT, WIDTH) and shorter_side=256)"
+                "takes inputs of one size. Give --resize HEIGHT,WIDTH, or --resize 256:224 for a shorter side of 256 "
+                "and the centre of 224x224 (in Python, resize=(HEIGHT, WIDTH) and shorter_side)"
             )
         return next(iter(sizes))
 

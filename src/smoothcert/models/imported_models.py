@@ -106,7 +106,7 @@ def _load_weights(
         return standardise or stored
     given = (tuple(standardise[0]), tuple(standardise[1]))
     if given != stored:
-        raise ModelError(f"{path} says standardise is {stored}, but {given} was given; omit it to use the file as it is")
+        raise ModelError(f"{path} says standardise is {stored}, but {given} was given; omit it to use what it says")
     return stored
 
 

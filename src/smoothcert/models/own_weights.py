@@ -35,6 +35,11 @@ def load_own_weights(network: nn.Module, path: Path, *, name: str) -> Standardis
     a training checkpoint is found, and the prefixes of wrappers are removed; a warning says so. Returns the
     standardisation in front of the network, which only checkpoints of smoothcert state.
     """
+    if not path.is_file():
+        raise ModelError(
+            f"there is no file {path} with the weights of {name}: give its place by --weights, or by --replay-weights "
+            "for verify"
+        )
     state, standardise = _read_state(path)
     for prefix in _WRAPPERS:
         if all(one.startswith(prefix) for one in state) and not any(
