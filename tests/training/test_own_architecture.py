@@ -198,7 +198,7 @@ def test_a_standardising_layer_in_front(tmp_path):
         ("own_networks:not_a_network", ModelError, "is a dict, not a network"),
         ("own_networks:NeedsWidth", ModelError, "needs the argument width"),
         ("own_networks:leave", ModelError, "ended while it was imported: SystemExit"),
-        ("own_networks:Missing", ModelError, "has no Missing"),
+        ("own_networks:Missing", ModelError, "has no .*Missing"),
         ("no_such_module_here:Net", ModelError, "no_such_module_here cannot be imported"),
         ("own_networks:FewLogits", ModelError, "gives 3 logits, but digits has 10 classes"),
         ("own_networks:NoLogits", ModelError, "answers with a dict: expected logits"),

@@ -43,7 +43,7 @@ def import_model(
     """
     try:
         found = find_object(spec, code_folder=code_folder)
-        model = call_factory(spec, found)
+        model: Any = call_factory(spec, found)
         if not is_torch_module(model):
             _refuse_options_of_networks(spec, model, weights, standardise)
             return ImportedModel(model)
