@@ -22,6 +22,7 @@ from smoothcert.errors import InputError, MissingExtraError, ModelError, Smoothc
 from smoothcert.files import write_whole
 from smoothcert.models.architectures import Standardisation, build, canonical_name, is_own
 from smoothcert.models.digests import file_digest
+from smoothcert.models.published_networks import find_published, guess_input_shape, guess_num_classes
 from smoothcert.models.torch_digest import feed_tensors
 from smoothcert.strict_json import strict_loads
 
@@ -205,13 +206,13 @@ def _load_foreign(
         name = _require_named_code(path, name, arch)
         raise ModelError(f"{path} was not written by smoothcert: load it with --model {name} --weights {path}")
     tensors, stored_standardise = _remove_prefixes(state)
-    known = _find_published(name, stated_arch, path)
-    shape = input_shape or known.input_shape or _guess_input_shape(known.arch, tensors)
+    known = find_published(name, stated_arch, path)
+    shape = input_shape or known.input_shape or guess_input_shape(known.arch, tensors)
     if shape is None:
         raise ModelError(f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)")
     header = CheckpointHeader(
         arch=known.arch,
-        num_classes=num_classes or _guess_num_classes(tensors, path),
+        num_classes=num_classes or guess_num_classes(tensors, path),
         input_shape=shape,
         standardise=standardise or stored_standardise or known.standardise,
     )
@@ -398,54 +399,3 @@ def _list_names(verb: str, names: Sequence[str]) -> list[str]:
         return []
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return [f"{verb} {', '.join(names[:3])}{more}"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """What the files of a published checkpoint do not say."""
-
-    arch: str
-    input_shape: tuple[int, ...] | None = None
-    standardise: Standardisation | None = None
-
-
-_CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_SMALL_MNIST = ((0.1307,), (0.2307,))
-
-_PUBLISHED = {
-    "cifar_resnet20": _Published("cifar_resnet20", (3, 32, 32), _CIFAR10),
-    "cifar_resnet110": _Published("cifar_resnet110", (3, 32, 32), _CIFAR10),
-    "resnet50": _Published("resnet50", (3, 224, 224), _IMAGENET),
-    "small_mnist_net": _Published("small_net", (1, 7, 7), _SMALL_MNIST),
-}
-
-
-def _find_published(name: str, stated: str | None, path: Path) -> _Published:
-    """What is known about the network. Giving the architecture that the file states changes nothing."""
-    published = _PUBLISHED.get(stated or "")
-    if published is not None and name in (stated, published.arch):
-        return published
-    try:
-        return _PUBLISHED.get(name) or _Published(arch=canonical_name(name))
-    except InputError as error:
-        raise ModelError(f"{path}: {error}; give the nearest with arch (--arch)") from error
-
-
-def _guess_input_shape(arch: str, tensors: Mapping[str, Tensor]) -> tuple[int, ...] | None:
-    sides = {"lenet": 28, "small_net": 7}
-    if arch in sides and "conv1.weight" in tensors and tensors["conv1.weight"].ndim == 4:
-        return (int(tensors["conv1.weight"].shape[1]), sides[arch], sides[arch])
-    if arch.startswith("cifar_resnet"):
-        return (3, 32, 32)
-    if arch.startswith("mlp") and "layers.0.weight" in tensors and tensors["layers.0.weight"].ndim == 2:
-        return (int(tensors["layers.0.weight"].shape[1]),)
-    return None
-
-
-def _guess_num_classes(tensors: Mapping[str, Tensor], path: Path) -> int:
-    """Rows of the last matrix, because every network here ends in a linear layer."""
-    matrices = [tensor for tensor in tensors.values() if tensor.ndim == 2]
-    if not matrices:
-        raise ModelError(f"{path} holds no linear layer to read the number of classes from; give num_classes")
-    return int(matrices[-1].shape[0])
