@@ -82,6 +82,20 @@ def test_the_history_is_a_frame(arrays):
     assert {"loss", "accuracy_under_noise", "learning_rate", "mean_sigma", "seconds", "evaluated_on"} <= set(frame)
 
 
+def test_progress_is_lines_a_function_or_nothing(arrays, capsys, monkeypatch):
+    sc.train(make_net(), arrays, progress=True, **OPTIONS)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
+    assert "train accuracy under noise" in lines[0]
+    sc.train(make_net(), arrays, **OPTIONS)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    sc.train(make_net(), arrays, **OPTIONS)
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    sc.train(make_net(), arrays, progress=False, **OPTIONS)
+    assert capsys.readouterr().err == ""
+
+
 def test_the_trained_module_is_certified(arrays):
     net, _ = sc.train(make_net(), arrays, **(OPTIONS | {"epochs": 8}))
     points = sc.SmoothedClassifier(net, sigma=0.25, num_classes=10, device="cpu").certify(arrays[0][:5], n=500)
@@ -190,6 +204,7 @@ sc.train(make_net(), (digits.inputs(slice(0, 300)), digits.labels[:300]), out=sy
 """
 
 
+@pytest.mark.slow
 def test_kill_nine_and_the_same_call_gives_the_same_bits(arrays, expected, tmp_path):
     out = tmp_path / "m.safetensors"
     places = {**environment(), "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), environment()["PYTHONPATH"]])}

@@ -181,10 +181,11 @@ def _show_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tra
     """Callbacks for the preparation and the training: a progress bar on a terminal, lines elsewhere."""
     from smoothcert.cli.counting import plain_lines
     from smoothcert.cli.progress import timed_bars
+    from smoothcert.training import print_epoch
 
     bars = timed_bars()
     if bars is None:
-        yield plain_lines("sigma"), _print_epoch
+        yield plain_lines("sigma"), print_epoch
         return
     with bars:
         task = bars.add_task("starting", total=None)
@@ -193,20 +194,9 @@ def _show_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tra
             bars.update(task, completed=done, total=total, description="sigma of the inputs")
 
         def show(report: TrainingProgress) -> None:
-            bars.update(task, completed=report.step, total=report.steps, description=_describe(report))
+            bars.update(task, completed=report.step, total=report.steps, description=report.describe())
 
         yield prepare, show
-
-
-def _print_epoch(report: TrainingProgress) -> None:
-    if report.step * report.epochs == report.epoch * report.steps:
-        ahead = report.seconds_left if report.step < report.steps else None
-        typer.echo(_describe(report) + ("" if ahead is None else f"  about {ahead:.0f} s left"), err=True)
-
-
-def _describe(report: TrainingProgress) -> str:
-    accuracy = "" if report.accuracy is None else f"  {report.evaluated_on} accuracy under noise {report.accuracy:.3f}"
-    return f"epoch {report.epoch}/{report.epochs}  loss {report.loss:.4f}{accuracy}"
 
 
 def _print_result(trained: TrainedModel, data: str, *, input_range: str | None, as_json: bool) -> None:

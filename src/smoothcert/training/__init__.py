@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smoothcert.training.objectives import OBJECTIVES, parse_objective
     from smoothcert.training.schedule import OneCycle, Schedule, Steps, parse_schedule
     from smoothcert.training.state import EpochResult, History, TrainingState, choose_seed, load_state, partial_path
-    from smoothcert.training.training_loop import TrainedModel, TrainingProgress
+    from smoothcert.training.training_loop import TrainedModel, TrainingProgress, print_epoch
     from smoothcert.training.training_run import run_training
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "parse_objective",
     "parse_schedule",
     "partial_path",
+    "print_epoch",
     "run_training",
     "train",
 ]
@@ -67,7 +68,7 @@ _NAMES_BY_MODULE = {
     "objectives": ("OBJECTIVES", "parse_objective"),
     "schedule": ("OneCycle", "Schedule", "Steps", "parse_schedule"),
     "state": ("EpochResult", "History", "TrainingState", "choose_seed", "load_state", "partial_path"),
-    "training_loop": ("TrainedModel", "TrainingProgress"),
+    "training_loop": ("TrainedModel", "TrainingProgress", "print_epoch"),
     "training_run": ("run_training",),
 }
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from smoothcert.training.objectives import parse_objective
 from smoothcert.training.schedule import Schedule, parse_schedule
 from smoothcert.training.state import choose_seed
 from smoothcert.training.training_data import as_dataset, read_training_data
-from smoothcert.training.training_loop import TrainedModel, TrainingProgress
+from smoothcert.training.training_loop import TrainedModel, TrainingProgress, print_epoch
 from smoothcert.training.training_run import run_training
 
 ChoiceT = TypeVar("ChoiceT", Optimiser, Augment, FloatFormat)
@@ -52,7 +53,7 @@ def train(
     device: str = "auto",
     threads: int | None = None,
     tensorboard: str | Path | None = None,
-    progress: Callable[[TrainingProgress], None] | None = None,
+    progress: bool | Callable[[TrainingProgress], None] | None = None,
 ) -> TrainedModel:
     """Train a torch module to classify correctly under noise; `module, history = train(…)`.
 
@@ -69,7 +70,8 @@ def train(
     "consistency" or "consistency:weight=5,noises=4". lr: peak learning rate, 0.1 for sgd and 0.001 for adamw.
     out: a checkpoint to write (.safetensors), and the curves beside it. Its state is stored after every epoch and once
     a minute; the same call resumes an interrupted training, on the CPU bit for bit. None: nothing is written.
-    seed: of order, noise and dropout; random if None. progress: called with the state of the training.
+    seed: of order, noise and dropout; random if None. progress: True prints a line per epoch, False nothing, None
+    prints on terminals and in notebooks; or a function of `TrainingProgress`, called several times a second.
     The other arguments are the options of `smoothcert train`.
     """
     path = None if out is None else Path(out)
@@ -97,9 +99,18 @@ def train(
     )  # fmt: skip
     return run_training(
         config, dataset, network=network, held_out=held_out, out=path, resume=True, device=device, threads=threads,
-        tensorboard=None if tensorboard is None else Path(tensorboard), progress=progress,
+        tensorboard=None if tensorboard is None else Path(tensorboard), progress=_choose_progress(progress),
         notice=lambda text: warnings.warn(text, stacklevel=4),
     )  # fmt: skip
+
+
+def _choose_progress(
+    option: bool | Callable[[TrainingProgress], None] | None,
+) -> Callable[[TrainingProgress], None] | None:
+    if option is not None and not isinstance(option, bool):
+        return option
+    is_watched = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    return print_epoch if option or (option is None and is_watched) else None
 
 
 def _name_network(module: object) -> tuple[str, nn.Module | None]:

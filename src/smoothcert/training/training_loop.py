@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -55,6 +56,19 @@ class TrainingProgress:
     accuracy: float | None
     evaluated_on: str
     seconds_left: float | None
+
+    def describe(self) -> str:
+        """One line: epoch, loss, accuracy."""
+        accuracy = "" if self.accuracy is None else f"  {self.evaluated_on} accuracy under noise {self.accuracy:.3f}"
+        return f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}{accuracy}"
+
+
+def print_epoch(report: TrainingProgress) -> None:
+    """Print a line on standard error at the end of every epoch."""
+    if report.step * report.epochs == report.epoch * report.steps:
+        ahead = report.seconds_left if report.step < report.steps else None
+        left = "" if ahead is None else f"  about {ahead:.0f} s left"
+        print(report.describe() + left, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
