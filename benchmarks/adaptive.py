@@ -21,17 +21,17 @@ import numpy as np
 from smoothcert.analysis.metrics import certified_accuracy, common_inputs
 from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.load import load_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.spec import ConstantLevel, DataSpec, Decide, FixedN, ModelSpec, NoiseSpec, RunSpec
 
 
-def make_run(spec: RunSpec, out: Path) -> Results:
+def make_run(spec: RunSpec, out: Path) -> ResultColumns:
     with prepare_run(spec, out, notice=lambda line: print(line, file=sys.stderr)) as run:
         execute_run(run)
     return load_results(out)
 
 
-def ratios(adaptive: Results, fixed: Results, radii: tuple[float, ...]) -> dict[str, Any]:
+def ratios(adaptive: ResultColumns, fixed: ResultColumns, radii: tuple[float, ...]) -> dict[str, Any]:
     """adaptive: with a column of the samples it took. Both over the same inputs."""
     adaptive, fixed = common_inputs([adaptive, fixed])
     assert adaptive.most_samples is not None

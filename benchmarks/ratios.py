@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import backends
+import cohen_loop
 import scaling
 import smoothcert
 import throughput
@@ -42,6 +43,11 @@ def sampling_of(arch: str) -> Measure:
 
 def backends_of(arch: str) -> Measure:
     return lambda seconds: {f"{arch}: onnxruntime / torch": backends.ratio(arch, seconds=seconds)}
+
+
+def certify_of(arch: str) -> Measure:
+    """Whole calls, so the seconds are those that they take."""
+    return lambda _: {f"{arch}: {name}": value for name, value in cohen_loop.ratios(arch).items()}
 
 
 def workers(seconds: float) -> dict[str, float]:
@@ -75,6 +81,7 @@ def adaptive(_: float) -> dict[str, float]:
 MEASURES: dict[str, Measure] = {
     **{f"sampling {arch}": sampling_of(arch) for arch in SHAPES},
     **{f"backends {arch}": backends_of(arch) for arch in SHAPES},
+    **{f"certify {arch}": certify_of(arch) for arch in SHAPES},
     "workers": workers,
     "statistics": statistics,
     "adaptive": adaptive,

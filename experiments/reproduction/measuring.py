@@ -11,7 +11,7 @@ from smoothcert.analysis.comparison import compare, summarise_comparison
 from smoothcert.analysis.metrics import class_accuracy, compare_with_gold
 from smoothcert.analysis.summary import summarise
 from smoothcert.runs.load import load_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def measure_finished_rows(reproduction: Reproduction) -> list[Measurement]:
     return [measurement for row in rows for measurement in measure(reproduction, row)]
 
 
-def _compute(number: PublishedNumber, result: Results, other: Results | None) -> float | None:
+def _compute(number: PublishedNumber, result: ResultColumns, other: ResultColumns | None) -> float | None:
     radius = 0.0 if number.radius is None else number.radius
     text = f"{radius:g}"
     if other is not None and (compared := _compute_comparison(number.measure, result, other)) is not None:
@@ -65,7 +65,7 @@ def _compute(number: PublishedNumber, result: Results, other: Results | None) ->
     return value
 
 
-def _compute_comparison(measure: str, result: Results, other: Results) -> float | None:
+def _compute_comparison(measure: str, result: ResultColumns, other: ResultColumns) -> float | None:
     """Compute a measure of two results; None if the measure takes one result."""
     match measure:
         case "radius_ratio":

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Tally,
         Verdict,
     )
+    from smoothcert.results import Results, compare, open_run
     from smoothcert.sigma import Ascent, CallableRule, GridSearch, OptimisedSigma, SigmaRule, SignSearch, load_sigma
     from smoothcert.sigma.knn import KnnSigma
     from smoothcert.sigma.network import SigmaNetwork
@@ -83,6 +84,7 @@ _HOMES = {
     "ReasonCode": "records",
     "RunManifest": "spec",
     "RunSpec": "spec",
+    "Results": "results",
     "ScoreTally": "records",
     "SemiElastic": "records",
     "Settlement": "records",
@@ -101,6 +103,8 @@ _HOMES = {
     "KnnSigma": "sigma.knn",
     "SigmaNetwork": "sigma.network",
     "SmoothedClassifier": "smoothed",
+    "compare": "results",
+    "open_run": "results",
     "train": "training",
 }
 
@@ -132,6 +136,7 @@ __all__ = [
     "Reason",
     "ReasonCode",
     "RegionMemory",
+    "Results",
     "RunManifest",
     "RunSpec",
     "ScoreTally",
@@ -148,12 +153,14 @@ __all__ = [
     "Tally",
     "Verdict",
     "as_classifier",
+    "compare",
     "get_certificate",
     "get_portfolio",
     "load_classifier",
     "load_dataset",
     "load_sigma",
     "open_memory",
+    "open_run",
     "train",
 ]
 

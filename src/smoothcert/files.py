@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import RunBusyError, RunError
 
+Content = bytes | Callable[[IO[bytes]], object]
+"""What a file will hold, or a function that writes it."""
 
-def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: str | None = None) -> None:
+
+def write_whole(path: Path, content: Content, *, overwrite: bool = True, prefix: str | None = None) -> None:
     """Write `content` to a temporary file next to `path`, then rename it in one step.
 
     At any time, also after a crash or power failure, `path` is absent, old or complete. With overwrite=False, an
@@ -26,7 +30,7 @@ def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: s
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+            stream.write(content) if isinstance(content, bytes) else content(stream)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.chmod(_default_mode())
@@ -38,7 +42,7 @@ def write_whole(path: Path, content: bytes, *, overwrite: bool = True, prefix: s
         temporary.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes, *, overwrite: bool) -> None:
+def write_atomically(path: Path, content: Content, *, overwrite: bool) -> None:
     """`write_whole` with a RunError for all failures."""
     if path.exists() and not overwrite:
         raise RunError(

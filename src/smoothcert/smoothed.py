@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -18,24 +18,39 @@ from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier
-from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
-from smoothcert.noise import DETECT, FLOAT, as_noise
+from smoothcert.noise import DETECT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
+from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
-from smoothcert.records import CertifiedPoint, CheckCounts, ConstantSigma, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.records import CertifiedPoint, CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
-from smoothcert.sampling.factories import TallierFactory, measure_batch_for
+from smoothcert.sampling.factories import BatchChoice, TallierFactory
+from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
-from smoothcert.sigma.levels import LevelCheck, list_likely_levels
-from smoothcert.spec import QuestionSpec, make_question
+from smoothcert.sigma.levels import LevelCheck
+from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
 from smoothcert.strict_json import strict_loads
+
+if TYPE_CHECKING:
+    from smoothcert.results.results import Results
+
+
+class Given(NamedTuple):
+    """What a classifier was made from, None for what was not given. adapting: options of `as_classifier`."""
+
+    model: Any
+    memory: RegionMemory | str | Path | None
+    seed: int | None
+    batch: int | None
+    adapting: dict[str, Any]
 
 
 class SmoothedClassifier:
@@ -57,7 +72,8 @@ class SmoothedClassifier:
         database. `certify` claims a region for every input, and may be granted a smaller one, or another class;
         `predict` answers with the class of the region an input lies in. Use `close` or a `with` block.
     seed: of all noise; None takes one from the operating system (see `.seed`).
-    batch: samples classified at once; None measures the best size at the first call.
+    batch: samples classified at once; None measures the best size at the first call, and again when a call asks for ten
+        times more samples (see `.batch`).
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
         (0, 1); other integers are taken as they are.
     backend: what computes a torch model: torch (default), onnxruntime, or fastest, by a short measurement. Another back
@@ -92,7 +108,7 @@ class SmoothedClassifier:
         self.noise = as_noise(noise)
         self.shared_noise = shared_noise
         self.seed = secrets.randbits(128) if seed is None else seed
-        self.batch = batch
+        self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
         self.workers = workers
         self.input_range = input_range
         self._grid = InputGrid(grid, with_memory=memory is not None)
@@ -103,12 +119,11 @@ class SmoothedClassifier:
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
         self._model = model
-        settings = {"num_classes": num_classes, "device": device, "noise_at": noise_at, "backend": backend}
-        self._adapting: dict[str, Any] = settings
-        self._tallier = tallier
+        self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
+        self.given = Given(model, memory, seed, batch, self._adapting)
+        self.tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
-        self._checks_are_planned = False
         self._shape: tuple[int, ...] = ()
         self._next_index = 0
         if input_shape is not None:
@@ -129,9 +144,7 @@ class SmoothedClassifier:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # What is known once the shape of an input is known.
@@ -162,6 +175,15 @@ class SmoothedClassifier:
     def grid(self) -> int | None:
         """Levels of the grid in whose steps noise is added; None for float32. Known once inputs were seen."""
         return self._grid.levels
+
+    @property
+    def batch(self) -> int | None:
+        """Samples classified at once: what was given, else the size measured last; None before the first call."""
+        return self._batch.size
+
+    @batch.setter
+    def batch(self, size: int | None) -> None:
+        self._batch = self._batch.replace(size)
 
     @property
     def rule(self) -> SigmaRule:
@@ -201,19 +223,8 @@ class SmoothedClassifier:
             )
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
-        """The batch size in use; if none was given, it is measured now, for that many samples to come."""
-        if self.batch is None:
-            self.batch = measure_batch_for(
-                self._tallier,
-                self.classifier,
-                input_shape,
-                samples=samples,
-                workers=self.workers,
-                noise=self.noise,
-                shared=self.shared_noise,
-                grid=self._grid.levels_so_far,
-            )
-        return self.batch
+        """The batch size for that many samples: measured, unless it is known (see `.batch`)."""
+        return self._batch.tune(self.classifier, input_shape, samples=samples, grid=self._grid.levels_so_far)
 
     def known_batch(self) -> int:
         """The batch size, once it was given or measured."""
@@ -226,8 +237,7 @@ class SmoothedClassifier:
         array = read_array(x)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
-        if not self._grid.is_known:
-            _find_grid(self._grid, inputs, self._sigma, self)
+        choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
         self._grid.check(inputs)
         return inputs
 
@@ -240,7 +250,7 @@ class SmoothedClassifier:
     @property
     def usual_certificate(self) -> str:
         """The certificate for this noise and this sigma if none is named."""
-        return self.noise.usual_certificate(constant_sigma=self._memory is not None or _is_constant(self._sigma))
+        return self.noise.usual_certificate(constant_sigma=self._memory is not None or is_constant(self._sigma))
 
     def smoothing(self, portfolio: Portfolio) -> Smoothing:
         """What the theorems must know; an InputError if they cannot hold for this classifier."""
@@ -256,7 +266,7 @@ class SmoothedClassifier:
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
         if portfolio.tally is TallyKind.SCORES:
             require_scores(self.classifier)  # a model without scores is refused before anything is sampled
-        _check_varying(found, self.input_range)
+        check_varying(found, self.input_range)
         if found.remembered:
             _check_one_region(portfolio, found)
         return found
@@ -282,8 +292,9 @@ class SmoothedClassifier:
         precision: float | None = None,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+        out: str | Path | None = None,
+        progress: ProgressOption = None,
+    ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
         x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
@@ -296,17 +307,20 @@ class SmoothedClassifier:
         decide: radii; sample each input only until it is known which of them its radius reaches, and give the largest.
         precision: sample until less than this could be added to the radius. In both cases n is the most that is drawn,
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
+
+        out: the directory of a run, which the same call resumes (docs/python-runs.md). progress: True, False, a
+        function of the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n0 + n)
+        asked: dict[str, Any] = {"question": question, "portfolio": portfolio, "alpha": alpha}
+        if out is not None:
+            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
+        source = self.read_source(x, labels, indices, samples=n0 + n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
-        self._plan_call((n0 + inquiry.least_samples) * len(source))
-        shards = self.pipeline(progress).certify(inquiry, source)
-        points = [point for shard in shards for point in shard]
-        self.checks.ask_again()
-        return points
+        copies = (n0 + inquiry.least_samples) * len(source)
+        return _answer(self, source, lambda loop: loop.certify(inquiry, source), copies, progress, **asked)
 
     def predict(
         self,
@@ -316,21 +330,23 @@ class SmoothedClassifier:
         alpha: float = 0.001,
         labels: Sequence[int | None] | None = None,
         indices: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> list[CertifiedPoint]:
+        out: str | Path | None = None,
+        progress: ProgressOption = None,
+    ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise.
+        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise. out, progress:
+        as in `certify`.
         """
         check_predict_is_possible(n=n, alpha=alpha)
-        source = self._read_source(x, labels, indices, samples=n)
-        # A memory may answer for all inputs but one.
-        self._plan_call(n if self._memory is not None else n * len(source))
+        asked: dict[str, Any] = {"question": FixedN(n=n), "portfolio": None, "alpha": alpha}
+        if out is not None:
+            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
+        source = self.read_source(x, labels, indices, samples=n)
         smoothing = self.prediction(n=n, alpha=alpha)
-        shards = self.pipeline(progress).predict(source, n=n, alpha=alpha, smoothing=smoothing)
-        points = [point for shard in shards for point in shard]
-        self.checks.ask_again()
-        return points
+        copies = n if self._memory is not None else n * len(source)  # a memory may answer for all inputs but one
+        predict = partial(Pipeline.predict, source=source, n=n, alpha=alpha, smoothing=smoothing)
+        return _answer(self, source, predict, copies, progress, **asked)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -339,10 +355,10 @@ class SmoothedClassifier:
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing
 
-    def derive(self, *, seed: int, any_inputs: bool = False) -> Self:
-        """The same classifier with this seed, and for inputs of any range if wanted; it shares everything else."""
+    def derive(self, *, seed: int | None, any_inputs: bool = False) -> Self:
+        """The same classifier with this seed, or a new one, for inputs of any range if wanted; the rest is shared."""
         twin = copy.copy(self)
-        twin.seed = seed
+        twin.seed = secrets.randbits(128) if seed is None else seed
         twin.input_range = None if any_inputs else self.input_range
         return twin
 
@@ -352,7 +368,7 @@ class SmoothedClassifier:
 
         def draw(inputs: InputArray, indices: Sequence[int]) -> Drawing:
             return Drawing(
-                tallier=self._tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
+                tallier=self.tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
                 inputs=inputs,
                 indices=indices,
                 sigmas=self.sigmas(inputs, indices),
@@ -369,19 +385,16 @@ class SmoothedClassifier:
     def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
         """For a run: at least so many copies will be drawn until it ends, after those that were drawn earlier."""
         self._checks = ModelChecks(self.classifier, earlier=earlier)
-        self._checks.expect(copies)
-        self._checks_are_planned = True
+        self._checks.expect_run(copies)
         return self._checks
 
-    def _plan_call(self, copies: int) -> None:
-        if not self._checks_are_planned:
-            self.checks.expect(copies)
-
-    def _read_source(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None, *, samples: int
+    def read_source(
+        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None = None, *, samples: int = 0
     ) -> InputSource:
+        """The inputs of a call. samples: of each input; the batch size is measured for them."""
         inputs = self.check_inputs(x)
-        self.tune(inputs.shape[1:], samples=samples * len(inputs))
+        if samples:
+            self.tune(inputs.shape[1:], samples=samples * len(inputs))
         if indices is None:
             indices = range(self._next_index, self._next_index + len(inputs))
         source = InputSource.of_array(inputs, indices=indices, labels=labels)
@@ -389,36 +402,35 @@ class SmoothedClassifier:
         return source
 
 
-def _find_grid(
-    grid: InputGrid, inputs: InputArray, sigma: SigmaRule | OptimisedSigma, smoothed: SmoothedClassifier
-) -> None:
-    """Take the grid of the first inputs, if noise can go in its steps."""
-    if isinstance(smoothed.classifier, FirstLayerNoise):
-        grid.refuse("it is drawn in the first layer")
-    elif not (_is_constant(sigma) or _stays_near_zero(smoothed.input_range)):
-        grid.refuse("sigma varies, and inputs may lie outside [-1, 1]")
+def _answer(
+    smoothed: SmoothedClassifier,
+    source: InputSource,
+    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
+    copies: int,
+    progress: ProgressOption,
+    **asked: Any,
+) -> Results:
+    """The answers of a call, with its progress. copies: the least number that will be drawn.
 
-    def list_levels() -> Sequence[float]:
-        return list_likely_levels(sigma, inputs)
+    Results belong to a room above this one; they are imported here because this class is the front door of Python.
+    """
+    from smoothcert.results.calls import gather_results
 
-    grid.detect(inputs, noise=smoothed.noise, sigmas=list_levels, input_range=smoothed.input_range)
-
-
-def _is_constant(sigma: SigmaRule | OptimisedSigma) -> bool:
-    return isinstance(sigma, SigmaRule) and isinstance(sigma.envelope, ConstantSigma)
-
-
-def _stays_near_zero(input_range: tuple[float, float] | None) -> bool:
-    """Whether no input has a value beyond ±1."""
-    return input_range is not None and max(abs(bound) for bound in input_range) <= 1
+    smoothed.checks.expect_call(copies)
+    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
+    with show_progress(progress, count) as on_samples:
+        points = count.collect(ask(smoothed.pipeline(on_samples)))
+    smoothed.checks.ask_again()
+    return gather_results(points, smoothed, source=source, **asked)
 
 
-def _check_varying(smoothing: Smoothing, input_range: tuple[float, float] | None) -> None:
-    if smoothing.varying and smoothing.grid is not None and not _stays_near_zero(input_range):
-        raise InputError(
-            "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
-            f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
-        )
+def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:
+    """As `_answer`, of a run that is made or resumed."""
+    from smoothcert.results.calls import make_run
+
+    if indices is not None:
+        raise InputError("a run numbers its inputs from 0, so that it can be resumed: leave indices or out away")
+    return make_run(smoothed, x, **asked)
 
 
 def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:

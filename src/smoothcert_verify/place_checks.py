@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 
 from smoothcert_verify.document_checks import CheckedInput
 from smoothcert_verify.findings import Finding, MissingPackageError, OptionError, note
+from smoothcert_verify.json_values import Document
+from smoothcert_verify.kept_inputs import INPUTS
 from smoothcert_verify.memory_log import Inputs, MemoryReport, verify_memory
 from smoothcert_verify.replay import Replay, choose_inputs
 from smoothcert_verify.replay_model import open_data
@@ -21,6 +23,7 @@ from smoothcert_verify.run_checks import (
     Report,
     check_attack_records,
     verify_certificates,
+    verify_documents,
     verify_run,
 )
 from smoothcert_verify.run_reading import is_run, list_certificate_files
@@ -49,14 +52,27 @@ class CheckOptions:
     unfinished: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Inspection:
-    """across: what is wrong only between places. replayed: inputs drawn again, None if that was not requested."""
+    """across: what is wrong only between places. replayed: inputs drawn again, None if that was not requested.
+
+    It prints as the lines of `smoothcert verify`.
+    """
 
     reports: list[Report] = field(default_factory=list)
     memories: list[MemoryReport] = field(default_factory=list)
     across: list[Finding] = field(default_factory=list)
     replayed: int | None = None
+
+    @property
+    def consistent(self) -> bool:
+        """Whether everything that was checked is proved."""
+        return not self.list_discrepancies()
+
+    def __repr__(self) -> str:
+        from smoothcert_verify.summaries import summarise
+
+        return "\n".join(summarise(self))
 
     def list_discrepancies(self) -> list[Finding]:
         """All of them, with the name of the place if there are several."""
@@ -67,7 +83,7 @@ class Inspection:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "consistent": not self.list_discrepancies(),
+            "consistent": self.consistent,
             "across_places": [finding.to_json() for finding in self.across],
             "places": [_report_to_json(report) for report in self.reports],
             "memories": [
@@ -111,8 +127,7 @@ def inspect_places(
     """Check run directories, certificates and directories of certificates, and all that the options name."""
     if options.model is None and (options.indices, options.weights, options.batch) != (None, None, None):
         raise OptionError("--replay-indices, --replay-weights and --replay-batch need --replay MODEL K")
-    if importlib.util.find_spec("flint") is None:
-        raise MissingPackageError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
+    require_ball_arithmetic()
     for place in places:
         if not is_run(place):
             list_certificate_files(place)  # report a missing place before anything slow begins
@@ -145,10 +160,28 @@ def inspect_places(
     if options.model is not None:
         inspection.replayed = _run_replay(selection, replay, reports, show_progress)
     for report in reports if options.memory is None else ():
-        promised = sum(one.promise is not None for one in report.entries)
-        if promised:
-            report.remark(note("promises-unchecked"), inputs=promised)
+        _remark_on_promises(report)
     return inspection
+
+
+def inspect_documents(documents: Iterable[Document], *, name: str) -> Inspection:
+    """Check certificates in memory. What they say of a memory is not checked."""
+    require_ball_arithmetic()
+    report = verify_documents(documents, name=name)
+    _check_levels([report], None, hide_progress)
+    _remark_on_promises(report)
+    return Inspection(reports=[report])
+
+
+def require_ball_arithmetic() -> None:
+    if importlib.util.find_spec("flint") is None:
+        raise MissingPackageError("python-flint", "verify", "checking bounds and radii in ball arithmetic")
+
+
+def _remark_on_promises(report: Report) -> None:
+    promised = sum(one.promise is not None for one in report.entries)
+    if promised:
+        report.remark(note("promises-unchecked"), inputs=promised)
 
 
 def _list_entries(reports: Sequence[Report]) -> list[CheckedInput]:
@@ -212,12 +245,13 @@ def _prepare_replay(
     if any(one.run.manifest != run.manifest for one in selection):
         raise OptionError("these certificates come from several runs: give those of one run to --replay")
     assert options.model is not None
-    rule = place / SIGMA_RULE
+    rule, kept = place / SIGMA_RULE, place / INPUTS
+    data = str(kept) if options.data is None and is_run(place) and kept.exists() else options.data
     replay = Replay.open(
         run,
         model=options.model,
         weights=options.weights,
-        data=options.data,
+        data=data,
         data_root=options.data_root,
         batch=options.batch,
         rule=rule if is_run(place) and rule.exists() else None,

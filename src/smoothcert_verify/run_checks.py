@@ -6,7 +6,8 @@ import functools
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from smoothcert_verify.attack_records import PATTERN, Inputs, check_attack_recor
 from smoothcert_verify.document_checks import CheckedInput, check_document
 from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import Document, canonical_digest, parse_json
+from smoothcert_verify.kept_inputs import INPUTS, read_kept_inputs
 from smoothcert_verify.run_facts import RunFacts, check_run, read_run
 from smoothcert_verify.run_reading import RunReader, StoredInput, list_certificate_files, read_bytes
 from smoothcert_verify.sigma_levels import check_levels
@@ -122,6 +124,7 @@ def verify_run(path: Path, *, unfinished: bool = False, progress: Progress | Non
                 progress(done, len(indices))
         _check_model_checks(report, model_checks, run, reader)
     report.discrepancies += check_levels(report.entries)
+    _check_kept_inputs(report, path, run)
     check_attack_records(path, report)
     return report
 
@@ -151,6 +154,16 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
             report.discrepancies.append(error.finding.at(file.name))
         if progress is not None:
             progress(done, len(files))
+    report.discrepancies += check_levels(report.entries)
+    return report
+
+
+def verify_documents(documents: Iterable[Document], *, name: str) -> Report:
+    """Every certificate of a run in memory."""
+    report = Report(name=name)
+    for document in documents:
+        where = f"input {document['input']['index']}"
+        report.add_document(document, None, where, functools.partial(dict, document))
     report.discrepancies += check_levels(report.entries)
     return report
 
@@ -233,6 +246,18 @@ def _check_sigma_rule(report: Report, path: Path, run: RunFacts) -> None:
     except (OSError, KeyError, TypeError, ValueError, IndexError, struct.error) as error:
         found = [note("invalid-rule-file", error=f"{type(error).__name__}: {error}")]
     report.discrepancies += [finding.at(SIGMA_RULE) for finding in found]
+
+
+def _check_kept_inputs(report: Report, path: Path, run: RunFacts) -> None:
+    """The inputs in the directory of a run, if it keeps them, are those that it is about."""
+    file = path / INPUTS
+    if not file.exists():
+        return
+    try:
+        found = list(read_kept_inputs(file).compare(run, report.entries))
+    except (OSError, KeyError, TypeError, ValueError, IndexError, EOFError, struct.error, zipfile.BadZipFile) as error:
+        found = [note("invalid-inputs-file", error=f"{type(error).__name__}: {error}")]
+    report.discrepancies += [finding.at(INPUTS) for finding in found]
 
 
 def _check_model_checks(report: Report, rows: Sequence[tuple[Any, ...]], run: RunFacts, reader: RunReader) -> None:

@@ -111,6 +111,7 @@ TEMPLATES: Mapping[str, str] = {
     "damaged-file": "{name} is damaged: {error}",
     "fewer-copies-drawn": "{drawn} noisy copies were drawn by the count of the run, and {samples} are stored",
     "impossible-model-checks": "the counts of how often the model was asked again are impossible",
+    "invalid-inputs-file": "these are not the inputs of a run: {error}",
     "invalid-rule-file": "this is not a rule for sigma: {error}",
     "gap-in-tensors": "the tensors do not follow one another without a gap",
     "length-of-tensors": "the tensors take {expected} bytes, and the file has {length}",

@@ -31,19 +31,19 @@ from smoothcert.analysis.tables import render
 from smoothcert.errors import InputError, MissingExtraError, RunError
 from smoothcert.records import Norm, Outcome
 from smoothcert.runs.load import load_all
-from smoothcert.runs.results import NO_CLASS, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns, outcome_code
 
 NONE = -1
 Row = tuple[int, int, int, float]
 """(index, label, class, radius), with NONE for no label and for no class."""
 
 
-def make(name: str, rows: list[Row], **changes: object) -> Results:
+def make(name: str, rows: list[Row], **changes: object) -> ResultColumns:
     m = len(rows)
     index, label, prediction, radius = (np.array(column) for column in zip(*rows, strict=True))
     certified, decided = radius > 0, prediction != NONE
     outcome = np.where(decided, outcome_code(Outcome.PREDICTED), outcome_code(Outcome.ABSTAINED))
-    results = Results(
+    results = ResultColumns(
         name=name,
         index=index,
         label=np.where(label == NONE, NO_CLASS, label),
@@ -203,11 +203,11 @@ _POSITIVE = st.one_of(st.floats(1e-6, 1e3), st.sampled_from([0.25, 0.5, 1.0]))
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[Results, Results]:
+def pairs(draw: st.DrawFn) -> tuple[ResultColumns, ResultColumns]:
     """Two runs about the same labels, over different inputs in different orders."""
     labels = draw(st.lists(st.integers(-1, 2), min_size=1, max_size=25))
 
-    def one(name: str) -> Results:
+    def one(name: str) -> ResultColumns:
         chosen = draw(st.permutations(range(len(labels))))
         kept = [0, *(k for k in chosen if k and draw(st.booleans()))]
         rows: list[Row] = []
@@ -220,7 +220,7 @@ def pairs(draw: st.DrawFn) -> tuple[Results, Results]:
 
 
 @given(pair=pairs(), wrong_too=st.booleans())
-def test_swapping_inverts_ratios_and_swaps_winners(pair: tuple[Results, Results], wrong_too: bool) -> None:
+def test_swapping_inverts_ratios_and_swaps_winners(pair: tuple[ResultColumns, ResultColumns], wrong_too: bool) -> None:
     forth, back = compare(*pair, wrong_too=wrong_too), compare(*pair[::-1], wrong_too=wrong_too)
     f, b = summarise_comparison(forth), summarise_comparison(back)
     assert forth.index.tolist() == back.index.tolist()
@@ -236,7 +236,7 @@ def test_swapping_inverts_ratios_and_swaps_winners(pair: tuple[Results, Results]
 
 
 @given(pair=pairs(), wrong_too=st.booleans())
-def test_parts_make_the_whole(pair: tuple[Results, Results], wrong_too: bool) -> None:
+def test_parts_make_the_whole(pair: tuple[ResultColumns, ResultColumns], wrong_too: bool) -> None:
     comparison = compare(*pair, wrong_too=wrong_too)
     found = summarise_comparison(comparison)
     assert found.counted == found.both + found.only_a + found.only_b + found.conflicting
@@ -249,7 +249,7 @@ def test_parts_make_the_whole(pair: tuple[Results, Results], wrong_too: bool) ->
 
 
 @given(run=runs(), wrong_too=st.booleans())
-def test_a_run_ties_with_itself(run: Results, wrong_too: bool) -> None:
+def test_a_run_ties_with_itself(run: ResultColumns, wrong_too: bool) -> None:
     found = summarise_comparison(compare(run, run, wrong_too=wrong_too))
     assert found.equal == found.both == found.counted
     if found.both:
@@ -257,7 +257,7 @@ def test_a_run_ties_with_itself(run: Results, wrong_too: bool) -> None:
 
 
 @given(pair=pairs(), seed=st.integers(0, 100))
-def test_order_of_rows_is_irrelevant(pair: tuple[Results, Results], seed: int) -> None:
+def test_order_of_rows_is_irrelevant(pair: tuple[ResultColumns, ResultColumns], seed: int) -> None:
     a, b = pair
     shuffled = a.subset(np.random.default_rng(seed).permutation(len(a)))
     one, other = compare(a, b), compare(shuffled, b)
@@ -267,7 +267,7 @@ def test_order_of_rows_is_irrelevant(pair: tuple[Results, Results], seed: int) -
 
 
 @given(a=runs(), b=runs())
-def test_every_output_exists_for_every_pair(a: Results, b: Results) -> None:
+def test_every_output_exists_for_every_pair(a: ResultColumns, b: ResultColumns) -> None:
     """Radii down to the smallest float: quotients that overflow or underflow must not be printed."""
     comparison = compare(a, replace(b, label=np.full(len(b), NO_CLASS)), wrong_too=True)
     found = summarise_comparison(comparison)

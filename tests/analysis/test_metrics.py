@@ -17,17 +17,17 @@ from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.analysis.table_choices import BoundChoice, BoundMethod
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import Outcome
-from smoothcert.runs.results import NO_CLASS, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns, outcome_code
 
 A, F = Outcome.ABSTAINED, Outcome.FAILED
 radii = st.lists(st.floats(0, 12), min_size=1, max_size=10).map(sorted)
 
 
-def make(rows: list[tuple[int, int | Outcome, float]], **changes: object) -> Results:
+def make(rows: list[tuple[int, int | Outcome, float]], **changes: object) -> ResultColumns:
     """A run from (label, prediction or outcome, radius) rows."""
     decided = [not isinstance(prediction, Outcome) for _, prediction, _ in rows]
     m = len(rows)
-    results = Results(
+    results = ResultColumns(
         name="run",
         index=np.arange(m),
         label=np.array([label for label, _, _ in rows]),
@@ -66,13 +66,13 @@ def test_rates() -> None:
 
 
 @given(run=runs())
-def test_rates_sum_to_one(run: Results) -> None:
+def test_rates_sum_to_one(run: ResultColumns) -> None:
     rates = (metrics.accuracy, metrics.misclassification_rate, metrics.abstention_rate, metrics.failure_rate)
     assert math.fsum(rate(run) for rate in rates) == pytest.approx(1.0, rel=1e-12)
 
 
 @given(run=runs(), at=radii)
-def test_certified_accuracy_never_rises_and_is_the_definition(run: Results, at: list[float]) -> None:
+def test_certified_accuracy_never_rises_and_is_the_definition(run: ResultColumns, at: list[float]) -> None:
     found = metrics.certified_accuracy(run, at)
     assert (np.diff(found) <= 0).all()
     counted = [sum(c and r >= wanted for c, r in zip(run.correct, run.radius, strict=True)) for wanted in at]
@@ -80,14 +80,14 @@ def test_certified_accuracy_never_rises_and_is_the_definition(run: Results, at: 
 
 
 @given(run=runs())
-def test_acr_is_the_area_under_the_curve(run: Results) -> None:
+def test_acr_is_the_area_under_the_curve(run: ResultColumns) -> None:
     curve = accuracy_curve(run)
     area = float(np.sum(np.diff(curve.x) * curve.y[1:]))
     assert area == pytest.approx(metrics.average_certified_radius(run), rel=1e-9, abs=1e-300)
 
 
 @given(several=st.lists(runs(), min_size=1, max_size=4), at=radii)
-def test_envelope_is_the_least_curve_above_all(several: list[Results], at: list[float]) -> None:
+def test_envelope_is_the_least_curve_above_all(several: list[ResultColumns], at: list[float]) -> None:
     best = metrics.envelope(several, at)
     curves = np.array([metrics.certified_accuracy(run, at) for run in several])
     assert (best >= curves).all()
@@ -104,7 +104,7 @@ def test_class_accuracy_and_its_population_spread() -> None:
 
 
 @given(run=runs())
-def test_class_accuracies_average_to_the_accuracy(run: Results) -> None:
+def test_class_accuracies_average_to_the_accuracy(run: ResultColumns) -> None:
     found = metrics.class_accuracy(run)
     assert float(found.points @ found.accuracy) / len(run) == pytest.approx(metrics.accuracy(run), abs=1e-12)
 

@@ -17,14 +17,14 @@ from smoothcert.analysis.plots import COLOURS, accuracy_curve, draw
 from smoothcert.analysis.table_choices import BoundChoice, PlotKind
 from smoothcert.errors import InputError, MissingExtraError, RunError
 from smoothcert.records import Norm
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 pytest.importorskip("matplotlib")
 
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml", ".pdf": b"%PDF-"}
 
 
-def several(count: int) -> list[Results]:
+def several(count: int) -> list[ResultColumns]:
     rng = np.random.default_rng(7)
     made = []
     for number in range(count):

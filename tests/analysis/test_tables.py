@@ -19,7 +19,7 @@ from smoothcert.analysis.summary import default_radii, parse_radii, summarise, s
 from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import Column, Kind, Table, class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError
-from smoothcert.runs.results import NO_CLASS, Results
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns
 
 TABLE = Table(
     columns=(
@@ -88,7 +88,7 @@ def test_a_lower_bound_prints_as_the_fraction_it_is() -> None:
 
 
 @given(run=runs(), digits=st.integers(0, 6))
-def test_printed_bounds_and_acr_never_exceed_the_value(run: Results, digits: int) -> None:
+def test_printed_bounds_and_acr_never_exceed_the_value(run: ResultColumns, digits: int) -> None:
     summary = summarise(run, radii={"0.5": 0.5}, bound=BoundChoice())
     row = next(csv.DictReader(io.StringIO(render(summary_table([summary]), form=TableFormat.CSV, digits=digits))))
     assert summary.acr is not None

@@ -16,7 +16,7 @@ from sample_rules import digits_knn, random_network, saved
 from smoothcert.cli.main import app
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.runs.execution import PreparedRun, execute_run
-from smoothcert.runs.resumption import SIGMA_RULE
+from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.rule_files import load_rule
 from smoothcert.spec import RuleLevel
@@ -74,7 +74,7 @@ def test_stopped_and_resumed_without_the_original(
             raise KeyboardInterrupt
 
     def interrupted(run: PreparedRun, **options: Any) -> None:
-        execute_run(run, **options, on_shard=stop_at_the_second)
+        execute_run(run, **(options | {"on_shard": stop_at_the_second}))
 
     with monkeypatch.context() as patch:
         patch.setattr("smoothcert.cli.running.execute_run", interrupted)

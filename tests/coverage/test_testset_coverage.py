@@ -28,7 +28,7 @@ from smoothcert.memory import MemoryKey, open_memory
 from smoothcert.memory.claims import claim_region
 from smoothcert.questions import Votes
 from smoothcert.records import CertifiedPoint, IntArray, Norm, Outcome, Smoothing
-from smoothcert.runs.results import NO_CLASS, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns, outcome_code
 from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bound
 from stored_answers import certify_votes
 
@@ -44,10 +44,10 @@ def claims(
 
 
 @functools.cache
-def results(claimed: int, m: int, alpha: float) -> Results:
+def results(claimed: int, m: int, alpha: float) -> ResultColumns:
     """A run in which so many inputs are certified with the radius that is asked about."""
     certified = np.arange(m) < claimed
-    return Results(
+    return ResultColumns(
         name="simulated", index=np.arange(m), label=np.zeros(m, dtype=np.int64),
         prediction=np.where(certified, 0, NO_CLASS),
         outcome=np.where(certified, outcome_code(Outcome.CERTIFIED), outcome_code(Outcome.ABSTAINED)).astype(np.int8),

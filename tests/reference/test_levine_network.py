@@ -18,7 +18,7 @@ from smoothcert.data import load_dataset
 from smoothcert.models import load_classifier
 from smoothcert.records import CertifiedPoint, GradientTally, PairTally, Stage, Tally
 from smoothcert.records.tallies import GRADIENT_UNIT
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.tsv import read_log
 from smoothcert.smoothed import SmoothedClassifier
 
@@ -49,11 +49,13 @@ def certify(shared_reference: Path) -> Callable[..., list[CertifiedPoint]]:
 
 
 @pytest.fixture(scope="module")
-def logs(shared_reference: Path) -> Callable[[str], Results]:
+def logs(shared_reference: Path) -> Callable[[str], ResultColumns]:
     return lambda name: read_log(shared_reference / LOGS / name)
 
 
-def common(points: list[CertifiedPoint], log: Results) -> list[tuple[Tally | PairTally | GradientTally, int, int]]:
+def common(
+    points: list[CertifiedPoint], log: ResultColumns
+) -> list[tuple[Tally | PairTally | GradientTally, int, int]]:
     """(tally, class, row of the log) for every input that both are certain about; the log hides the class otherwise."""
     rows = {int(index): row for row, index in enumerate(log.index)}
     found = []
@@ -75,14 +77,14 @@ def chi_square(ours: list[int], theirs: list[float], trials: int) -> float:
     return float(stats.chi2.sf(np.sum(z**2), len(z)))
 
 
-def test_first_order_counts(certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], Results]) -> None:
+def test_first_order_counts(certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], ResultColumns]) -> None:
     log = logs(f"N_{SAMPLES}")
     found = common(certify("second-order"), log)
     ours = [int(tally.independent_votes().counts[label]) for tally, label, _ in found]
     assert chi_square(ours, [log.extra["raw_count"][row] for *_, row in found], SAMPLES) > FALSE_ALARM
 
 
-def test_dipole_counts(certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], Results]) -> None:
+def test_dipole_counts(certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], ResultColumns]) -> None:
     log = logs(f"dipole_N_{SAMPLES}")
     found = common(certify("dipole"), log)
     pairs = [(tally, label) for tally, label, _ in found if isinstance(tally, PairTally)]
@@ -93,7 +95,7 @@ def test_dipole_counts(certify: Callable[..., list[CertifiedPoint]], logs: Calla
 
 
 def test_second_order_counts_and_gradients(
-    certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], Results]
+    certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], ResultColumns]
 ) -> None:
     log = logs(f"second_order_N_{SAMPLES}")
     found = common(certify("second-order"), log)
@@ -109,7 +111,7 @@ def test_second_order_counts_and_gradients(
     assert float(stats.chi2.sf(np.sum(z**2), len(z))) > FALSE_ALARM
 
 
-def test_the_test_can_fail(certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], Results]) -> None:
+def test_the_test_can_fail(certify: Callable[..., list[CertifiedPoint]], logs: Callable[[str], ResultColumns]) -> None:
     log = logs(f"N_{SAMPLES}")
     rows = {int(index): row for row, index in enumerate(log.index)}
     shifted = certify("gaussian", 1)

@@ -19,7 +19,7 @@ from smoothcert.errors import RunError
 from smoothcert.records import Outcome, Reason, ReasonCode
 from smoothcert.runs.exports import write_csv, write_json
 from smoothcert.runs.load import distinguish_names, load_all, load_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import (
     ConstantLevel,
@@ -122,11 +122,11 @@ def test_names_are_distinct_tails(paths: list[Path]) -> None:
     assert all(str(path.absolute()).endswith(name.split(" (")[0]) for path, name in zip(paths, names, strict=True))
 
 
-def results_with_gaps() -> Results:
+def results_with_gaps() -> ResultColumns:
     failed = undecided(5, Outcome.FAILED, label=None)
     reason = Reason(ReasonCode.NO_FINITE_ANSWER, {"invalid": 7, "n": 9})
     points = [POINT, replace(failed, verdict=replace(failed.verdict, reason=reason))]
-    return replace(Results.from_points(points, name="gaps"), extra={"raw_count": np.array([9.0, math.nan])})
+    return replace(ResultColumns.from_points(points, name="gaps"), extra={"raw_count": np.array([9.0, math.nan])})
 
 
 def test_json_export_is_complete_and_valid(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from smoothcert.errors import (
 )
 from smoothcert.records import Outcome
 from smoothcert.runs.recertification import recertify_run
-from smoothcert.runs.resumption import SIGMA_RULE
+from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.rule_files import load_rule

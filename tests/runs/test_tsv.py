@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from results_strategies import runs
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import Outcome
-from smoothcert.runs.results import NO_CLASS, Results
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns
 from smoothcert.runs.tsv import read_log, write_cohen_tsv
 
 CERTIFY = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
@@ -196,7 +196,7 @@ def _read_or_refuse(content: bytes) -> None:
 
 
 @given(results=runs(), digits=st.integers(0, 12))
-def test_written_and_read_back_never_says_more(results: Results, digits: int) -> None:
+def test_written_and_read_back_never_says_more(results: ResultColumns, digits: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write_cohen_tsv(results, path, digits=digits)
@@ -210,7 +210,7 @@ def test_written_and_read_back_never_says_more(results: Results, digits: int) ->
     assert back.seconds.tolist() == results.seconds.tolist()
 
 
-def one_point(**changes: object) -> Results:
+def one_point(**changes: object) -> ResultColumns:
     fields: dict[str, object] = {
         "name": "one",
         "index": np.array([4]),
@@ -223,7 +223,7 @@ def one_point(**changes: object) -> Results:
         "seconds": np.array([0.5]),
         "p_a": np.array([math.nan]),
     }
-    return Results(**(fields | changes))  # type: ignore[arg-type]
+    return ResultColumns(**(fields | changes))  # type: ignore[arg-type]
 
 
 def test_writer_rounds_down_and_uses_the_common_columns(log: Path) -> None:

@@ -14,7 +14,9 @@ from torch import nn
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InputError, ModelMismatchError
 from smoothcert.models import as_classifier
+from smoothcert.models.devices import torch_threads
 from smoothcert.models.original import Answer, is_tie
+from smoothcert.models.torch_classifier import TorchClassifier
 from smoothcert.noise import from_grid
 from smoothcert.records import CheckCounts, Noise, Stage, StreamId, TallyKind
 from smoothcert.sampling import ModelChecks, Request, Sampler
@@ -407,3 +409,23 @@ def test_base_classifiers_of_the_users_own_are_their_own_original():
     smoothed = SmoothedClassifier(Pure(), sigma=0.5, seed=1)
     smoothed.predict(INPUTS, n=500)
     assert smoothed.checks.asked == 1500
+
+
+def test_single_rows_are_asked_by_one_thread(monkeypatch: pytest.MonkeyPatch):
+    """Failed before: at the end the classifier was asked by all threads of torch, which wait for each other."""
+    threads: list[int] = []
+    compute = TorchClassifier._logits
+
+    def watch(self: TorchClassifier, batch: np.ndarray) -> np.ndarray:
+        if len(batch) == 1:
+            threads.append(torch.get_num_threads())
+        return compute(self, batch)
+
+    monkeypatch.setattr(TorchClassifier, "_logits", watch)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(SIZE, CLASSES)).train()
+    with torch_threads(2):
+        smoothed = SmoothedClassifier(module, sigma=0.5, grid=LEVELS, batch=32)
+        smoothed.certify(INPUTS, n0=96, n=320)
+        assert torch.get_num_threads() == 2
+    assert set(threads) == {1}
+    assert module.training

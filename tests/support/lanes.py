@@ -126,6 +126,7 @@ LANES: dict[str, Kind] = {
             "tests/runs/test_memory_runs.py::TestStoppedAndResumed",
             "tests/runs/test_model_checks_of_runs.py",
             "tests/runs/test_noise_options.py",
+            "tests/runs/test_python_runs.py",
             "tests/runs/test_sigma_runs.py",
             "tests/runs/test_stored_tallies.py::test_any_json_in_place_of_the_counts_raises_what_the_store_expects",
         ),
@@ -137,6 +138,9 @@ LANES: dict[str, Kind] = {
             "tests/runs/test_certificate_documents.py::test_every_kind_fits_the_schema[votes]",
             "tests/runs/test_model_checks_of_runs.py::test_a_run_asks_at_least_two_thousand_times[decide]",
             "tests/runs/test_memory_runs.py::TestStoppedAndResumed::test_after_every_shard",
+            "tests/runs/test_python_runs.py::test_the_run_is_that_of_the_command_line",
+            "tests/runs/test_python_runs.py::test_interrupted_and_called_again_is_the_same[20]",
+            "tests/runs/test_python_runs.py::TestCommands::test_verify_and_replay",
         ),
     ),
     "the checker, in ball arithmetic": Kind(

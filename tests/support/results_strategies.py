@@ -8,21 +8,21 @@ import numpy as np
 from hypothesis import strategies as st
 
 from smoothcert.records import Outcome
-from smoothcert.runs.results import NO_CLASS, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns, outcome_code
 
 _KINDS = st.sampled_from([Outcome.CERTIFIED, Outcome.CERTIFIED, Outcome.ABSTAINED, Outcome.FAILED])
 _RADII = st.one_of(st.floats(min_value=5e-324, max_value=10.0), st.sampled_from([0.25, 0.5, 1.0]))
 
 
 @st.composite
-def runs(draw: st.DrawFn, *, num_classes: int = 3, max_points: int = 30) -> Results:
+def runs(draw: st.DrawFn, *, num_classes: int = 3, max_points: int = 30) -> ResultColumns:
     """A certified run over inputs 0, 1, … in random order."""
     m = draw(st.integers(1, max_points))
     kinds = draw(st.lists(_KINDS, min_size=m, max_size=m))
     classes = st.lists(st.integers(0, num_classes - 1), min_size=m, max_size=m)
     certified = np.array([kind is Outcome.CERTIFIED for kind in kinds])
     radius = np.array(draw(st.lists(_RADII, min_size=m, max_size=m)))
-    return Results(
+    return ResultColumns(
         name="run",
         index=np.array(draw(st.permutations(range(m)))),
         label=np.array(draw(classes)),
@@ -37,12 +37,14 @@ def runs(draw: st.DrawFn, *, num_classes: int = 3, max_points: int = 30) -> Resu
     )
 
 
-def simple_run(*, right: int, wrong: int = 0, abstained: int = 0, failed: int = 0, radius: float = 1.0) -> Results:
+def simple_run(
+    *, right: int, wrong: int = 0, abstained: int = 0, failed: int = 0, radius: float = 1.0
+) -> ResultColumns:
     m = right + wrong + abstained + failed
     decided = np.arange(m) < right + wrong
     outcome = np.where(decided, outcome_code(Outcome.CERTIFIED), outcome_code(Outcome.ABSTAINED))
     outcome[m - failed :] = outcome_code(Outcome.FAILED)
-    return Results(
+    return ResultColumns(
         name="run",
         index=np.arange(m),
         label=np.zeros(m, dtype=np.int64),

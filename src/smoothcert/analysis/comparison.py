@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.errors import RunError
 from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
-from smoothcert.runs.results import NO_CLASS, BoolArray, Results
+from smoothcert.runs.result_columns import NO_CLASS, BoolArray, ResultColumns
+
+if TYPE_CHECKING:
+    import pandas
 
 # A quotient of floats can overflow. With this limit the sums and percentages of every run are finite.
 _LARGEST_RATIO = 1e280
@@ -35,9 +38,11 @@ _QUANTILES = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Comparison:
     """The m inputs that count, by ascending index. Columns have shape (m,); both runs contain every one of them.
+
+    It prints as the tables of `smoothcert compare`, and as HTML in a notebook.
 
     label              int64, NO_CLASS where neither run has one.
     class_a, class_b   int64, the certified class, correct or not; NO_CLASS where the run certifies none.
@@ -62,6 +67,21 @@ class Comparison:
 
     def __len__(self) -> int:
         return int(self.index.size)
+
+    @property
+    def tables(self) -> tuple[Table, Table, Table]:
+        """The counts of inputs, the mean radii of the runs, and the ratios."""
+        return comparison_tables(summarise_comparison(self), notes=self.notes)
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas frame with one row for every input that counts."""
+        return inputs_table(self).to_frame()
+
+    def __repr__(self) -> str:
+        return "\n\n".join(map(repr, self.tables))
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables)
 
     @property
     def credited_a(self) -> FloatArray:
@@ -149,7 +169,7 @@ class ComparisonSummary:
         return asdict(self)
 
 
-def compare(a: Results, b: Results, *, wrong_too: bool = False) -> Comparison:
+def compare(a: ResultColumns, b: ResultColumns, *, wrong_too: bool = False) -> Comparison:
     """Match two runs by input index. RunError if they cannot be compared.
 
     An input counts if at least one run certifies its label, or any class if it has no label. wrong_too: if at least one
@@ -284,7 +304,7 @@ def inputs_table(comparison: Comparison) -> Table:
     return Table(columns=columns, rows=tuple(zip(*cells, strict=True)))
 
 
-def _common_labels(on_a: Results, on_b: Results) -> IntArray:
+def _common_labels(on_a: ResultColumns, on_b: ResultColumns) -> IntArray:
     """The label of each common input, from either run."""
     disagree = np.flatnonzero(on_a.labelled & on_b.labelled & (on_a.label != on_b.label))
     if disagree.size:
@@ -297,7 +317,7 @@ def _common_labels(on_a: Results, on_b: Results) -> IntArray:
     return np.where(on_a.labelled, on_a.label, on_b.label)
 
 
-def _certified_class(results: Results) -> IntArray:
+def _certified_class(results: ResultColumns) -> IntArray:
     return np.where(results.is_outcome(Outcome.CERTIFIED), results.prediction, NO_CLASS)
 
 
@@ -307,7 +327,7 @@ def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> B
     return np.asarray((certified_class != NO_CLASS) & acceptable)
 
 
-def _list_notes(a: Results, b: Results, on_a: Results, on_b: Results) -> list[Note | Remark]:
+def _list_notes(a: ResultColumns, b: ResultColumns, on_a: ResultColumns, on_b: ResultColumns) -> list[Note | Remark]:
     notes: list[Note | Remark] = [*_list_conflicts(on_a, on_b)]
     notes += [remark for run in (a, b) for remark in (run.unfinished, *run.remarks) if remark is not None]
     for letter, run in (("A", a), ("B", b)):
@@ -337,11 +357,11 @@ def _differing(setting: str, a: Any, b: Any) -> Note:
     return Note(NoteCode.SETTING_DIFFERS, {"setting": setting, "a": a, "b": b})
 
 
-def _settings_differ(a: Results, b: Results, setting: str) -> bool:
+def _settings_differ(a: ResultColumns, b: ResultColumns, setting: str) -> bool:
     return setting in a.settings and setting in b.settings and a.settings[setting] != b.settings[setting]
 
 
-def _list_conflicts(on_a: Results, on_b: Results) -> list[Note]:
+def _list_conflicts(on_a: ResultColumns, on_b: ResultColumns) -> list[Note]:
     """A note on the common inputs that the runs certify as different classes, counted or not."""
     certified = on_a.is_outcome(Outcome.CERTIFIED) & on_b.is_outcome(Outcome.CERTIFIED)
     conflicting = np.flatnonzero(certified & (on_a.prediction != on_b.prediction))

@@ -15,7 +15,7 @@ from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError, RunError
 from smoothcert.runs.load import load_all, load_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def format_results(request: TableRequest, *, width: int | None = None) -> str:
     return format_table(load_all(request.runs), request, width=width)
 
 
-def format_table(runs: Sequence[Results], request: TableRequest, *, width: int | None = None) -> str:
+def format_table(runs: Sequence[ResultColumns], request: TableRequest, *, width: int | None = None) -> str:
     """`format_results` for runs that are already loaded."""
     if request.common:
         runs = common_inputs(runs)
@@ -64,7 +64,9 @@ def format_table(runs: Sequence[Results], request: TableRequest, *, width: int |
     return render(table, form=request.form, digits=request.digits, width=width)
 
 
-def _summarise_all(request: TableRequest, runs: Sequence[Results], radii: Mapping[str, float]) -> list[RunSummary]:
+def _summarise_all(
+    request: TableRequest, runs: Sequence[ResultColumns], radii: Mapping[str, float]
+) -> list[RunSummary]:
     summaries = [summarise(run, radii=radii, bound=request.bound) for run in runs]
     if request.envelope:
         if any(not run.has_radius for run in runs):
@@ -75,7 +77,7 @@ def _summarise_all(request: TableRequest, runs: Sequence[Results], radii: Mappin
 
 def _print_json(
     request: TableRequest,
-    runs: Sequence[Results],
+    runs: Sequence[ResultColumns],
     radii: Mapping[str, float],
     comparisons: Mapping[str, GoldComparison],
 ) -> str:
@@ -102,7 +104,7 @@ def _class_radius(request: TableRequest) -> float:
     return radii[0]
 
 
-def table_notes(runs: Sequence[Results], *, radii: Mapping[str, float], bound: BoundChoice | None) -> list[str]:
+def table_notes(runs: Sequence[ResultColumns], *, radii: Mapping[str, float], bound: BoundChoice | None) -> list[str]:
     """The sentences below a table of these runs at these radii."""
     notes: list[object] = [note for run in runs for note in run.notes]
     for run in runs:

@@ -12,11 +12,11 @@ from smoothcert.analysis.metrics import certified_counts
 from smoothcert.analysis.table_choices import BoundChoice, BoundMethod
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.statistics.testset import bernstein_lower_bound, exact_lower_bound
 
 
-def certified_accuracy_lower_bound(results: Results, radii: ArrayLike, *, choice: BoundChoice) -> FloatArray:
+def certified_accuracy_lower_bound(results: ResultColumns, radii: ArrayLike, *, choice: BoundChoice) -> FloatArray:
     """Lower bound on the true certified accuracy of these inputs at each radius, wrong with probability ≤ rho.
 
     Pointwise: valid at each radius fixed in advance, not for the whole curve at once. The probability is over the
@@ -30,7 +30,7 @@ def certified_accuracy_lower_bound(results: Results, radii: ArrayLike, *, choice
     return np.asarray(good / len(results), dtype=np.float64)
 
 
-def envelope_lower_bound(runs: Sequence[Results], radii: ArrayLike, *, choice: BoundChoice) -> FloatArray:
+def envelope_lower_bound(runs: Sequence[ResultColumns], radii: ArrayLike, *, choice: BoundChoice) -> FloatArray:
     """Lower bound on the best run's true certified accuracy at each radius.
 
     The run is chosen after looking, so each of the k runs is bounded at rho/k; their maximum is then wrong with
@@ -41,7 +41,7 @@ def envelope_lower_bound(runs: Sequence[Results], radii: ArrayLike, *, choice: B
     return np.asarray(np.max(bounds, axis=0), dtype=np.float64)
 
 
-def _alpha(results: Results, choice: BoundChoice) -> float:
+def _alpha(results: ResultColumns, choice: BoundChoice) -> float:
     if not results.independent_noise:
         raise RunError(
             f"the inputs of {results.name} shared their noise, so their errors are dependent and no test-set bound "

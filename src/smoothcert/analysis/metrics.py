@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike
 
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray, IntArray, Outcome
-from smoothcert.runs.results import BoolArray, Results
+from smoothcert.runs.result_columns import BoolArray, ResultColumns
 
 
-def certified_counts(results: Results, radii: ArrayLike) -> IntArray:
+def certified_counts(results: ResultColumns, radii: ArrayLike) -> IntArray:
     """Number of correct inputs with a certified radius of at least r, for every r in `radii`.
 
     Such an input keeps its correct answer under every perturbation with ‖δ‖ < r. Abstentions and failures are not
@@ -32,42 +32,42 @@ def certified_counts(results: Results, radii: ArrayLike) -> IntArray:
     return np.asarray(certified.size - np.searchsorted(certified, values, side="left"), dtype=np.int64)
 
 
-def certified_accuracy(results: Results, radii: ArrayLike) -> FloatArray:
+def certified_accuracy(results: ResultColumns, radii: ArrayLike) -> FloatArray:
     """`certified_counts` as a fraction of all inputs, in [0, 1]; non-increasing in r."""
     return np.asarray(certified_counts(results, radii) / len(results), dtype=np.float64)
 
 
-def average_certified_radius(results: Results) -> float:
+def average_certified_radius(results: ResultColumns) -> float:
     """ACR, the mean over all inputs of radius · 1[correct]: the area under the certified accuracy curve."""
     _require_labels(results)
     _require_radii(results)
     return math.fsum(results.radius[results.correct]) / len(results)
 
 
-def mean_radius(results: Results) -> float:
+def mean_radius(results: ResultColumns) -> float:
     """Mean radius over all inputs, whether correct or not. It needs no labels."""
     _require_radii(results)
     return float(results.radius.mean())
 
 
-def accuracy(results: Results) -> float:
+def accuracy(results: ResultColumns) -> float:
     """Fraction of correct inputs. Accuracy, misclassification, abstention and failure rates sum to 1."""
     _require_labels(results)
     return _fraction(results.correct)
 
 
-def misclassification_rate(results: Results) -> float:
+def misclassification_rate(results: ResultColumns) -> float:
     """Fraction of inputs with a wrong answer."""
     _require_labels(results)
     return _fraction(results.decided & ~results.correct)
 
 
-def abstention_rate(results: Results) -> float:
+def abstention_rate(results: ResultColumns) -> float:
     """Fraction of inputs without an answer because the votes did not decide on one class."""
     return _fraction(results.is_outcome(Outcome.ABSTAINED))
 
 
-def failure_rate(results: Results) -> float:
+def failure_rate(results: ResultColumns) -> float:
     """Fraction of inputs about which no valid statement could be made."""
     return _fraction(results.is_outcome(Outcome.FAILED))
 
@@ -93,7 +93,7 @@ class ClassAccuracy:
         return float(np.std(self.accuracy))
 
 
-def class_accuracy(results: Results, *, radius: float = 0.0) -> ClassAccuracy:
+def class_accuracy(results: ResultColumns, *, radius: float = 0.0) -> ClassAccuracy:
     """Certified accuracy at `radius` over the inputs of each class; at 0, its plain accuracy."""
     _require_labels(results)
     if radius > 0:
@@ -105,7 +105,7 @@ def class_accuracy(results: Results, *, radius: float = 0.0) -> ClassAccuracy:
     return ClassAccuracy(classes=classes, points=points.astype(np.int64), accuracy=correct / points)
 
 
-def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
+def p_a_distribution(results: ResultColumns, *, edges: ArrayLike) -> FloatArray:
     """Fraction of the inputs with a known p_A whose p_A is in each bin; the fractions sum to 1.
 
     edges: (b+1,) ascending from 0 to 1. Returns (b,). A bin includes its left edge, the last one also its right edge.
@@ -123,7 +123,7 @@ def p_a_distribution(results: Results, *, edges: ArrayLike) -> FloatArray:
     return np.asarray(counts / known.size, dtype=np.float64)
 
 
-def envelope(runs: Sequence[Results], radii: ArrayLike) -> FloatArray:
+def envelope(runs: Sequence[ResultColumns], radii: ArrayLike) -> FloatArray:
     """Best certified accuracy over the runs at each radius: what choosing the run for each radius would give.
 
     It is at least the curve of every run. No single classifier attains it, because the choice is made after looking.
@@ -134,7 +134,7 @@ def envelope(runs: Sequence[Results], radii: ArrayLike) -> FloatArray:
     return np.asarray(np.max([certified_accuracy(run, radii) for run in runs], axis=0), dtype=np.float64)
 
 
-def common_inputs(runs: Sequence[Results]) -> list[Results]:
+def common_inputs(runs: Sequence[ResultColumns]) -> list[ResultColumns]:
     """Each run restricted to the inputs that all of them contain, in ascending order of index."""
     _require_runs(runs)
     shared = runs[0].index
@@ -146,7 +146,7 @@ def common_inputs(runs: Sequence[Results]) -> list[Results]:
     return [run.subset(_positions(run, shared)) for run in runs]
 
 
-def same_inputs(runs: Sequence[Results]) -> bool:
+def same_inputs(runs: Sequence[ResultColumns]) -> bool:
     """True if the runs contain the same inputs, so that their fractions can be compared directly."""
     return all(np.array_equal(np.sort(run.index), np.sort(runs[0].index)) for run in runs[1:])
 
@@ -166,7 +166,7 @@ class GoldComparison:
     failed: float
 
 
-def compare_with_gold(results: Results, gold: Results) -> GoldComparison:
+def compare_with_gold(results: ResultColumns, gold: ResultColumns) -> GoldComparison:
     """Compare the answers of a run with those of a gold standard, such as PREDICT with many more samples.
 
     Inputs are matched by index; the gold standard must contain all of them, with the same labels. Where the gold
@@ -194,7 +194,7 @@ def compare_with_gold(results: Results, gold: Results) -> GoldComparison:
     )
 
 
-def _positions(results: Results, index: IntArray) -> IntArray:
+def _positions(results: ResultColumns, index: IntArray) -> IntArray:
     """Positions of the inputs with these indices in a run that contains them all."""
     order = np.argsort(results.index)
     return np.asarray(order[np.searchsorted(results.index, index, sorter=order)], dtype=np.int64)
@@ -204,12 +204,12 @@ def _fraction(mask: BoolArray) -> float:
     return int(mask.sum()) / mask.size
 
 
-def _require_radii(results: Results) -> None:
+def _require_radii(results: ResultColumns) -> None:
     if not results.has_radius:
         raise RunError(f"{results.name} has predictions without radii: only radius 0 can be evaluated")
 
 
-def _require_labels(results: Results) -> None:
+def _require_labels(results: ResultColumns) -> None:
     unlabelled = int((~results.labelled).sum())
     if unlabelled:
         raise RunError(
@@ -217,6 +217,6 @@ def _require_labels(results: Results) -> None:
         )
 
 
-def _require_runs(runs: Sequence[Results]) -> None:
+def _require_runs(runs: Sequence[ResultColumns]) -> None:
     if not runs:
         raise InputError("no run was given; at least one is required")

@@ -32,7 +32,7 @@ _SENTENCES = {
     NoteCode.LEFT_OUT: "Left out: {inputs} only in {run}.",
     NoteCode.SETTING_DIFFERS: "The runs differ in {setting}: A has {a}, B has {b}.",
     NoteCode.MODELS_DIFFER: "The runs differ in model: they smooth different classifiers.",
-    NoteCode.DATA_DIFFER: "The runs differ in data: inputs with the same index are not the same.",
+    NoteCode.DATA_DIFFER: "The runs differ in data: inputs with the same index may not be the same.",
     NoteCode.SETTINGS_UNKNOWN: "Not both runs state {settings}: whether they agree was not checked.",
     NoteCode.RADII_UNDECIDED: "{run}: r={radii} not decided: the figure is that of the next larger decided radius.",
     NoteCode.TEST_SET_BOUND: (

@@ -14,7 +14,7 @@ from smoothcert.analysis.figures import COLOURS, NORM_SYMBOLS, check_figure_path
 from smoothcert.analysis.table_choices import BoundChoice, PlotKind
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,14 +35,14 @@ class Curve:
     y: FloatArray
 
 
-def accuracy_curve(results: Results) -> Curve:
+def accuracy_curve(results: ResultColumns) -> Curve:
     """Certified accuracy at every radius, exactly: it can change only at a certified radius."""
     x = _breakpoints([results])
     return Curve(x=x, y=metrics.certified_accuracy(results, x))
 
 
 def draw(
-    runs: Sequence[Results],
+    runs: Sequence[ResultColumns],
     path: Path,
     *,
     kind: PlotKind = PlotKind.ACCURACY,
@@ -53,11 +53,8 @@ def draw(
 
     bound: adds the high-probability lower curve to accuracy and envelope figures.
     """
-    if not runs:
-        raise InputError("no run was given; a figure needs at least one")
     check_figure_path(path)
-    if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
-        raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
+    _check_drawable(runs, kind, bound)
     wide = kind is PlotKind.CLASSES and len(runs) > 2
     with open_figure(path, size=(8.4, 4.2) if wide else (6.4, 4.2)) as figure:
         bottom, top = 0.13 if bound is None else 0.17, 0.91 if title else 0.96
@@ -69,9 +66,25 @@ def draw(
             axes.set_title(title, fontsize=11)
 
 
-def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+def draw_on(
+    axes: Axes, runs: Sequence[ResultColumns], *, kind: PlotKind = PlotKind.ACCURACY, bound: BoundChoice | None = None
+) -> None:
+    """Draw the runs on axes of the caller, beside what is there."""
+    _check_drawable(runs, kind, bound)
+    axes.set_autoscalex_on(True)  # an earlier curve may have fixed the limits
+    _DRAWERS[kind](axes, runs, bound)
+
+
+def _check_drawable(runs: Sequence[ResultColumns], kind: PlotKind, bound: BoundChoice | None) -> None:
+    if not runs:
+        raise InputError("no run was given; a figure needs at least one")
+    if bound is not None and kind not in (PlotKind.ACCURACY, PlotKind.ENVELOPE):
+        raise InputError(f"a {kind.value} figure has no lower curve: leave the bound out")
+
+
+def _draw_accuracy(axes: Axes, runs: Sequence[ResultColumns], bound: BoundChoice | None) -> None:
     _require_radii(runs)
-    for number, run in enumerate(runs):
+    for number, run in enumerate(runs, start=len(axes.lines)):
         curve = accuracy_curve(run)
         _step(axes, curve, number=number, label=run.name)
         if bound is not None:
@@ -83,7 +96,7 @@ def _draw_accuracy(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
     _finish_accuracy(axes, runs)
 
 
-def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+def _draw_envelope(axes: Axes, runs: Sequence[ResultColumns], bound: BoundChoice | None) -> None:
     _require_radii(runs)
     for number, run in enumerate(runs):
         _step(axes, accuracy_curve(run), number=number, label=run.name, faint=True)
@@ -98,7 +111,7 @@ def _draw_envelope(axes: Axes, runs: Sequence[Results], bound: BoundChoice | Non
     _finish_accuracy(axes, runs)
 
 
-def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+def _draw_p_a(axes: Axes, runs: Sequence[ResultColumns], bound: BoundChoice | None) -> None:
     edges = np.linspace(0.0, 1.0, _P_A_BINS + 1)
     with_p_a = [run for run in runs if np.isfinite(run.p_a).any()]
     for number, run in enumerate(with_p_a or runs):
@@ -116,7 +129,7 @@ def _draw_p_a(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) ->
     _add_legend(axes, len(runs), location="upper left")
 
 
-def _draw_classes(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None) -> None:
+def _draw_classes(axes: Axes, runs: Sequence[ResultColumns], bound: BoundChoice | None) -> None:
     by_run = [metrics.class_accuracy(run) for run in runs]
     classes = np.unique(np.concatenate([one.classes for one in by_run]))
     if classes.size * len(runs) > _MOST_CLASS_BARS:
@@ -140,7 +153,7 @@ def _draw_classes(axes: Axes, runs: Sequence[Results], bound: BoundChoice | None
     axes.legend(loc="upper center", fontsize=8, ncols=min(len(runs), 2))
 
 
-_DRAWERS: dict[PlotKind, Callable[[Axes, Sequence[Results], BoundChoice | None], None]] = {
+_DRAWERS: dict[PlotKind, Callable[[Axes, Sequence[ResultColumns], BoundChoice | None], None]] = {
     PlotKind.ACCURACY: _draw_accuracy,
     PlotKind.ENVELOPE: _draw_envelope,
     PlotKind.P_A: _draw_p_a,
@@ -165,7 +178,7 @@ def _bound_caption(bound: BoundChoice, kind: PlotKind) -> str:
     return f"{mark}: holds at each radius with probability {1 - bound.rho:g} ({bound.method.value})"
 
 
-def _finish_accuracy(axes: Axes, runs: Sequence[Results]) -> None:
+def _finish_accuracy(axes: Axes, runs: Sequence[ResultColumns]) -> None:
     norm, *others = {run.norm for run in runs}
     if others:
         raise RunError("the radii of the runs are in different norms: draw the runs in separate figures")
@@ -186,7 +199,7 @@ def _look(number: int) -> dict[str, Any]:
     return {"color": colour, "linestyle": DASHES[number // len(COLOURS) % len(DASHES)]}
 
 
-def _breakpoints(runs: Sequence[Results]) -> FloatArray:
+def _breakpoints(runs: Sequence[ResultColumns]) -> FloatArray:
     """0 and every radius at which a curve falls, ascending."""
     radii = [run.radius[run.correct] for run in runs]
     return np.unique(np.concatenate([np.zeros(1), *radii]))
@@ -197,7 +210,7 @@ def _close(curve: Curve) -> tuple[FloatArray, FloatArray]:
     return np.append(curve.x, curve.x[-1]), np.append(curve.y, 0.0)
 
 
-def _require_radii(runs: Sequence[Results]) -> None:
+def _require_radii(runs: Sequence[ResultColumns]) -> None:
     for run in runs:
         if not run.has_radius:
             raise RunError(f"{run.name} has predictions without radii: it has no certified accuracy to draw")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import round_step
 from smoothcert.records import FloatArray
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 ENVELOPE_NAME = "envelope"
 _MOST_DEFAULT_STEPS = 8
@@ -60,7 +60,7 @@ class RunSummary:
         }
 
 
-def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
+def summarise(results: ResultColumns, *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
     """Summarise one run. Accuracies are None if labels are missing; radii above 0 are None if the run has none."""
     labelled = bool(results.labelled.all())
     known = {
@@ -101,7 +101,7 @@ def summarise(results: Results, *, radii: Radii, bound: BoundChoice | None = Non
     )
 
 
-def summarise_envelope(runs: Sequence[Results], *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
+def summarise_envelope(runs: Sequence[ResultColumns], *, radii: Radii, bound: BoundChoice | None = None) -> RunSummary:
     """Summarise the best run at each radius. Values that belong to a single run are None."""
     values = np.array(list(radii.values()), dtype=np.float64)
     best = metrics.envelope(runs, values)
@@ -133,7 +133,12 @@ def parse_radii(text: str) -> dict[str, float]:
     return radii
 
 
-def default_radii(runs: Sequence[Results]) -> dict[str, float]:
+def format_radii(radii: Iterable[float]) -> str:
+    """Radii as `parse_radii` reads them."""
+    return ",".join(_shortest_text(float(radius)) for radius in radii)
+
+
+def default_radii(runs: Sequence[ResultColumns]) -> dict[str, float]:
     """The radii that the runs decided on; if there are none, at most 9 multiples of a round step, from 0."""
     decided = sorted({radius for run in runs for radius in run.decided_radii})
     if decided:

@@ -13,14 +13,19 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from smoothcert.analysis import metrics
+from smoothcert.analysis.frames import import_pandas
 from smoothcert.analysis.metrics import GoldComparison
 from smoothcert.analysis.summary import RunSummary
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
+
+if TYPE_CHECKING:
+    import pandas
 
 DEFAULT_DIGITS = 3
 _ABSENT = "–"
@@ -48,9 +53,12 @@ class Column:
     best: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Table:
-    """Rows of cells under columns; None is a value that does not exist. notes: sentences below the table."""
+    """Rows of cells under columns; None is a value that does not exist. notes: sentences below the table.
+
+    It prints as text, and as HTML in a notebook.
+    """
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -60,6 +68,18 @@ class Table:
         """Plain JSON values in full precision, one mapping for each row."""
         keys = [column.key for column in self.columns]
         return [dict(zip(keys, row, strict=True)) for row in self.rows]
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A pandas frame in full precision."""
+        return import_pandas().DataFrame(self.to_json(), columns=[column.key for column in self.columns])
+
+    def __repr__(self) -> str:
+        return render(self, form=TableFormat.TEXT)
+
+    def _repr_html_(self) -> str:
+        from smoothcert.analysis.html_tables import render_html
+
+        return render_html(self)
 
     def is_best(self, row: int, column: int) -> bool:
         """Whether the cell is the largest of several numbers of a `best` column."""
@@ -110,7 +130,7 @@ def _sigma(summary: RunSummary) -> Cell:
     return f"{least:.3g}-{most:.3g}"
 
 
-def class_table(runs: Sequence[Results], *, radius: float = 0.0) -> Table:
+def class_table(runs: Sequence[ResultColumns], *, radius: float = 0.0) -> Table:
     """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius."""
     by_run = [metrics.class_accuracy(run, radius=radius) for run in runs]
     lookups = [dict(zip(one.classes.tolist(), one.accuracy.tolist(), strict=True)) for one in by_run]

@@ -32,7 +32,7 @@ from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.execution import Notice
 from smoothcert.runs.load import list_certificates, split_certificate
 from smoothcert.runs.reopening import reopen_run, spec_to_reopen
-from smoothcert.runs.results import find_verdict
+from smoothcert.runs.result_columns import find_verdict
 from smoothcert.runs.resumption import NOT_MOVED, Moved
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling.sampler import Progress
@@ -95,7 +95,7 @@ class Attack:
 
 def _is_victim(point: CertifiedPoint, radius: str) -> bool:
     certified = point.outcome is Outcome.CERTIFIED
-    return certified or (radius != CERTIFIED and point.prediction is not None and point.correct)
+    return certified or (radius != CERTIFIED and point.correct is True)
 
 
 @contextmanager

@@ -33,21 +33,24 @@ def export(
     """Write a run as the usual log (idx label predict radius correct time), as csv, as json or as certificates.
 
     In cohen-tsv radii are rounded down, and abstentions and failures are both -1. csv and json contain everything in
-    full precision. certificate writes a JSON file for each input, which `smoothcert verify` can check.
+    full precision, json also the votes of every class. certificate writes a JSON file for each input, which
+    `smoothcert verify` can check.
     """
     if form is ExportFormat.CERTIFICATE:
         _export_certificates(run, output, force=force)
         return
     # Imported here, so that `smoothcert --help` does not import numpy.
     from smoothcert.runs.exports import write_csv, write_json
-    from smoothcert.runs.load import load_all
+    from smoothcert.runs.load import load_all, load_points
     from smoothcert.runs.tsv import write_cohen_tsv
 
     results, *others = load_all([run])
     if form is ExportFormat.COHEN_TSV:
         write_cohen_tsv(results, output, digits=digits, overwrite=force)
+    elif form is ExportFormat.CSV:
+        write_csv(results, output, overwrite=force)
     else:
-        (write_csv if form is ExportFormat.CSV else write_json)(results, output, overwrite=force)
+        write_json(results, output, points=load_points(run), overwrite=force)
     typer.echo(f"wrote {len(results)} inputs to {output}")
     if others:
         names = ", ".join(other.name for other in others)
@@ -60,8 +63,6 @@ def _export_certificates(run: Path, out: Path, *, force: bool) -> None:
 
     if run.is_file():
         raise RunError(f"{run} is a log, which has no tallies to check a certificate with: give a run directory")
-    if out.exists() and not out.is_dir():
-        raise RunError(f"{out} is a file; certificates are written to a directory, one for each input: give it by -o")
     with inputs_progress("certificates") as progress:
         files = write_certificates(run, out, overwrite=force, progress=progress)
     typer.echo(f"wrote {len(files)} certificates to {out}")

@@ -5,19 +5,27 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
 
+from smoothcert.progress_display import (
+    SECONDS_BETWEEN_LINES,
+    Lines,
+    SamplingCount,
+    TerminalBar,
+    draw_count,
+    is_terminal,
+)
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from smoothcert.data import Progress as FetchStep
 
-_SECONDS_BETWEEN_LINES = 20.0
+_SECONDS_BETWEEN_LINES = SECONDS_BETWEEN_LINES
 
 
 def timed_bars() -> Progress | None:
@@ -42,38 +50,23 @@ def timed_bars() -> Progress | None:
 @contextlib.contextmanager
 def samples_progress(total: int, *, done: int = 0) -> Iterator[Callable[[int], None]]:
     """A callback that takes the number of new samples. It may be called from any thread."""
-    bars = timed_bars()
-    if bars is None:
-        with _report_stalls(_plain_lines(total, done)) as advance:
-            yield advance
-        return
-    with bars:
-        task = bars.add_task("sampling", total=total, completed=done)
-        rate = _Rate()
-        yield lambda count: bars.update(task, advance=count, description=f"sampling {rate.add(count)}")
+    count = SamplingCount(samples=total, samples_done=done)
+    with show_count(count):
+        yield count.add_samples
 
 
 @contextlib.contextmanager
-def inputs_progress(total: int, *, done: int = 0) -> Iterator[tuple[Callable[[int], None], Callable[[int], None]]]:
-    """Two callbacks for work with an unknown number of samples: for new samples, and for finished inputs."""
-    bars = timed_bars()
-    spent = _Spent(total, done)
-    if bars is None:
-        with _report_stalls(spent.samples_in_lines) as samples_in_lines:
-            yield samples_in_lines, spent.add_inputs
+def show_count(count: SamplingCount) -> Iterator[None]:
+    """Show how far sampling is, in any case."""
+    if is_terminal():
+        with draw_count(count, TerminalBar):
+            yield
         return
-    with bars:
-        task = bars.add_task("sampling", total=total, completed=done)
-
-        def samples(count: int) -> None:
-            spent.add_samples(count)
-            bars.update(task, description=str(spent))
-
-        def inputs(count: int) -> None:
-            spent.add_inputs(count)
-            bars.update(task, advance=count, description=str(spent))
-
-        yield samples, inputs
+    seconds = _SECONDS_BETWEEN_LINES
+    with draw_count(
+        count, lambda: Lines(seconds, how_to_stop="; press Ctrl-C twice to stop immediately"), delay=seconds
+    ):
+        yield
 
 
 @contextlib.contextmanager
@@ -95,106 +88,6 @@ def fetch_progress() -> Iterator[Callable[[FetchStep], None]]:
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-class _Rate:
-    """Samples per second since the start, for printing."""
-
-    def __init__(self) -> None:
-        self._began = time.perf_counter()
-        self._count = 0
-        self._lock = threading.Lock()
-
-    def add(self, count: int) -> str:
-        with self._lock:
-            self._count += count
-            return f"{self._count / max(time.perf_counter() - self._began, 1e-9):,.0f} samples/s"
-
-
-class _Spent:
-    """The numbers of finished inputs and of samples, for work that stops when it has an answer."""
-
-    def __init__(self, total: int, done: int) -> None:
-        self._total = total
-        self._inputs = done
-        self._samples = 0
-        self._rate = ""
-        self._rates = _Rate()
-        self._last = time.perf_counter()
-        self._lock = threading.Lock()
-
-    def add_samples(self, count: int) -> None:
-        rate = self._rates.add(count)
-        with self._lock:
-            self._samples += count
-            self._rate = rate
-
-    def add_inputs(self, count: int) -> None:
-        with self._lock:
-            self._inputs += count
-
-    def samples_in_lines(self, count: int) -> None:
-        self.add_samples(count)
-        with self._lock:
-            now = time.perf_counter()
-            if now - self._last < _SECONDS_BETWEEN_LINES:
-                return
-            self._last = now
-        typer.echo(str(self), err=True)
-
-    def __str__(self) -> str:
-        return f"{self._inputs} of {self._total} inputs, {self._samples:,} samples spent, {self._rate}"
-
-
-@contextlib.contextmanager
-def _report_stalls(advance: Callable[[int], None]) -> Iterator[Callable[[int], None]]:
-    """The same callback, and a line for every 20 seconds in which it was not called, because the model is slow."""
-    ended = threading.Event()
-    calls = 0
-
-    def count_call(count: int) -> None:
-        nonlocal calls
-        calls += 1
-        advance(count)
-
-    def watch() -> None:
-        waited, seen = 0.0, 0
-        while not ended.wait(_SECONDS_BETWEEN_LINES):
-            waited, seen = (waited + _SECONDS_BETWEEN_LINES if calls == seen else 0.0), calls
-            if waited:
-                typer.echo(
-                    f"no batch was finished in the last {waited:.0f} s; press Ctrl-C twice to stop immediately",
-                    err=True,
-                )
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield count_call
-    finally:
-        ended.set()
-        watcher.join()
-
-
-def _plain_lines(total: int, done: int) -> Callable[[int], None]:
-    rate = _Rate()
-    lock = threading.Lock()
-    began = last = time.perf_counter()
-    finished = 0
-
-    def advance(count: int) -> None:
-        nonlocal finished, last
-        text = rate.add(count)
-        with lock:
-            finished += count
-            now = time.perf_counter()
-            if now - last < _SECONDS_BETWEEN_LINES:
-                return
-            last = now
-            left = (total - done - finished) * (now - began) / max(finished, 1)
-            typer.echo(f"{100 * (done + finished) / total:.0f}%  {text}  {max(left, 0):.0f} s left", err=True)
-
-    return advance
 
 
 @contextlib.contextmanager

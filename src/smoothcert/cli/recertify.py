@@ -12,7 +12,7 @@ from smoothcert.cli import options as o
 from smoothcert.errors import InputError
 
 if TYPE_CHECKING:
-    from smoothcert.runs.results import Results
+    from smoothcert.runs.result_columns import ResultColumns
 
 
 def recertify(
@@ -72,7 +72,7 @@ def recertify(
 
 def _recertify_run(
     run: Path, *, alpha: float | None, n: int | None, certificate: list[str] | None, best_of: bool, out: Path | None
-) -> tuple[list[Results], list[str]]:
+) -> tuple[list[ResultColumns], list[str]]:
     from smoothcert.runs.recertification import recertify_run
 
     recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
@@ -87,7 +87,7 @@ def _recertify_run(
 
 def _recertify_log(
     log: Path, *, alpha: float | None, n: int | None, sigma: float | None, dimension: int | None, out: Path | None
-) -> tuple[list[Results], list[str]]:
+) -> tuple[list[ResultColumns], list[str]]:
     from smoothcert.runs.exports import write_csv, write_json
     from smoothcert.runs.recertify_log import USUAL_ALPHA, recertify_log
     from smoothcert.runs.tsv import write_cohen_tsv

@@ -12,13 +12,13 @@ import typer
 from smoothcert.analysis.formatting import TableRequest, format_table
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.cli.printing import say, terminal_width
-from smoothcert.cli.progress import fetch_progress, inputs_progress, samples_progress, stop_on_interrupt
+from smoothcert.cli.progress import fetch_progress, show_count, stop_on_interrupt
 from smoothcert.errors import InterruptedRunError
 from smoothcert.records import Outcome
 from smoothcert.runs.execution import PreparedRun, execute_run, prepare_run
 from smoothcert.runs.load import load_all
 from smoothcert.sigma import OptimisedRule
-from smoothcert.spec import FixedN, RunSpec
+from smoothcert.spec import RunSpec
 
 
 def run_spec(spec: RunSpec, out: Path, *, as_json: bool) -> None:
@@ -44,13 +44,9 @@ def run_spec(spec: RunSpec, out: Path, *, as_json: bool) -> None:
 
 
 def _run_showing_progress(run: PreparedRun, stop: threading.Event) -> None:
-    inputs, per_input = len(run.indices), run.samples_per_input
-    if isinstance(run.spec.question, FixedN):
-        with samples_progress(inputs * per_input, done=run.finished * per_input) as progress:
-            execute_run(run, stop=stop, progress=progress)
-        return
-    with inputs_progress(inputs, done=run.finished) as (spent, finished):
-        execute_run(run, stop=stop, progress=spent, on_shard=lambda points: finished(len(points)))
+    count = run.count()
+    with show_count(count):
+        execute_run(run, stop=stop, progress=count.add_samples, on_shard=count.add_points)
 
 
 def _print_summary(spec: RunSpec, out: Path, *, as_json: bool) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from smoothcert.cli import options as o
-from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError, RegionMemoryError, RunError
 
 
 def verify(
@@ -82,8 +79,9 @@ def verify(
     discrepancy is printed.
     """
     from smoothcert.cli.counting import inputs_progress
+    from smoothcert.results.verification import translate_checker_errors
 
-    with _translate_errors():
+    with translate_checker_errors():
         from smoothcert_verify.place_checks import CheckOptions, inspect_places
         from smoothcert_verify.summaries import summarise
 
@@ -109,26 +107,3 @@ def verify(
             typer.echo(line)
     if inspection.list_discrepancies():
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
-    """The checker has errors of its own, because it imports nothing of smoothcert."""
-    from smoothcert_verify.findings import MemoryPlaceError, MissingPackageError, OptionError, PlaceError
-
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        raise InterruptedRunError("stopped before everything was checked. Nothing was written: start again") from error
-    except MissingPackageError as error:
-        raise MissingExtraError(error.package, error.extra, error.purpose) from error
-    except ModuleNotFoundError as error:
-        if error.name != "flint":
-            raise
-        raise MissingExtraError("python-flint", "verify", "checking bounds and radii in ball arithmetic") from error
-    except OptionError as error:
-        raise InputError(str(error)) from error
-    except PlaceError as error:
-        raise RunError(str(error)) from error
-    except MemoryPlaceError as error:
-        raise RegionMemoryError(str(error)) from error

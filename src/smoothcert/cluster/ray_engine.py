@@ -24,6 +24,7 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.records import AnyTally, InputArray, Noise
 from smoothcert.sampling.requests import Request
 from smoothcert.sampling.sampler import OnPicked, Progress
+from smoothcert.spec import RayEngineSpec
 
 _SECONDS_PER_CHUNK = 1.0
 _LEAST_SECONDS_PER_CHUNK = 0.05
@@ -100,6 +101,16 @@ class RayEngine:
         crew = self._crew_for(classifier, input_shape)
         arguments = (input_shape, math.ceil(samples / crew.size), noise, shared, grid)
         return int(crew.run_task(Task("measure", arguments, about="a measurement of the batch size")))
+
+    @property
+    def settings(self) -> RayEngineSpec:
+        """What was requested, for the spec of a run."""
+        return RayEngineSpec(
+            address=self._address,
+            actors=self._requested_actors,
+            cpus_per_actor=self._resources.cpus,
+            gpus_per_actor=self._resources.gpus,
+        )
 
     @property
     def actors(self) -> int:

@@ -71,6 +71,21 @@ def load_file(
         raw = reader(path, split)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+    return make_dataset(
+        path, raw, split=split, input_range=input_range, input_shape=input_shape, num_classes=num_classes
+    )
+
+
+def make_dataset(
+    path: Path,
+    raw: RawData,
+    *,
+    split: str,
+    input_range: InputRange,
+    input_shape: tuple[int, ...] | None = None,
+    num_classes: int | None = None,
+) -> ArrayDataset:
+    """The dataset in a file with this content, as `load_file` describes it."""
     stored, levels = _convert_inputs(path, raw.inputs, input_range)
     labels = _convert_labels(path, raw.labels, len(stored))
     classes = num_classes if num_classes is not None else _count_classes(raw, labels)

@@ -7,6 +7,8 @@ own precision, one row at a time. numpy only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -64,6 +66,21 @@ class Changeable(Protocol):
 
     def check_unchanged(self) -> None:
         """ModelMismatchError if it is no longer the function the classifier was made from. Fast if it is."""
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """An original that can be prepared once for many rows."""
+
+    def asking(self, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]: ...
+
+
+def asking(original: Original, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]:
+    """`original.answer` inside the block, for many rows, one at a time: what they have in common is prepared once.
+
+    scores: whether scores are needed; without, they may be missing in the answers.
+    """
+    return original.asking(scores=scores) if isinstance(original, Preparable) else nullcontext(original.answer)
 
 
 def original_of(classifier: BaseClassifier) -> Original:

@@ -16,7 +16,7 @@ from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.devices import torch_threads
 from smoothcert.models.original import FLOAT32_ROUNDING, Answer
 from smoothcert.models.scores import ScoreRule
-from smoothcert.models.votes import FloatingArray, check_logits_shape
+from smoothcert.models.votes import FloatingArray, check_logits_shape, votes_from_logits
 from smoothcert.records import InputArray
 
 _ROUNDING = {
@@ -48,14 +48,28 @@ class TorchOriginal:
         self._known: tuple[InputArray, Tensor] | None = None
 
     def answer(self, row: InputArray, /) -> Answer:
+        with self.asking(scores=True) as ask:
+            return ask(row)
+
+    @contextmanager
+    def asking(self, *, scores: bool) -> Iterator[Callable[[InputArray], Answer]]:
+        """See `original.asking`: the module is switched to evaluation mode once."""
         check_no_autocast()
-        logits = self.logits(row[None])
+        with self._prepared():
+            yield lambda row: self._answer(row, scores=scores)
+
+    def _answer(self, row: InputArray, *, scores: bool) -> Answer:
+        logits = self._compute(row[None])
         values = as_array(logits)
-        votes, scores = self.scores_are.votes_and_scores(values)
+        own_scores = None
+        if scores or self.scores_are is not ScoreRule.SOFTMAX:  # the other rules also check the outputs
+            votes, (own_scores,) = self.scores_are.votes_and_scores(values)
+        else:
+            votes = votes_from_logits(values)
         return Answer(
             vote=int(votes[0]),
             logits=values[0].astype(np.float64),
-            scores=scores[0],
+            scores=own_scores,
             rounding=self.rounding_of(logits),
             last_place=torch.finfo(logits.dtype).eps,
         )
@@ -88,11 +102,19 @@ class TorchOriginal:
 
     def logits(self, batch: InputArray) -> Tensor:
         """(B, K) for (B, *input_shape) float32, in the precision of the module."""
+        with self._prepared():
+            return self._compute(batch)
+
+    @contextmanager
+    def _prepared(self) -> Iterator[None]:
+        # One row is too little work for several threads: waiting for each other made it thirty times slower.
+        with evaluation_mode(self._module), torch.no_grad(), torch_threads(1):
+            yield
+
+    def _compute(self, batch: InputArray) -> Tensor:
         inputs = torch.tensor(batch, dtype=self._input_dtype, device=self._device)
         try:
-            # One row is too little work for several threads: waiting for each other made it thirty times slower.
-            with evaluation_mode(self._module), torch.no_grad(), torch_threads(1):
-                logits = self._module(inputs)
+            logits = self._module(inputs)
         except MODEL_FAILURES as error:
             raise ModelError(
                 f"the model failed on {len(batch)} input{'s' * (len(batch) > 1)} alone: {last_line(error)}. A base "

@@ -8,6 +8,7 @@ do not settle the draw, and i earlier draws of the row were not settled either, 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 
 import numpy as np
@@ -21,6 +22,7 @@ Key = tuple[int, int, int, int, int, int, int, int]
 Words = NDArray[np.uint32]
 
 
+@functools.lru_cache(maxsize=16)
 def grid_key(seed: int) -> Key:
     """The seed of a run, below 2¹²⁸, as the eight words of a ChaCha key."""
     return as_key(hashlib.sha256(b"smoothcert grid noise" + seed.to_bytes(16, "little")).digest())

@@ -160,7 +160,8 @@ class CertifiedPoint:
 
     def __repr__(self) -> str:
         verdict = self.verdict
-        radius = f", radius={verdict.radius!r}, norm={verdict.norm.value!r}" if verdict.certificate else ""
+        has_radius = verdict.certificate or verdict.radius > 0  # a log does not name its certificate
+        radius = f", radius={verdict.radius!r}, norm={verdict.norm.value!r}" if has_radius else ""
         return (
             f"CertifiedPoint(index={self.index}, label={self.label}, prediction={verdict.prediction}, "
             f"outcome={verdict.outcome.name}{radius}, certificate={verdict.certificate!r}, sigma={self.sigma!r}, "
@@ -192,9 +193,9 @@ class CertifiedPoint:
         return self.verdict.bounds
 
     @property
-    def correct(self) -> bool:
-        """True if a class was given and it is the label."""
-        return self.prediction is not None and self.prediction == self.label
+    def correct(self) -> bool | None:
+        """True if a class was given and it is the label; None if the label is not known."""
+        return None if self.label is None else self.prediction == self.label
 
     @property
     def guarantee(self) -> Guarantee | None:

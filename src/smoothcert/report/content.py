@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from smoothcert.report.shown_tables import (
     spread_table,
 )
 from smoothcert.report.sources import Source, load_sources
-from smoothcert.runs.results import Results
+from smoothcert.runs.held_run import HeldRun
+from smoothcert.runs.result_columns import ResultColumns
 
 _MOST_GALLERIES = 4
 
@@ -42,16 +43,17 @@ class ReportRequest:
     """What to report. radii: as typed; None chooses them from the data. gallery: inputs shown of each run.
 
     data: where the inputs are, if not where the runs state. bound: of the high-probability curve. decide: evaluates the
-    decision regions of runs in the plane; None does not draw them.
+    decision regions of runs in the plane; None does not draw them. held: further runs, which are in memory, by name.
     """
 
-    runs: tuple[Path, ...]
+    runs: tuple[Path, ...] = ()
     radii: str | None = None
     gallery: int = 24
     data: str | None = None
     title: str | None = None
     bound: BoundChoice = field(default_factory=BoundChoice)
     decide: AnswerRegions | None = None
+    held: Mapping[str, HeldRun] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def build_content(request: ReportRequest) -> Content:
     """Read the runs and compute everything."""
     if request.gallery < 0:
         raise InputError(f"a gallery of {request.gallery} inputs is not possible; expected 0 or more")
-    sources = load_sources(request.runs, data=request.data)
+    sources = load_sources(request.runs, data=request.data, held=request.held)
     results = [source.results for source in sources]
     radii = default_radii(results) if request.radii is None else parse_radii(request.radii)
     summaries = [summarise(run, radii=radii) for run in results]
@@ -155,7 +157,7 @@ def build_content(request: ReportRequest) -> Content:
     )
 
 
-def _caption(results: Sequence[Results]) -> str:
+def _caption(results: Sequence[ResultColumns]) -> str:
     if any(run.has_radius for run in results):
         return "Certified accuracy: the share of inputs answered correctly with a radius of at least r."
     return "The share of inputs answered correctly, not at all, and wrongly. No radii were computed."

@@ -18,7 +18,7 @@ from smoothcert.numerics.rounding import format_down_as_read
 from smoothcert.records import CertifiedPoint, InputArray, Noise, Outcome, Stage
 from smoothcert.report.sources import Source
 from smoothcert.runs.certificate_documents import document_of
-from smoothcert.runs.results import OUTCOMES, Results
+from smoothcert.runs.result_columns import OUTCOMES, ResultColumns
 
 _LARGEST_SIDE = 56
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -103,7 +103,7 @@ def build_gallery(number: int, source: Source, *, most: int) -> Gallery:
     return Gallery(number, results.has_radius, cards, format_down_as_read(largest, decimals=3), kinds, why, thinned)
 
 
-def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
+def choose(results: ResultColumns, *, most: int) -> list[tuple[str, int]]:
     """Up to `most` positions, each with the kind it was chosen for. The choice is deterministic.
 
     The kinds take turns until their inputs are used up. No input is chosen twice.
@@ -133,7 +133,7 @@ def choose(results: Results, *, most: int) -> list[tuple[str, int]]:
     return [(taken[position], position) for position in ranked]
 
 
-def _by_votes(results: Results, outcome: Outcome) -> list[int]:
+def _by_votes(results: ResultColumns, outcome: Outcome) -> list[int]:
     """The inputs with this outcome, those with the largest p_A first."""
     positions = np.flatnonzero(results.is_outcome(outcome))
     return [int(k) for k in positions[np.argsort(-np.nan_to_num(results.p_a[positions]), kind="stable")]]

@@ -14,7 +14,7 @@ from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import Norm, Outcome, TallyKind
 from smoothcert.report.gallery import picture_shape
 from smoothcert.report.sources import Source
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 _LENGTHS = {
     Norm.L2: "ℓ₂ length (the root of the sum of squared changes)",
@@ -82,7 +82,7 @@ def _write_certified(sources: Sequence[Source], certified: Sequence[Source], rad
     ), text
 
 
-def _why_none(results: Results) -> str:
+def _why_none(results: ResultColumns) -> str:
     """Why nothing is certified, if that is so."""
     if (results.radius > 0).any():
         return ""

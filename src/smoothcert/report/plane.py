@@ -20,7 +20,7 @@ from smoothcert.records import FloatArray, Norm, Outcome
 from smoothcert.records.decision_map import NOT_ASKED, UNDECIDED, DecisionMap, Rectangle
 from smoothcert.report.outlines import trace_outline
 from smoothcert.report.sources import Source
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 
 _MOST_POINTS = 2000
 _WIDTH = 720.0
@@ -119,7 +119,7 @@ class _Selection:
 
     number: int
     source: Source
-    results: Results
+    results: ResultColumns
     places: FloatArray
 
 
@@ -227,14 +227,14 @@ def round_ball(x: float, y: float, radius: float) -> tuple[float, float, float]:
     return short_x, short_y, max(0.0, math.floor(100 * (radius - shift)) / 100)
 
 
-def _choose_positions(results: Results) -> NDArray[np.int64]:
+def _choose_positions(results: ResultColumns) -> NDArray[np.int64]:
     """All inputs, or a fixed random subset if there are very many."""
     if len(results) <= _MOST_POINTS:
         return np.arange(len(results))
     return np.sort(np.random.default_rng(0).choice(len(results), size=_MOST_POINTS, replace=False))
 
 
-def _classes(results: Results, decisions: DecisionMap | None) -> list[int]:
+def _classes(results: ResultColumns, decisions: DecisionMap | None) -> list[int]:
     """All labels and answers; their positions are their colours."""
     asked = [] if decisions is None else decisions.classes
     both = np.concatenate([results.label[results.labelled], results.prediction[results.decided]])

@@ -15,8 +15,10 @@ from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
 from smoothcert.records.sentences import describe_noise
 from smoothcert.report.plain_text import clip
+from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.load import list_certificates, load_each
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
+from smoothcert.runs.run_files import locate_data
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FIRST_LAYER, ConstantLevel, DataSpec, RunManifest
 
@@ -42,16 +44,18 @@ class Inputs:
 class Source:
     """One set of results, with what its run directory states; a log states nothing.
 
-    samples: noisy copies that were classified in total. unanimous: by index the class that won every vote.
+    samples: noisy copies that were classified in total. unanimous: by index the class that won every vote. held: the
+    run, if it is in memory; `place` is then only its name.
     """
 
     place: Path
-    results: Results
+    results: ResultColumns
     inputs: Inputs
     manifest: RunManifest | None = None
     kinds: frozenset[TallyKind] = frozenset()
     samples: int | None = None
     unanimous: Mapping[int, int] = field(default_factory=dict)
+    held: HeldRun | None = None
 
     @property
     def name(self) -> str:
@@ -120,13 +124,20 @@ class Source:
         """The stored points with their tallies; none for a log."""
         if self.manifest is None:
             return []
+        if self.held is not None:
+            wanted = set(indices)
+            return [point for point in self.held.points if point.index in wanted]
         with RunStore.open(self.place) as store:
             return store.points_of(indices)
 
 
-def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Source]:
-    """Load runs and logs, named as in `table`. data: where the inputs are, if not where the runs state."""
-    if not paths:
+def load_sources(
+    paths: Sequence[Path], *, data: str | None = None, held: Mapping[str, HeldRun] | None = None
+) -> list[Source]:
+    """Load runs and logs, named as in `table`. data: where the inputs are, if not where the runs state. held: further
+    runs, which are in memory, by name.
+    """
+    if not paths and not held:
         raise RunError("no run was given; a report needs at least one")
     datasets: dict[tuple[DataSpec, bool], Inputs] = {}
     by_place: dict[Path, Source] = {}
@@ -136,7 +147,17 @@ def load_sources(paths: Sequence[Path], *, data: str | None = None) -> list[Sour
             by_place[place] = _read_source(place, results, data, datasets)
         known = by_place[place]
         sources.append(replace(known, results=results, inputs=_check_labels(known.inputs, results)))
-    return sources
+    return sources + [source for name, run in (held or {}).items() for source in _list_held(name, run)]
+
+
+def _list_held(name: str, run: HeldRun) -> list[Source]:
+    """A run in memory, once for each of its certificates."""
+    inputs = Inputs(None, "results in memory do not contain the inputs")
+    samples = sum(run.samples.values())
+    return [
+        Source(Path(name), results, inputs, run.manifest, frozenset(run.kinds), samples, run.unanimous, run)
+        for results in run.results(name=name)
+    ]
 
 
 def shared_inputs(sources: Sequence[Source]) -> Inputs:
@@ -146,7 +167,7 @@ def shared_inputs(sources: Sequence[Source]) -> Inputs:
     return known[0] if len(names) == 1 else Inputs(None)
 
 
-def _check_labels(inputs: Inputs, results: Results) -> Inputs:
+def _check_labels(inputs: Inputs, results: ResultColumns) -> Inputs:
     """The inputs, unless indices or labels differ from those of the results. A log has no digest to compare."""
     if inputs.dataset is None:
         return inputs
@@ -161,7 +182,7 @@ def _check_labels(inputs: Inputs, results: Results) -> Inputs:
 
 
 def _read_source(
-    place: Path, results: Results, data: str | None, datasets: dict[tuple[DataSpec, bool], Inputs]
+    place: Path, results: ResultColumns, data: str | None, datasets: dict[tuple[DataSpec, bool], Inputs]
 ) -> Source:
     """datasets: those loaded for other runs of the same report."""
     if not place.is_dir():
@@ -171,7 +192,8 @@ def _read_source(
         return Source(place, results, inputs)
     with RunStore.open(place) as store:
         manifest, kinds, samples, unanimous = store.manifest, store.kinds(), store.samples(), store.unanimous()
-    wanted = manifest.spec.data if data is None else msgspec.structs.replace(manifest.spec.data, place=data)
+    kept = locate_data(place, manifest.spec.data)
+    wanted = kept if data is None else msgspec.structs.replace(kept, place=data)
     inputs = _check_digest(_load_once(wanted, datasets, named_by_user=data is not None), manifest)
     return Source(place, results, inputs, manifest, frozenset(kinds), sum(samples.values()), unanimous)
 

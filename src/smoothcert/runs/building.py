@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback, load_dataset
-from smoothcert.errors import DataError, InputError
+from smoothcert.errors import DataError, InputError, RunError
+from smoothcert.files import Content
 from smoothcert.models import load_classifier
 from smoothcert.models.backends import FASTEST, get_backend_name
 from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
+from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
 from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule, load_sigma, make_search
@@ -33,9 +36,51 @@ from smoothcert.spec import (
     RuleLevel,
     RunSpec,
 )
+from smoothcert.user_code import is_code_name
 
 _INPUTS_TOGETHER = 256
 """Inputs that are read together when the grid of a dataset is detected."""
+
+
+class RunParts(Protocol):
+    """Dataset and classifier of a run: loaded from the places that its spec names, or objects of a Python program."""
+
+    def load_data(self, spec: RunSpec) -> Dataset: ...
+
+    def settle(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+        """The spec with its back end and the grid of its noise; and for float32 why."""
+
+    def open_smoothed(self, spec: RunSpec, dataset: Dataset) -> AbstractContextManager[SmoothedClassifier]:
+        """The smoothed classifier of a spec that is settled."""
+
+    def list_files(self, spec: RunSpec) -> Mapping[str, Content]:
+        """What is kept with the run, so that it can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedParts:
+    """Parts from the places in the spec. fetching: receives the progress of a download."""
+
+    fetching: ProgressCallback | None = None
+
+    def load_data(self, spec: RunSpec) -> Dataset:
+        return load_data(spec, fetching=self.fetching)
+
+    def settle(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+        return settle_grid(settle_backend(spec, dataset), dataset)
+
+    @contextmanager
+    def open_smoothed(self, spec: RunSpec, dataset: Dataset) -> Iterator[SmoothedClassifier]:
+        with open_engine(spec, dataset) as tallier, build_smoothed(spec, dataset, tallier=tallier) as smoothed:
+            yield smoothed
+
+    def list_files(self, spec: RunSpec) -> Mapping[str, Content]:
+        if not isinstance(spec.sigma, RuleLevel) or is_code_name(spec.sigma.place):
+            return {}
+        try:
+            return {SIGMA_RULE: Path(spec.sigma.place).read_bytes()}
+        except OSError as error:
+            raise RunError(f"{spec.sigma.place} cannot be read: {error.strerror or error}") from error
 
 
 def portfolio_of(spec: RunSpec) -> Portfolio:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +55,24 @@ def write_certificates(
         manifest, points = store.manifest, store.points()
     if not points:
         raise RunError(f"{run} has no finished input yet")
+    return write_documents(points, manifest, out_dir, overwrite=overwrite, progress=progress)
+
+
+def write_documents(
+    points: Sequence[CertifiedPoint],
+    manifest: RunManifest,
+    out_dir: Path,
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """`write_certificates` for a run in memory."""
+    if out_dir.exists() and not out_dir.is_dir():
+        raise RunError(f"{out_dir} is a file; certificates are written to a directory, one for each input")
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(
-            f"{out_dir} cannot be created: {error.strerror or error}; give another directory by -o"
-        ) from error
+        raise RunError(f"{out_dir} cannot be created: {error.strerror or error}; give another directory") from error
     files = []
     for done, point in enumerate(points, start=1):
         files.append(out_dir / f"certificate-{point.index:06d}.json")

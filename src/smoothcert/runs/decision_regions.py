@@ -179,8 +179,8 @@ class _PointAnswer:
 def _answer_rows(survey: Survey, rows: range, progress: Progress | None) -> list[_PointAnswer]:
     inputs, n, alpha = survey.inputs[rows.start : rows.stop], survey.n, survey.alpha
     if not survey.soft:
-        points = survey.smoothed.predict(inputs, n=n, alpha=alpha, indices=rows, progress=progress)
-        return [_PointAnswer(point.prediction, point.promise is not None) for point in points]
+        answers = survey.smoothed.predict(inputs, n=n, alpha=alpha, indices=rows, progress=progress)
+        return [_PointAnswer(point.prediction, point.promise is not None) for point in answers]
     memory = survey.smoothed.memory
     promises = [None if memory is None else memory.lookup(x) for x in survey.smoothed.check_inputs(inputs)]
     points = compare_scores(survey.smoothed, inputs, rows, n=n, level=alpha, progress=progress)

@@ -20,19 +20,11 @@ from smoothcert.models.probe import check_probe, probe
 from smoothcert.noise import check_sigma
 from smoothcert.noise.self_test import check_noise
 from smoothcert.pipeline import Check
+from smoothcert.progress_display import SamplingCount, count_inputs
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
 from smoothcert.records import CertifiedPoint, InputArray
-from smoothcert.runs.building import (
-    build_smoothed,
-    load_data,
-    load_rule,
-    open_engine,
-    portfolio_of,
-    settle_backend,
-    settle_grid,
-)
+from smoothcert.runs.building import NamedParts, RunParts, load_rule, portfolio_of
 from smoothcert.runs.resumption import (
-    SIGMA_RULE,
     check_has_promises,
     check_key_is_known,
     check_memory_exists,
@@ -43,7 +35,6 @@ from smoothcert.runs.resumption import (
 from smoothcert.runs.rigorous import make_rigorous_check
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import SAMPLING_VERSION, Sampler
-from smoothcert.sampling.factories import TallierFactory
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
@@ -64,7 +55,6 @@ from smoothcert.spec import (
     decode_part,
     to_json,
 )
-from smoothcert.user_code import is_code_name
 
 Notice = Callable[[str], None]
 
@@ -95,6 +85,14 @@ class PreparedRun:
         """The least samples one input takes."""
         n = self.spec.question.n if self.inquiry is None else self.inquiry.least_samples
         return n + self.spec.question.n0
+
+    def count(self) -> SamplingCount:
+        """How far the run is, for a display."""
+        certify = self.inquiry is not None
+        count = count_inputs(len(self.indices), self.spec.question, certify=certify, done=self.finished)
+        for point in self.store.points(with_tallies=False) if self.finished else ():
+            count.add_answer(point)
+        return count
 
 
 def check_spec(spec: RunSpec) -> None:
@@ -145,12 +143,19 @@ def _normalise(spec: RunSpec) -> RunSpec:
 
 @contextlib.contextmanager
 def prepare_run(
-    spec: RunSpec, out: Path, *, notice: Notice = lambda _: None, fetching: ProgressCallback | None = None
+    spec: RunSpec,
+    out: Path,
+    *,
+    notice: Notice = lambda _: None,
+    fetching: ProgressCallback | None = None,
+    parts: RunParts | None = None,
 ) -> Iterator[PreparedRun]:
     """Load everything, then create the run, or resume it if `out` contains one with the same spec.
 
-    notice: receives messages about what is being done. fetching: receives the progress of a download.
+    notice: receives messages about what is being done. fetching: receives the progress of a download. parts: dataset
+    and classifier; by default they are loaded from the places in the spec.
     """
+    parts = NamedParts(fetching) if parts is None else parts
     spec = _normalise(spec)
     check_spec(spec)
     if spec.task == "certify":
@@ -164,22 +169,22 @@ def prepare_run(
             check_memory_exists(spec.memory, out)
     else:
         RunStore.check_can_create(out)
-    dataset = load_data(spec, fetching=fetching)
-    spec, why_float = settle_grid(settle_backend(spec, dataset), dataset)
+    dataset = parts.load_data(spec)
+    spec, why_float = parts.settle(spec, dataset)
     if spec.noise.levels is None:
         notice(f"noise is added in float32, and certificates treat it as ideal noise: {why_float}")
-    with open_engine(spec, dataset) as tallier, build_smoothed(spec, dataset, tallier=tallier) as smoothed:
+    with parts.open_smoothed(spec, dataset) as smoothed:
         inquiry = _check_fits(spec, smoothed, dataset)
         indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
         _check_memory(spec, smoothed, out, exists=exists)
         smoothed.tune(dataset.input_shape, samples=len(indices) * (spec.question.n + spec.question.n0))
         _check_noise(spec, smoothed, dataset)
-        for message in _describe(spec, smoothed, dataset, tallier):
+        for message in _describe(spec, smoothed, dataset):
             notice(message)
         smoothed.open_memory()
         manifest = _make_manifest(spec, smoothed, dataset, inputs=len(indices))
         begin = RunStore.resume if exists else RunStore.create
-        with begin(out, manifest, files=_list_files(spec)) as store:
+        with begin(out, manifest, files=parts.list_files(spec)) as store:
             if exists:
                 _note_other_versions(store.manifest, manifest, notice)
                 check_probe(store.manifest.model.probe, smoothed.classifier, dataset.input_shape, of=str(out))
@@ -246,11 +251,11 @@ def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) 
     check_noise(smoothed.noise, sigma=level, levels=smoothed.grid)
 
 
-def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset, tallier: TallierFactory) -> Iterator[str]:
+def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> Iterator[str]:
     """What a user should know before sampling starts."""
     classifier, batch = smoothed.classifier, smoothed.known_batch()
-    if isinstance(tallier, RayEngine):
-        workers = f"{tallier.actors} actors on Ray"
+    if isinstance(smoothed.tallier, RayEngine):
+        workers = f"{smoothed.tallier.actors} actors on Ray"
     else:
         workers = f"workers {Sampler(classifier, batch=batch, workers=smoothed.workers).workers}"
     yield f"{classifier.description}; {classifier.backend}, batch {batch}, {workers}"
@@ -274,13 +279,6 @@ def _note_other_versions(stored: RunManifest, now: RunManifest, notice: Notice) 
     ]
     if changed:
         notice(f"the run was begun with other versions: {', '.join(changed)}")
-
-
-def _list_files(spec: RunSpec) -> dict[str, Path]:
-    """What is kept with the run: the rule for sigma, if it is a file, so that the run can be resumed."""
-    if not isinstance(spec.sigma, RuleLevel) or is_code_name(spec.sigma.place):
-        return {}
-    return {SIGMA_RULE: Path(spec.sigma.place)}
 
 
 def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset, *, inputs: int) -> RunManifest:

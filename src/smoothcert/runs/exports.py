@@ -6,18 +6,22 @@ import csv
 import io
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from smoothcert.files import write_atomically
-from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results
+from smoothcert.records import CertifiedPoint
+from smoothcert.runs.result_columns import NO_CLASS, OUTCOMES, ResultColumns
+from smoothcert.runs.votes import list_votes
 
 _OWN = (
-    "index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate", "reason"
+    "index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate", "reason",
+    "votes",
 )  # fmt: skip
 
 
-def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
+def write_csv(results: ResultColumns, path: Path, *, overwrite: bool = False) -> None:
     """One row for each input, after a header. A field is empty if its value is unknown. `reason` is the code."""
     rows = point_rows(results)
     for row in rows:
@@ -29,8 +33,17 @@ def write_csv(results: Results, path: Path, *, overwrite: bool = False) -> None:
     write_atomically(path, text.getvalue().encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
-def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None:
-    """An object with facts about the run and the list `points`. Unknown values are null; there is no NaN."""
+def write_json(
+    results: ResultColumns, path: Path, *, points: Sequence[CertifiedPoint] = (), overwrite: bool = False
+) -> None:
+    """An object with facts about the run and the list `points`. Unknown values are null; there is no NaN.
+
+    points: the same inputs with their tallies, whose votes are written too; a log has none.
+    """
+    votes = {point.index: list_votes(point) for point in points}
+    rows = point_rows(results)
+    for row in rows if votes else ():
+        row["votes"] = votes[row["index"]]
     document = {
         "run": results.name,
         "alpha": results.alpha,
@@ -38,14 +51,15 @@ def write_json(results: Results, path: Path, *, overwrite: bool = False) -> None
         "norm": results.norm.value,
         "has_radius": results.has_radius,
         "independent_noise": results.independent_noise,
-        "points": point_rows(results),
+        "class_names": list(results.class_names) or None,
+        "points": rows,
     }
     text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     # A file name that is not UTF-8 contains lone surrogates, which JSON can only express as escapes.
     write_atomically(path, text.encode("utf-8", "backslashreplace"), overwrite=overwrite)
 
 
-def point_rows(results: Results) -> list[dict[str, Any]]:
+def point_rows(results: ResultColumns) -> list[dict[str, Any]]:
     """One mapping for each input, all with the same keys. Radii have full precision."""
     correct, labelled = results.correct, results.labelled
     return [

@@ -12,14 +12,14 @@ import numpy as np
 
 from smoothcert.errors import RunError
 from smoothcert.records import CertifiedPoint, Outcome, Remark, RemarkCode, Settlement, TallyKind
-from smoothcert.runs.results import Results
+from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.tsv import read_log
 from smoothcert.spec import Decide, FixedN, RunManifest
 
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
 
-def load_results(path: Path, *, name: str | None = None) -> Results:
+def load_results(path: Path, *, name: str | None = None) -> ResultColumns:
     """The results in a run directory or a TSV log. name: in tables.
 
     RUN@CERTIFICATE selects one of the certificates of a run; RUN alone selects the first, or the best of several.
@@ -28,7 +28,7 @@ def load_results(path: Path, *, name: str | None = None) -> Results:
     return _load_place(*split_certificate(path), name=name)[0]
 
 
-def load_all(paths: Sequence[Path]) -> list[Results]:
+def load_all(paths: Sequence[Path]) -> list[ResultColumns]:
     """Several runs, each named by the shortest tail of its path that no other path has.
 
     A run with several certificates gives one entry for each of them.
@@ -36,9 +36,9 @@ def load_all(paths: Sequence[Path]) -> list[Results]:
     return [results for _, results in load_each(paths)]
 
 
-def load_each(paths: Sequence[Path]) -> list[tuple[Path, Results]]:
+def load_each(paths: Sequence[Path]) -> list[tuple[Path, ResultColumns]]:
     """As `load_all`, each with the run directory or log it was read from."""
-    loaded: list[tuple[Path, Results]] = []
+    loaded: list[tuple[Path, ResultColumns]] = []
     times: Counter[str] = Counter()
     for path, name in zip(paths, distinguish_names(paths), strict=True):
         place, certificate = split_certificate(path)
@@ -51,14 +51,14 @@ def load_each(paths: Sequence[Path]) -> list[tuple[Path, Results]]:
     return loaded
 
 
-def _check_radii(results: Results) -> None:
+def _check_radii(results: ResultColumns) -> None:
     """Refuse radii with which the arithmetic of tables and figures would overflow."""
     largest = float(results.radius.max(initial=0.0))
     if largest and not _SMALLEST_SCALE < largest < _LARGEST_SCALE:
         raise RunError(f"{results.name} has radii up to {largest:g}, which no noise level allows")
 
 
-def load_pair(first: Path, second: Path) -> tuple[Results, Results]:
+def load_pair(first: Path, second: Path) -> tuple[ResultColumns, ResultColumns]:
     """Two runs to compare, with distinct names; of each the first certificate, or the one named."""
     one, other = distinguish_names([first, second])
     return load_results(first, name=one), load_results(second, name=other)
@@ -87,7 +87,7 @@ def distinguish_names(paths: Sequence[Path]) -> list[str]:
     return names
 
 
-def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Results]:
+def _load_place(place: Path, certificate: str | None, *, name: str) -> list[ResultColumns]:
     """The results by this certificate; by default, by each certificate of the run, in order. A log has one."""
     if not place.is_dir():
         return [read_log(place, name=name)]
@@ -97,9 +97,18 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
     with RunStore.open(place) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
         spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
-    if certificate is not None:
-        return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
-    return make_run_results(points, manifest, kinds, name=name, spent=spent)
+    return make_run_results(points, manifest, kinds, name=name, spent=spent, certificate=certificate)
+
+
+def load_points(path: Path) -> list[CertifiedPoint]:
+    """The points of RUN or RUN@CERTIFICATE with their tallies; none for a log."""
+    place, _ = split_certificate(path)
+    if not place.is_dir():
+        return []
+    from smoothcert.runs.store import RunStore
+
+    with RunStore.open(place) as store:
+        return store.points()
 
 
 def make_run_results(
@@ -109,11 +118,15 @@ def make_run_results(
     *,
     name: str,
     spent: Mapping[int, int],
-) -> list[Results]:
+    certificate: str | None = None,
+) -> list[ResultColumns]:
     """The points of a run as columns, once for each of its certificates. kinds: of the tallies of the estimation.
 
-    spent: samples by index; only needed if their number depends on the input.
+    spent: samples by index; only needed if their number depends on the input. certificate: only this one; `name` is
+    then used as it is.
     """
+    if certificate is not None:
+        return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
     return [
         _make_results(
             points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent
@@ -130,11 +143,11 @@ def _make_results(
     name: str,
     certificate: str | None,
     spent: Mapping[int, int],
-) -> Results:
+) -> ResultColumns:
     """The verdicts of one certificate, None for the points' own, with the facts of the manifest."""
     spec = manifest.spec
     results = dataclasses.replace(
-        Results.from_points(points, name=name, certificate=certificate),
+        ResultColumns.from_points(points, name=name, certificate=certificate),
         alpha=spec.alpha,
         num_classes=manifest.model.num_classes,
         has_radius=manifest.task != "predict",
@@ -158,7 +171,7 @@ def _make_results(
     return dataclasses.replace(results, remarks=tuple(remarks))
 
 
-def _remark_spent(results: Results) -> Iterator[Remark]:
+def _remark_spent(results: ResultColumns) -> Iterator[Remark]:
     """For a run that stopped early: its cost, and the radii it decided on."""
     if results.most_samples is None:
         return
@@ -180,7 +193,7 @@ def _remark_spent(results: Results) -> Iterator[Remark]:
         yield Remark(RemarkCode.DECIDED_RADII, results.name, {"radii": list(results.decided_radii)})
 
 
-def _remark_memory(points: Sequence[CertifiedPoint], results: Results) -> Iterator[Remark]:
+def _remark_memory(points: Sequence[CertifiedPoint], results: ResultColumns) -> Iterator[Remark]:
     """For results from a memory: how often it changed an answer, and what the radii depend on."""
     settlements = Counter(point.promise.settlement for point in points if point.promise is not None)
     if settlements and results.has_radius:
@@ -191,7 +204,7 @@ def _remark_memory(points: Sequence[CertifiedPoint], results: Results) -> Iterat
         yield Remark(RemarkCode.ANSWERS_FROM_MEMORY, results.name, values)
 
 
-def _remark_halved(results: Results, kinds: Set[TallyKind]) -> Iterator[Remark]:
+def _remark_halved(results: ResultColumns, kinds: Set[TallyKind]) -> Iterator[Remark]:
     """For results from pairs: a bound on p_A alone uses half of the votes."""
     from_votes = np.isfinite(results.p_a) & results.is_outcome(Outcome.CERTIFIED)
     if TallyKind.PAIRS in kinds and from_votes.any():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,37 +29,10 @@ from smoothcert.records import (
     TallyKind,
     envelope_from_json,
 )
-from smoothcert.runs.load import make_run_results
-from smoothcert.runs.results import Results
+from smoothcert.runs.held_run import HeldRun, list_kinds
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
 from smoothcert.statistics import first_samples
-
-
-@dataclass(frozen=True, slots=True)
-class Recertified:
-    """The recomputed points, and the manifest they would have as a run of their own."""
-
-    points: list[CertifiedPoint]
-    manifest: RunManifest
-
-    @property
-    def spec(self) -> RunSpec:
-        return self.manifest.spec
-
-    def results(self, *, name: str) -> list[Results]:
-        """The points as columns, one table for each certificate of the run."""
-        spent = {point.index: sum(tally.n for tally in point.tallies) for point in self.points}
-        return make_run_results(self.points, self.manifest, list_kinds(self.points), name=name, spent=spent)
-
-    def save(self, out: Path) -> None:
-        """Store as a run of its own."""
-        from smoothcert.environment import code_digest, list_versions
-
-        digests = msgspec.structs.replace(self.manifest.digests, code=code_digest())
-        manifest = msgspec.structs.replace(self.manifest, environment=list_versions(), digests=digests)
-        with RunStore.create(out, manifest) as store:
-            store.add(self.points)
 
 
 def recertify_run(
@@ -70,7 +42,7 @@ def recertify_run(
     n: int | None = None,
     certificate: str | Sequence[str] | None = None,
     best_of: bool = False,
-) -> Recertified:
+) -> HeldRun:
     """Recompute every point of a run. Omitted settings keep their value. best_of: of the certificates given, or of
     those of the run.
 
@@ -88,13 +60,29 @@ def recertify_run(
         )
     with RunStore.open(path) as store:
         manifest, points = store.manifest, store.points()
-    _check_can_recertify(manifest, points, path)
+    return recertify_points(
+        HeldRun(points, manifest), str(path), alpha=alpha, n=n, certificate=certificate, best_of=best_of
+    )
+
+
+def recertify_points(
+    run: HeldRun,
+    name: str,
+    *,
+    alpha: float | None = None,
+    n: int | None = None,
+    certificate: str | Sequence[str] | None = None,
+    best_of: bool = False,
+) -> HeldRun:
+    """`recertify_run` for a run in memory. name: of the run, for messages."""
+    manifest, points = run.manifest, run.points
+    _check_can_recertify(manifest, points, name)
     spec = _change_spec(manifest.spec, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
     portfolio = get_portfolio(spec.certificates, best_of=spec.best_of)
-    _check_kind(points, portfolio, path)
-    inquiry = _make_inquiry(spec, portfolio, points, _smoothing_of(manifest, path), n=n)
+    _check_kind(points, portfolio, name)
+    inquiry = _make_inquiry(spec, portfolio, points, _smoothing_of(manifest, name), n=n)
     votes = [stored_votes(point, inquiry, n=n) for point in points]
-    return Recertified(
+    return HeldRun(
         points=inquiry.answer(votes),
         manifest=msgspec.structs.replace(
             manifest,
@@ -102,17 +90,18 @@ def recertify_run(
             alpha_split=split_alpha_of(spec.question, portfolio, alpha=spec.alpha),
             recertified_from=to_json(manifest),
         ),
+        selected=run.selected,
     )
 
 
-def _check_can_recertify(manifest: RunManifest, points: Sequence[CertifiedPoint], path: Path) -> None:
+def _check_can_recertify(manifest: RunManifest, points: Sequence[CertifiedPoint], name: str) -> None:
     if manifest.task == "predict":
-        raise RunError(f"{path} is a {manifest.task} run; only the votes of a certify run can be certified again")
+        raise RunError(f"{name} is a {manifest.task} run; only the votes of a certify run can be certified again")
     if not points:
-        raise RunError(f"{path} holds no finished input yet")
+        raise RunError(f"{name} holds no finished input yet")
     if manifest.digests.memory is not None:
         raise RunError(
-            f"the radii of {path} are regions that a memory has promised; no memory would promise another radius. "
+            f"the radii of {name} are regions that a memory has promised; no memory would promise another radius. "
             "Certify the inputs again: `smoothcert certify … --memory`"
         )
 
@@ -150,11 +139,11 @@ def _make_inquiry(
     return make_inquiry(question, portfolio, alpha=spec.alpha, smoothing=smoothing)
 
 
-def _smoothing_of(manifest: RunManifest, path: Path) -> Smoothing:
+def _smoothing_of(manifest: RunManifest, name: str) -> Smoothing:
     """What the manifest says about the smoothed classifier."""
     envelope: Envelope = ConstantSigma()
     if manifest.sigma is not None:
-        envelope = _read_envelope(manifest.sigma.envelope, path)
+        envelope = _read_envelope(manifest.sigma.envelope, name)
     return describe_smoothing(
         envelope,
         dimension=math.prod(manifest.data.input_shape),
@@ -164,39 +153,34 @@ def _smoothing_of(manifest: RunManifest, path: Path) -> Smoothing:
     )
 
 
-def _read_envelope(document: dict[str, Any] | None, path: Path) -> Envelope:
+def _read_envelope(document: dict[str, Any] | None, name: str) -> Envelope:
     if document is None:
-        raise CorruptRunError(f"{path} does not state the envelope of its sigma, without which it was not certified")
+        raise CorruptRunError(f"{name} does not state the envelope of its sigma, without which it was not certified")
     if document.get("kind") == "user":
         raise RunError(
-            f"{path} was certified with a user-defined envelope, {document.get('name')!r}: a function, which a run "
+            f"{name} was certified with a user-defined envelope, {document.get('name')!r}: a function, which a run "
             "cannot contain; so its votes cannot be certified again from the run alone"
         )
     try:
         return envelope_from_json(document)
     except (InputError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptRunError(f"{path} does not state a valid envelope for its sigma: {error}") from error
+        raise CorruptRunError(f"{name} does not state a valid envelope for its sigma: {error}") from error
 
 
-def list_kinds(points: Sequence[CertifiedPoint]) -> set[TallyKind]:
-    """The kinds of tallies that were sampled to prove something."""
-    return {tally.kind for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION}
-
-
-def _check_kind(points: Sequence[CertifiedPoint], portfolio: Portfolio, path: Path) -> None:
+def _check_kind(points: Sequence[CertifiedPoint], portfolio: Portfolio, name: str) -> None:
     """Plain votes can be taken from every tally; pairs, and the gradients of all classes, must have been sampled."""
     tallies = [tally for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION]
     sampled = list_kinds(points)
     wanted = portfolio.certificates[0].name
     if portfolio.tally is not TallyKind.VOTES and sampled != {portfolio.tally}:
         raise RunError(
-            f"{path} holds {' and '.join(sorted(sampled))}, but {portfolio} is computed from {portfolio.tally}: these "
+            f"{name} holds {' and '.join(sorted(sampled))}, but {portfolio} is computed from {portfolio.tally}: these "
             f"must be sampled, by `smoothcert certify --certificate {wanted}`"
         )
     if portfolio.every_class and not all(
         isinstance(tally, GradientTally) and tally.products.size == tally.num_classes + 1 for tally in tallies
     ):
         raise RunError(
-            f"{path} holds the gradient of one class, but {portfolio} is computed from those of all: they must be "
+            f"{name} holds the gradient of one class, but {portfolio} is computed from those of all: they must be "
             "sampled, by `smoothcert certify --certificate second-order-multi-class`"
         )

@@ -18,7 +18,7 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.noise import check_sigma
 from smoothcert.questions.feasibility import check_samples
 from smoothcert.records import FloatArray, Outcome
-from smoothcert.runs.results import NO_CLASS, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, ResultColumns, outcome_code
 from smoothcert.runs.tsv import read_log
 from smoothcert.statistics import check_alpha, clopper_pearson_lower, equal_share, pair_product_margin
 
@@ -31,7 +31,7 @@ _ENOUGH = 0.98
 class RecertifiedLog:
     """The log with recomputed radii (rounded down), the certificate they come from, and notes for the user."""
 
-    results: Results
+    results: ResultColumns
     certificate: str
     notes: tuple[str, ...]
 
@@ -48,7 +48,7 @@ class _LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Recomputed:
-    """The radius of each row, and the bounds it comes from, with the names used in `Results`."""
+    """The radius of each row, and the bounds it comes from, with the names used in `ResultColumns`."""
 
     radius: FloatArray
     bounds: dict[str, FloatArray]
@@ -64,7 +64,7 @@ class _Dialect:
 
     certificate: str
     counts: tuple[str, ...]
-    recompute: Callable[[Results, _LogSettings], _Recomputed]
+    recompute: Callable[[ResultColumns, _LogSettings], _Recomputed]
     besides: tuple[str, ...] = ()
     paired: bool = False
     even: bool = False
@@ -114,7 +114,7 @@ def recertify_log(
     )
 
 
-def _replace_radii(log: Results, recomputed: _Recomputed, settings: _LogSettings) -> Results:
+def _replace_radii(log: ResultColumns, recomputed: _Recomputed, settings: _LogSettings) -> ResultColumns:
     certified = log.decided & (recomputed.radius > 0)
     bounds = dict(recomputed.bounds)
     return dataclasses.replace(
@@ -130,7 +130,7 @@ def _replace_radii(log: Results, recomputed: _Recomputed, settings: _LogSettings
     )
 
 
-def _find_dialect(log: Results, path: Path) -> _Dialect:
+def _find_dialect(log: ResultColumns, path: Path) -> _Dialect:
     for dialect in _DIALECTS:
         if all(column in log.extra for column in dialect.columns):
             return dialect
@@ -138,7 +138,7 @@ def _find_dialect(log: Results, path: Path) -> _Dialect:
     raise RunError(f"{path} has no raw counts to recompute radii from: expected the columns {wanted}")
 
 
-def _check_counts(log: Results, dialect: _Dialect, *, n: int, path: Path) -> None:
+def _check_counts(log: ResultColumns, dialect: _Dialect, *, n: int, path: Path) -> None:
     if dialect.even and n % 2:
         raise InputError(f"--n {n} is odd, but {path} is a log of {dialect.certificate}, which draws samples in pairs")
     trials = n // 2 if dialect.paired else n
@@ -154,25 +154,25 @@ def _check_counts(log: Results, dialect: _Dialect, *, n: int, path: Path) -> Non
             )
 
 
-def _count_agreeing(log: Results, radius: FloatArray) -> int:
+def _count_agreeing(log: ResultColumns, radius: FloatArray) -> int:
     """The number of certified radii in the log that equal these to the three digits a log has."""
     certified = np.flatnonzero(log.decided & (log.radius > 0))
     return sum(f"{radius[row]:.3g}" == f"{log.radius[row]:.3g}" for row in certified)
 
 
-def _recompute_first_order(log: Results, settings: _LogSettings) -> _Recomputed:
+def _recompute_first_order(log: ResultColumns, settings: _LogSettings) -> _Recomputed:
     p_a = _bound_below(log, "raw_count", settings.n, settings.alpha)
     return _Recomputed(gaussian_radius(p_a, sigma=settings.sigma), {"p_a": p_a})
 
 
-def _recompute_dipole(log: Results, settings: _LogSettings) -> _Recomputed:
+def _recompute_dipole(log: ResultColumns, settings: _LogSettings) -> _Recomputed:
     share = equal_share(settings.alpha, 2)
     both, one_sided = (_bound_below(log, column, settings.n // 2, share) for column in _DIPOLE_COUNTS)
     radius = dipole_radius(both, one_sided, sigma=settings.sigma)
     return _Recomputed(radius, {"both": both, "one_sided": one_sided})
 
 
-def _recompute_second_order(log: Results, settings: _LogSettings) -> _Recomputed:
+def _recompute_second_order(log: ResultColumns, settings: _LogSettings) -> _Recomputed:
     share = equal_share(settings.alpha, 2)
     p_a = _bound_below(log, "raw_count", settings.n, share)
     dimension, notes = _derive_dimension(log, settings) if settings.dimension is None else (settings.dimension, ())
@@ -184,7 +184,7 @@ def _recompute_second_order(log: Results, settings: _LogSettings) -> _Recomputed
     return _Recomputed(radius, {"p_a": p_a, "gradient_norm": gradient}, notes)
 
 
-def _derive_dimension(log: Results, settings: _LogSettings) -> tuple[int | None, tuple[str, ...]]:
+def _derive_dimension(log: ResultColumns, settings: _LogSettings) -> tuple[int | None, tuple[str, ...]]:
     """The dimension that the gradient bounds of the log were computed with, None if none depends on it; and notes.
 
     A bound b that is not vacuous has b² = estimate + 4 sqrt(d L/k)/σ², L = ln(2/α), k pairs. Logs have few digits, so d
@@ -209,13 +209,13 @@ def _derive_dimension(log: Results, settings: _LogSettings) -> tuple[int | None,
     return round(best), (f"dimension {round(best)}, derived from the bounds in the log",)
 
 
-def _squared_gradient(log: Results) -> FloatArray:
+def _squared_gradient(log: ResultColumns) -> FloatArray:
     """The estimate of ‖∇p‖², which can be negative. The column holds its root, with its sign."""
     raw = log.extra["raw_grad_norm"]
     return raw * np.abs(raw)
 
 
-def _bound_below(log: Results, column: str, trials: int, alpha: float) -> FloatArray:
+def _bound_below(log: ResultColumns, column: str, trials: int, alpha: float) -> FloatArray:
     return clopper_pearson_lower(log.extra[column].astype(np.int64), trials, alpha=alpha)
 
 

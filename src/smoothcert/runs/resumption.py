@@ -13,12 +13,10 @@ from smoothcert.errors import RegionMemoryError, RunError
 from smoothcert.memory import MemoryKey, RegionMemory, count_claims, is_server, list_digests, resolve_location
 from smoothcert.models.backends import FASTEST
 from smoothcert.records import Promise
+from smoothcert.runs.run_files import SIGMA_RULE, check_places, locate_data
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.spec import DETECT, EngineSpec, ModelSpec, RuleLevel, RunManifest, RunSpec, Task
 from smoothcert.user_code import is_code_name, locate_code
-
-SIGMA_RULE = "sigma.safetensors"
-"""The copy of the rule for sigma in the directory of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +45,17 @@ def spec_of_run(path: Path, *, task: Task, moved: Moved) -> RunSpec:
         raise RunError(f"{path} is a {manifest.task} run: it cannot be resumed by {task}")
     spec = take_recorded_choices(manifest.spec, manifest)
     sigma = RuleLevel(place=str(path / SIGMA_RULE)) if (path / SIGMA_RULE).exists() else spec.sigma
-    return msgspec.structs.replace(
+    data = locate_data(path, spec.data)
+    spec = msgspec.structs.replace(
         spec,
         model=_move_model(spec.model, moved),
-        data=msgspec.structs.replace(
-            spec.data, place=moved.data or spec.data.place, root=moved.data_root or spec.data.root
-        ),
+        data=msgspec.structs.replace(data, place=moved.data or data.place, root=moved.data_root or data.root),
         sigma=sigma,
         memory=moved.memory or spec.memory,
         engine=moved.engine or spec.engine,
     )
+    check_places(spec, path)
+    return spec
 
 
 def _move_model(recorded: ModelSpec, moved: Moved) -> ModelSpec:

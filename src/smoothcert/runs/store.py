@@ -17,7 +17,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
-from smoothcert.files import write_atomically
+from smoothcert.files import Content, write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
@@ -113,8 +113,8 @@ class RunStore:
         self._tables_checked = False
 
     @classmethod
-    def create(cls, path: Path, manifest: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
-        """Create a run in a new or empty directory. files: copied into it, by name."""
+    def create(cls, path: Path, manifest: RunManifest, *, files: Mapping[str, Content] | None = None) -> Self:
+        """Create a run in a new or empty directory. files: what else it keeps, by name."""
         cls.check_can_create(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -131,7 +131,7 @@ class RunStore:
                 connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
                 begin_seals(connection, manifest.to_json())
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
-            _copy_files(path, files)
+            _write_files(path, files or {})
             return cls(path, manifest, _connect(path), lock)
         except BaseException:
             lock.release()
@@ -151,7 +151,7 @@ class RunStore:
             )
 
     @classmethod
-    def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Path] | None = None) -> Self:
+    def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Content] | None = None) -> Self:
         """Resume an existing run with the same spec. Otherwise a ManifestMismatchError lists the differences."""
         stored = read_manifest(path)
         differing = list_differences(stored, wanted)
@@ -162,7 +162,7 @@ class RunStore:
             )
         lock = _acquire_lock(path)
         try:
-            _copy_files(path, files)
+            _write_files(path, files or {})
             run = cls(path, stored, _connect(path), lock)
             with run._reading():
                 pass  # refuses a run that failed a check of its model
@@ -347,14 +347,12 @@ class RunStore:
         self.close()
 
 
-def _copy_files(path: Path, files: Mapping[str, Path] | None) -> None:
-    """Copy files into the directory of a run, unless they exist there."""
-    for name, source in (files or {}).items():
+def _write_files(path: Path, files: Mapping[str, Content]) -> None:
+    """Write files into the directory of a run, unless they exist there. The caller holds its lock."""
+    for name, content in files.items():
+        for leftover in path.glob(f".{name}.*.part"):  # of a process that was killed while it wrote
+            leftover.unlink(missing_ok=True)
         if not (path / name).exists():
-            try:
-                content = source.read_bytes()
-            except OSError as error:
-                raise RunError(f"{source} cannot be read: {error.strerror or error}") from error
             write_atomically(path / name, content, overwrite=False)
 
 

@@ -7,7 +7,7 @@
     dipole (Levine)                  … raw_count_symmetric raw_count_asymmetric p_A_symmetric_bar p_A_asymmetric_bar …
     per-input sigma (Alfarra)        … with a column sigma
 
-Columns are found by name, so their order does not matter, and further numeric columns are kept in `Results.extra`.
+Columns are found by name, so their order does not matter. Further numeric columns are kept in `ResultColumns.extra`.
 `predict` -1 is an abstention. `time` is in seconds, or h:m:s as Python prints a duration.
 
 The published programs round radii to three significant digits *to nearest*, so a radius in a log may exceed the proved
@@ -29,7 +29,7 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import FloatArray, IntArray, Outcome
-from smoothcert.runs.results import NO_CLASS, BoolArray, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, BoolArray, ResultColumns, outcome_code
 
 _REQUIRED = ("idx", "label", "predict")
 _MEANINGFUL = (*_REQUIRED, "radius", "correct", "time", "sigma")
@@ -96,7 +96,7 @@ class _Log:
             self.fail(first, f"{column} is {_quote(self.columns[column][first])}; expected {expected}")
 
 
-def read_log(path: Path, *, name: str | None = None) -> Results:
+def read_log(path: Path, *, name: str | None = None) -> ResultColumns:
     """Read a log in any of the dialects above; rows keep their order.
 
     A log states neither α nor the number of classes, so both are None. A row with a class and radius 0 (a small radius
@@ -112,7 +112,7 @@ def read_log(path: Path, *, name: str | None = None) -> Results:
     outcome = np.where(decided, outcome_code(Outcome.PREDICTED), outcome_code(Outcome.ABSTAINED))
     outcome = np.where(radius > 0, outcome_code(Outcome.CERTIFIED), outcome)
     extra = {column: log.numbers(column) for column in log.columns if column not in _MEANINGFUL}
-    return Results(
+    return ResultColumns(
         name=name or path.name,
         index=_read_index(log),
         label=label,
@@ -129,7 +129,7 @@ def read_log(path: Path, *, name: str | None = None) -> Results:
     )
 
 
-def write_cohen_tsv(results: Results, path: Path, *, digits: int = 6, overwrite: bool = False) -> None:
+def write_cohen_tsv(results: ResultColumns, path: Path, *, digits: int = 6, overwrite: bool = False) -> None:
     """Write `idx label predict radius correct time`; without radii, `idx label predict correct time`.
 
     Radii are rounded down to `digits` decimals. The dialect has one code for "no class", so abstentions and failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +14,23 @@ from smoothcert.records import Noise, Stage, StreamId
 from smoothcert.sampling.requests import Request
 from smoothcert.sampling.sampler import Sampler
 
-_CANDIDATES = (16, 32, 64, 128, 256, 512, 1024, 2048)
+_clock = time.perf_counter
+
+_CANDIDATES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _LARGEST_BATCH_BYTES = 256 * 2**20
-_ROUNDS = 4
-_SECONDS_PER_TURN = 0.1
-_SECONDS_IN_ALL = 6.0
-_SHARE_OF_THE_WORK = 0.05
-_INPUTS_SHARING = 8
 _USUAL = 128
+_SHARE_OF_THE_WORK = 0.03
+_LEAST_SECONDS, _MOST_SECONDS = 0.2, 4.0
+"""The least is spent once: with a fast model it is enough to measure every size that matters."""
+_SHORT_TURN, _LONG_TURN = 0.004, 0.1
+_TURNS = 16
+_ROUNDS = 3
+_INPUTS_SHARING = 8
 _LONG_BATCH_SECONDS = 0.25
 _HARDLY_FASTER = 1.05
+_CONTENDER = 0.9
 _GOOD_ENOUGH = 0.98
-"""The smallest batch that reaches this share of the best rate is chosen: it wastes least at the end of a shard."""
+"""The smallest batch that reaches this share of the best rate is chosen."""
 
 
 def measure_batch(
@@ -37,60 +43,123 @@ def measure_batch(
     shared: bool = False,
     grid: int | None = None,
 ) -> int:
-    """The batch size at which sampling votes under this noise is fastest on this machine.
+    """The batch size at which that many votes under this noise are sampled fastest on this machine."""
+    tuner = BatchTuner(classifier, input_shape, workers=workers, noise=noise, shared=shared, grid=grid)
+    return tuner.choose(samples=samples)
 
-    samples: the number that will be drawn. The measurement takes a twentieth of the time they need, at most a few
-    seconds; if that is too short, the default of 128 is returned. The candidates are measured in turn, several times,
-    and the best time of each counts: other programs can only make a measurement slower.
+
+class BatchTuner:
+    """Measures batch sizes, and chooses one by the number of samples that will be drawn.
+
+    The rates are kept. So a second choice, for more samples, measures only what the first one had no time for.
     """
-    row_bytes = 4 * max(1, int(np.prod(input_shape)))
-    candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
-    usual = min(_USUAL, candidates[-1])
-    threads = Sampler(classifier, batch=usual, workers=workers).workers
-    rates: dict[int, float] = {}
 
-    stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
-    example = Request(0, stream, sigma=1.0, start=0, stop=1, noise=noise, shared=shared, grid=grid)
+    def __init__(
+        self,
+        classifier: BaseClassifier,
+        input_shape: tuple[int, ...],
+        *,
+        workers: int | None = None,
+        noise: Noise = Noise.GAUSSIAN,
+        shared: bool = False,
+        grid: int | None = None,
+    ) -> None:
+        row_bytes = 4 * max(1, int(np.prod(input_shape)))
+        self._candidates = [b for b in _CANDIDATES if b * row_bytes <= _LARGEST_BATCH_BYTES] or [1]
+        self._usual = min(_USUAL, self._candidates[-1])
+        self._classifier = classifier
+        self._input_shape = input_shape
+        self._requested_workers = workers
+        self._workers = Sampler(classifier, batch=self._usual, workers=workers).workers
+        stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
+        self._example = Request(0, stream, sigma=1.0, start=0, stop=1, noise=noise, shared=shared, grid=grid)
+        self._rates: dict[int, float] = {}
+        self._spent = 0.0
 
-    def measure(batch: int) -> None:
-        rate = _rate(Sampler(classifier, batch=batch, workers=workers), input_shape, example)
-        rates[batch] = max(rate, rates.get(batch, 0.0))
+    def choose(self, *, samples: int) -> int:
+        """The batch size for that many samples; 128 if there is too little work to measure anything.
 
-    measure(candidates[0])
-    if usual * threads < _LONG_BATCH_SECONDS * rates[candidates[0]]:
-        measure(usual)
-    seconds = min(_SECONDS_IN_ALL, _SHARE_OF_THE_WORK * samples / max(rates.values()))
-    if seconds < 2 * _SECONDS_PER_TURN * len(candidates):
-        return usual
-    deadline = time.perf_counter() + seconds
-    for batch in candidates * _ROUNDS:
-        if any(_is_pointless(rates, smaller, threads=threads) for smaller in candidates if smaller < batch):
-            continue
-        try:
-            measure(batch)
-        except BatchTooLargeError:
-            break
-        if time.perf_counter() > deadline:
-            break
-    return _smallest_good(rates)
+        The measurement takes 3 % of the time that the samples need, at most a few seconds. The first one may take a
+        fifth of a second in any case. Sizes are measured upwards from 128 while that is faster, else downwards, then
+        the best ones again in turn. The best time of each counts: other programs can only make a measurement slower.
+        """
+        if samples > self._usual:
+            self._explore(samples)
+        if self._usual not in self._rates:
+            return self._usual
+        useful = {batch: rate / self._idling(batch, samples) for batch, rate in self._rates.items()}
+        return min(batch for batch, rate in useful.items() if rate >= _GOOD_ENOUGH * max(useful.values()))
+
+    def _idling(self, batch: int, samples: int) -> float:
+        """The factor by which sampling takes longer because, at its end, the other workers wait for the last batch.
+
+        The wait is between nothing and one batch for each of them; half of it is expected.
+        """
+        return 1.0 + batch * (self._workers - 1) / (2 * samples)
+
+    def _explore(self, samples: int) -> None:
+        """Measure as many sizes as the time allows."""
+        if not self._rates:
+            self._measure(self._candidates[0], _SHORT_TURN)
+        share = _SHARE_OF_THE_WORK * samples / max(self._rates.values())
+        seconds = max(_LEAST_SECONDS - self._spent, min(_MOST_SECONDS, share))
+        began = _clock()
+        turn = min(_LONG_TURN, max(_SHORT_TURN, seconds / _TURNS))
+        for batch in self._plan(deadline=began + seconds):
+            try:
+                self._measure(batch, turn)
+            except BatchTooLargeError:
+                self._candidates = [size for size in self._candidates if size < batch]
+        self._spent += _clock() - began
+
+    def _measure(self, batch: int, seconds: float) -> None:
+        sampler = Sampler(self._classifier, batch=batch, workers=self._requested_workers)
+        rate = _rate(sampler, self._input_shape, self._example, seconds)
+        self._rates[batch] = max(rate, self._rates.get(batch, 0.0))
+
+    def _plan(self, *, deadline: float) -> Iterator[int]:
+        """The sizes to measure, one by one; each depends on the rates found before."""
+        start = self._usual if self._fits(self._usual, deadline) else self._candidates[0]
+        if start not in self._rates:
+            yield start
+        above = [size for size in self._candidates if size > start]
+        yield from self._climb(start, above, deadline)
+        if all(self._rates.get(size, 0.0) < _HARDLY_FASTER * self._rates[start] for size in above):
+            yield from self._climb(start, [size for size in reversed(self._candidates) if size < start], deadline)
+        for _ in range(_ROUNDS - 1):
+            best = max(self._rates.values())
+            contenders = [size for size in sorted(self._rates) if self._rates[size] >= _CONTENDER * best]
+            if len(contenders) > 1:
+                yield from (size for size in contenders if self._fits(size, deadline))
+
+    def _climb(self, start: int, sizes: Iterable[int], deadline: float) -> Iterator[int]:
+        """Sizes that are not measured yet, until two in a row gain nothing, or one that takes long."""
+        best, misses = self._rates[start], 0
+        for size in sizes:
+            if size not in self._rates:
+                if not self._fits(size, deadline):
+                    return
+                yield size
+            rate = self._rates.get(size, 0.0)
+            misses = 0 if rate >= _HARDLY_FASTER * best else misses + 1
+            takes_long = size * self._workers > _LONG_BATCH_SECONDS * rate
+            if misses == 2 or (misses and takes_long):
+                return
+            best = max(best, rate)
+
+    def _fits(self, batch: int, deadline: float) -> bool:
+        """Whether there is time to measure this size: to warm up, and once more."""
+        rate = self._rates[max(size for size in self._rates if size <= batch)]
+        return _clock() + 2 * batch * self._workers * _inputs_of(self._example) / rate <= deadline
 
 
-def _is_pointless(rates: dict[int, float], batch: int, *, threads: int) -> bool:
-    """Whether a batch takes long and is hardly faster than one of half its size: larger ones need not be tried."""
-    if batch not in rates or batch // 2 not in rates:
-        return False
-    long = batch * threads > _LONG_BATCH_SECONDS * rates[batch]
-    return long and rates[batch] < _HARDLY_FASTER * rates[batch // 2]
+def _inputs_of(example: Request) -> int:
+    return _INPUTS_SHARING if example.shared else 1
 
 
-def _smallest_good(rates: dict[int, float]) -> int:
-    best = max(rates.values())
-    return min(batch for batch, rate in rates.items() if rate >= _GOOD_ENOUGH * best)
-
-
-def _rate(sampler: Sampler, input_shape: tuple[int, ...], example: Request) -> float:
+def _rate(sampler: Sampler, input_shape: tuple[int, ...], example: Request, seconds: float) -> float:
     """Samples per second with requests like the example, after a warm-up round."""
-    count = _INPUTS_SHARING if example.shared else 1
+    count = _inputs_of(example)
     inputs = np.zeros((count, *input_shape), dtype=np.float32)
     streams = [replace(example.stream, index=index) for index in range(count)]
     draws = sampler.batch * sampler.workers
@@ -100,11 +169,11 @@ def _rate(sampler: Sampler, input_shape: tuple[int, ...], example: Request) -> f
         sampler.tally(inputs, requests)
 
     draw()
-    finished, began = 0, time.perf_counter()
+    finished, began = 0, _clock()
     while True:
         draw()
         finished += draws
-        elapsed = time.perf_counter() - began
-        if elapsed >= _SECONDS_PER_TURN:
+        elapsed = _clock() - began
+        if elapsed >= seconds:
             return finished * count / elapsed
-        draws = min(draws * 2, max(draws, int(finished / elapsed * _SECONDS_PER_TURN)))
+        draws = min(draws * 2, max(draws, int(finished / elapsed * seconds)))

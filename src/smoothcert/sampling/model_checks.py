@@ -20,8 +20,8 @@ import numpy as np
 
 from smoothcert.errors import ModelMismatchError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
-from smoothcert.models.original import Answer, Changeable, is_tie, original_of, same_scores
-from smoothcert.records import CheckCounts, InputArray, TallyKind
+from smoothcert.models.original import Answer, Changeable, asking, is_tie, original_of, same_scores
+from smoothcert.records import CheckCounts, InputArray, StreamId, TallyKind
 from smoothcert.sampling.noisy_copies import noisy_copies
 from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.requests import Request, Slice, samples_per_draw
@@ -62,6 +62,7 @@ class ModelChecks:
         self._stored = self.counts
         self._expected = 0
         self._least = LEAST_ASKED
+        self._is_planned = False
         self._kept: list[_Kept] = []
         self._seen = 0
 
@@ -89,6 +90,16 @@ class ModelChecks:
             self._original.check_unchanged()
         self._expected = copies
         self._least = max(LEAST_ASKED, self.counts.asked + _LEAST_OF_A_CALL)
+
+    def expect_run(self, copies: int) -> None:
+        """As `expect`, for a whole run; the calls that belong to it are then not announced."""
+        self.expect(copies)
+        self._is_planned = True
+
+    def expect_call(self, copies: int) -> None:
+        """As `expect`, unless the call belongs to a run."""
+        if not self._is_planned:
+            self.expect(copies)
 
     def pick(self, requests: Sequence[Request]) -> list[Request]:
         """The requests of a job, with the copies that will be checked."""
@@ -118,19 +129,15 @@ class ModelChecks:
 
     def compare(self, inputs: InputArray, requests: Sequence[Request], picked: Sequence[PickedVote]) -> None:
         """Ask the original about the picked copies. inputs: (m, *input_shape), the rows of the requests."""
-        makers: dict[int, CopyMaker] = {}
-        for vote in picked:
-            if vote.request not in makers:
-                makers[vote.request] = CopyMaker(self._behind_layer, inputs, requests[vote.request])
-            noisy = makers[vote.request].copy(vote.copy)
-            answer = self._original.answer(noisy)
-            tie = answer.vote != vote.vote
-            if tie:
-                self._explain(noisy, answer, vote.vote)
-            elif vote.scores is not None and not same_scores(answer, vote.scores):
-                raise ModelMismatchError(self._mismatch("scores", f"{vote.scores}", f"{answer.scores}"))
-            self.counts += CheckCounts(asked=1, ties=int(tie))
-            self._keep(_Kept(noisy, vote.vote))
+        makers: dict[tuple[int, StreamId, float], CopyMaker] = {}
+        with asking(self._original, scores=any(vote.scores is not None for vote in picked)) as ask:
+            for vote in picked:
+                request = requests[vote.request]
+                key = request.row, request.stream, request.sigma  # shared by the segments of an input
+                if key not in makers:
+                    makers[key] = CopyMaker(self._behind_layer, inputs, request)
+                noisy = makers[key].copy(vote.copy)
+                self._judge(noisy, ask(noisy), vote)
         if self.ties > max(_FEW_TIES, _LARGEST_SHARE_OF_TIES * self.asked):
             raise ModelMismatchError(
                 f"for {self.ties} of {self.asked} noisy copies the model gives another class when it is asked again "
@@ -138,21 +145,34 @@ class ModelChecks:
                 "about them holds for the model itself. Does it give nearly equal logits to all classes?"
             )
 
+    def _judge(self, noisy: InputArray, answer: Answer, vote: PickedVote) -> None:
+        """Compare the answer of the original with the counted vote of a copy."""
+        tie = answer.vote != vote.vote
+        if tie:
+            self._explain(noisy, answer, vote.vote)
+        elif vote.scores is not None and not same_scores(answer, vote.scores):
+            raise ModelMismatchError(self._mismatch("scores", f"{vote.scores}", f"{answer.scores}"))
+        self.counts += CheckCounts(asked=1, ties=int(tie))
+        self._keep(_Kept(noisy, vote.vote))
+
     def ask_again(self) -> None:
         """Ask about some copies again; raise a ModelMismatchError if an answer has changed.
 
         A base classifier must be a fixed function. One that keeps state or reads a clock may change during sampling.
         """
-        for kept in self._kept:
-            later = int(self._ask_classifier(kept.noisy)), self._original.answer(kept.noisy)
-            for vote in (later[0], later[1].vote):
-                if vote != kept.vote and not is_tie(self._original, kept.noisy, later[1], kept.vote):
-                    raise ModelMismatchError(
-                        f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a "
-                        "base classifier must be a fixed function of its input. Look for state that is changed by "
-                        "calls, for a clock, and for weights that were changed in the meantime"
-                    )
+        with asking(self._original, scores=False) as ask:
+            for kept in self._kept:
+                self._compare_again(kept, ask(kept.noisy))
         self._kept, self._seen = [], 0
+
+    def _compare_again(self, kept: _Kept, later: Answer) -> None:
+        for vote in (self._ask_classifier(kept.noisy), later.vote):
+            if vote != kept.vote and not is_tie(self._original, kept.noisy, later, kept.vote):
+                raise ModelMismatchError(
+                    f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a base "
+                    "classifier must be a fixed function of its input. Look for state that is changed by calls, for a "
+                    "clock, and for weights that were changed in the meantime"
+                )
 
     def take_unsaved(self) -> CheckCounts:
         """The counts since the last call."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ SUFFIX = ".safetensors"
 _METADATA_KEY = "smoothcert-sigma"
 
 
+@runtime_checkable
 class StorableRule(SigmaRule, Protocol):
     """A rule that `to_tensors` and `to_json` describe completely. Its class has `from_tensors(tensors, document)`."""
 
@@ -41,6 +42,17 @@ class RuleFile:
 
 def save_rule(path: Path, rule: StorableRule, *, facts: Mapping[str, Any] | None = None) -> None:
     """Write the rule to a new file, completely or not at all. An existing file is an error."""
+    content = dump_rule(rule, facts=facts)
+    try:
+        write_whole(path, content, overwrite=False)
+    except FileExistsError as error:
+        raise InputError(f"{path} exists and is never overwritten; choose another name or move it away") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def dump_rule(rule: StorableRule, *, facts: Mapping[str, Any] | None = None) -> bytes:
+    """The content of the file of a rule."""
     numpy_format = _import_safetensors().numpy
     document = {
         "format": FORMAT_VERSION,
@@ -50,13 +62,8 @@ def save_rule(path: Path, rule: StorableRule, *, facts: Mapping[str, Any] | None
         "facts": dict(facts or {}),
     }
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in rule.to_tensors().items()}
-    content = numpy_format.save(tensors, metadata={_METADATA_KEY: json.dumps(document)})
-    try:
-        write_whole(path, content, overwrite=False)
-    except FileExistsError as error:
-        raise InputError(f"{path} exists and is never overwritten; choose another name or move it away") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    content: bytes = numpy_format.save(tensors, metadata={_METADATA_KEY: json.dumps(document)})
+    return content
 
 
 def load_rule(path: Path) -> SigmaRule:

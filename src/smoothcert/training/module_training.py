@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import nn
 
 from smoothcert.errors import InputError
 from smoothcert.noise import as_noise
+from smoothcert.progress_display import choose_surface
 from smoothcert.records import Noise
 from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.carried_sigma import CarriedSigma
@@ -109,8 +109,7 @@ def _choose_progress(
 ) -> Callable[[TrainingProgress], None] | None:
     if option is not None and not isinstance(option, bool):
         return option
-    is_watched = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    return print_epoch if option or (option is None and is_watched) else None
+    return None if choose_surface(option) is None else print_epoch
 
 
 def _name_network(module: object) -> tuple[str, nn.Module | None]:

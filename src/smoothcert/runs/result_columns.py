@@ -28,7 +28,7 @@ BoolArray = NDArray[np.bool_]
 OutcomeArray = NDArray[np.int8]
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
-"""Column `outcome` of Results contains positions in this tuple."""
+"""Column `outcome` of ResultColumns contains positions in this tuple."""
 
 NO_CLASS = int(np.iinfo(np.int64).min)
 """Marks a missing class in integer columns. It equals no label and is not a valid position."""
@@ -55,7 +55,7 @@ def outcome_code(outcome: Outcome) -> int:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Results:
+class ResultColumns:
     """The results of one run over m inputs. Every column has shape (m,), in the order of the run.
 
     index         int64, distinct: position of the input in its dataset.
@@ -79,6 +79,7 @@ class Results:
                   radii are computed from all votes.
     most_samples  limit of the samples per input, if sampling stopped early; the extra column `samples` then has the
                   number of samples. None for a fixed number.
+    class_names   the name of each class, by its number; empty if the classes have no names.
     remarks       what a reader of these results should know; `list_remarks` adds those that follow from the columns.
     """
 
@@ -103,6 +104,7 @@ class Results:
     settings: Mapping[str, str] = field(default_factory=dict)
     decided_radii: tuple[float, ...] = ()
     most_samples: int | None = None
+    class_names: tuple[str, ...] = ()
     remarks: tuple[Remark, ...] = ()
 
     def __post_init__(self) -> None:
@@ -268,6 +270,13 @@ def find_verdict(point: CertifiedPoint, certificate: str | None, name: str) -> V
             f"from the same samples: smoothcert recertify {run} --certificate {certificate} --out NEW"
         )
     return verdicts[certificate]
+
+
+def select_verdict(point: CertifiedPoint, certificate: str, name: str) -> CertifiedPoint:
+    """The same point, whose own verdict is that of this certificate."""
+    chosen = find_verdict(point, certificate, name)
+    others = (verdict for verdict in (point.verdict, *point.further) if verdict is not chosen)
+    return replace(point, verdict=chosen, further=tuple(others))
 
 
 def _list_bounds(verdicts: Sequence[Verdict]) -> dict[Quantity, FloatArray]:

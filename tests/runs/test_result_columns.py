@@ -1,4 +1,4 @@
-"""Results: a run as columns."""
+"""ResultColumns: a run as columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from sample_points import POINT, undecided
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import Norm, Outcome
-from smoothcert.runs.results import NO_CLASS, OUTCOMES, Results, outcome_code
+from smoothcert.runs.result_columns import NO_CLASS, OUTCOMES, ResultColumns, outcome_code
 
 
 def test_columns_of_points() -> None:
@@ -21,7 +21,7 @@ def test_columns_of_points() -> None:
         undecided(7, Outcome.FAILED),
         replace(POINT, index=2, label=1),
     ]
-    results = Results.from_points(points, name="a run")
+    results = ResultColumns.from_points(points, name="a run")
     assert len(results) == 4
     assert results.index.tolist() == [0, 5, 7, 2]
     assert results.decided.tolist() == [True, False, False, True]
@@ -35,7 +35,7 @@ def test_columns_of_points() -> None:
 
 
 def test_an_undecided_input_is_never_correct_whatever_its_label() -> None:
-    results = Results.from_points([undecided(0, Outcome.ABSTAINED), undecided(1, Outcome.FAILED)], name="r")
+    results = ResultColumns.from_points([undecided(0, Outcome.ABSTAINED), undecided(1, Outcome.FAILED)], name="r")
     assert not results.correct.any()
     assert (results.prediction == NO_CLASS).all()
     with pytest.raises(IndexError):
@@ -43,29 +43,31 @@ def test_an_undecided_input_is_never_correct_whatever_its_label() -> None:
 
 
 def test_an_input_without_label_is_not_correct_even_if_undecided() -> None:
-    results = Results.from_points([undecided(0, Outcome.ABSTAINED, label=None)], name="r")
+    results = ResultColumns.from_points([undecided(0, Outcome.ABSTAINED, label=None)], name="r")
     assert results.labelled.tolist() == [False]
     assert results.correct.tolist() == [False]
 
 
 def test_predictions_have_no_radius() -> None:
     predicted = replace(POINT, verdict=replace(POINT.verdict, radius=0.0, outcome=Outcome.PREDICTED))
-    assert not Results.from_points([predicted, undecided(1, Outcome.ABSTAINED)], name="r").has_radius
-    assert Results.from_points([undecided(1, Outcome.ABSTAINED)], name="r").has_radius
+    assert not ResultColumns.from_points([predicted, undecided(1, Outcome.ABSTAINED)], name="r").has_radius
+    assert ResultColumns.from_points([undecided(1, Outcome.ABSTAINED)], name="r").has_radius
 
 
 def test_no_points_is_an_error() -> None:
     with pytest.raises(RunError, match="no results yet"):
-        Results.from_points([], name="r")
+        ResultColumns.from_points([], name="r")
 
 
 def test_norms_are_not_mixed() -> None:
     with pytest.raises(RunError, match="l1 and l2"):
-        Results.from_points([POINT, replace(POINT, index=1, verdict=replace(POINT.verdict, norm=Norm.L1))], name="r")
+        ResultColumns.from_points(
+            [POINT, replace(POINT, index=1, verdict=replace(POINT.verdict, norm=Norm.L1))], name="r"
+        )
 
 
 def test_subset_by_mask_and_by_position() -> None:
-    results = Results.from_points([replace(POINT, index=k, label=k) for k in range(4)], name="r")
+    results = ResultColumns.from_points([replace(POINT, index=k, label=k) for k in range(4)], name="r")
     results = replace(results, extra={"raw_count": np.arange(4.0)})
     assert results.subset(results.correct).index.tolist() == [3]
     reordered = results.subset(np.array([2, 0]))
@@ -74,7 +76,7 @@ def test_subset_by_mask_and_by_position() -> None:
 
 
 def test_columns_cannot_be_written() -> None:
-    results = Results.from_points([POINT], name="r")
+    results = ResultColumns.from_points([POINT], name="r")
     with pytest.raises(ValueError, match="read-only"):
         results.radius[0] = 9.0
 
@@ -96,7 +98,7 @@ def test_columns_cannot_be_written() -> None:
     ],
 )
 def test_contradictions_are_refused(change: dict[str, object], complaint: str) -> None:
-    results = Results.from_points([POINT, replace(POINT, index=1)], name="r")
+    results = ResultColumns.from_points([POINT, replace(POINT, index=1)], name="r")
     with pytest.raises(InputError, match=complaint):
         replace(results, **change)  # type: ignore[arg-type]
 

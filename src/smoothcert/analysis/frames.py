@@ -1,0 +1,15 @@
+"""pandas, imported when a frame is asked for."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from smoothcert.errors import MissingExtraError
+
+
+def import_pandas() -> ModuleType:
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingExtraError("pandas", "pandas", "a frame") from error
+    return pandas

@@ -1,0 +1,56 @@
+"""The grid of a smoothed classifier: taken from its first inputs, if its noise can go in the steps of that grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smoothcert.errors import InputError
+from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.noise import FLOAT
+from smoothcert.noise.input_grid import InputGrid
+from smoothcert.records import ConstantSigma, InputArray, Noise, Smoothing
+from smoothcert.sampling.inputs import InputRange
+from smoothcert.sigma import OptimisedSigma, SigmaRule
+from smoothcert.sigma.levels import list_likely_levels
+
+
+def choose_grid(
+    grid: InputGrid,
+    inputs: InputArray,
+    sigma: SigmaRule | OptimisedSigma,
+    classifier: BaseClassifier,
+    *,
+    noise: Noise,
+    input_range: InputRange | None,
+) -> None:
+    """Take the grid of the first inputs, if noise can go in its steps. Later inputs change nothing."""
+    if grid.is_known:
+        return
+    if isinstance(classifier, FirstLayerNoise):
+        grid.refuse("it is drawn in the first layer")
+    elif not (is_constant(sigma) or _stays_near_zero(input_range)):
+        grid.refuse("sigma varies, and inputs may lie outside [-1, 1]")
+
+    def list_levels() -> Sequence[float]:
+        return list_likely_levels(sigma, inputs)
+
+    grid.detect(inputs, noise=noise, sigmas=list_levels, input_range=input_range)
+
+
+def is_constant(sigma: SigmaRule | OptimisedSigma) -> bool:
+    """Whether all inputs have one noise level."""
+    return isinstance(sigma, SigmaRule) and isinstance(sigma.envelope, ConstantSigma)
+
+
+def _stays_near_zero(input_range: InputRange | None) -> bool:
+    """Whether no input has a value beyond ±1."""
+    return input_range is not None and max(abs(bound) for bound in input_range) <= 1
+
+
+def check_varying(smoothing: Smoothing, input_range: InputRange | None) -> None:
+    """Refuse a sigma that varies on a grid, where float32 may be too far from it."""
+    if smoothing.varying and smoothing.grid is not None and not _stays_near_zero(input_range):
+        raise InputError(
+            "for inputs on a grid a sigma that varies is certified within [-1, 1], where it is known how far float32 "
+            f"numbers are from the grid: give an input_range inside it, or grid={FLOAT!r}"
+        )
