@@ -48,6 +48,16 @@ def manifest_of(kind: str, folder: Path) -> Manifest:
     return found
 
 
+def test_runs_made_before_a_field_was_added_are_read(folder: Path) -> None:
+    manifest = manifest_of("votes", folder)
+    for part, name in (("model", "weights"), ("model", "code_folder"), ("data", "resize"), ("data", "shorter_side")):
+        del manifest["spec"][part][name]
+    del manifest["model"]["has_random_weights"]
+    assert check_manifest(manifest) == []
+    del manifest["spec"]["model"]["device"]
+    assert [finding.code for finding in check_manifest(manifest)] == ["missing-field"]
+
+
 def put(*path: str, to: Any) -> Change:
     def change(manifest: Manifest) -> None:
         holder = manifest
