@@ -62,7 +62,7 @@ def rate_of(certify: Callable[[], object], *, n: int) -> float:
 def rates(
     arch: str, *, rounds: int | None = None, n: int = N, batch: int | None = None, grid: int | str = LEVELS
 ) -> dict[str, list[float]]:
-    """Samples per second in each round: of the loop, with default settings, and with this batch size if one is given."""
+    """Samples per second in each round: of the loop, with default settings, and with this batch size if it is given."""
     module, rounds = network(arch), rounds or ROUNDS.get(arch, 5)
     random = np.random.default_rng(0)
     inputs = (random.integers(0, LEVELS, (rounds + 1, *SHAPES[arch])) / (LEVELS - 1)).astype(np.float32)
@@ -106,8 +106,8 @@ def main() -> None:
         grid = "float" if asked.float else LEVELS
         found = rates(arch, rounds=asked.rounds, n=asked.n, batch=asked.batch, grid=grid)
         for name, values in found.items():
-            first, median = values[0] / found["the loop"][0], _ratio(found, name)
-            print(f"  {name:18s} {statistics.median(values):12,.0f} samples/s   first {first:5.2f}   median {median:5.2f}")
+            rate, first = statistics.median(values), values[0] / found["the loop"][0]
+            print(f"  {name:18s} {rate:12,.0f} samples/s   first {first:5.2f}   median {_ratio(found, name):5.2f}")
 
 
 if __name__ == "__main__":

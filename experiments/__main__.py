@@ -13,6 +13,7 @@ import typer
 from smoothcert.cli import options as o
 from smoothcert.cli.main import run
 from smoothcert.cli.printing import say, terminal_width
+from smoothcert.cli.verb import Verb
 from smoothcert.errors import InputError, InterruptedRunError
 
 if TYPE_CHECKING:
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
 _PAGE = "result.md"
 _LOGS = "SMOOTHCERT_LOGS"
 
-app = typer.Typer(name="experiments", add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    name="python -m experiments",
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
 
 
-@app.command()
+@app.command(cls=Verb)
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Name of the recipe; --list shows all names.")] = None,
     quick: Annotated[

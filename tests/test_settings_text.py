@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import InputError
-from smoothcert.settings_text import collect_settings, format_settings, parse_settings
+from smoothcert.settings_text import collect_settings, format_settings, parse_settings, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +105,36 @@ def test_invalid_text_is_explained(text, message):
     with pytest.raises(InputError) as refusal:
         parse(text)
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "value", [100_000, 1e5, "1e5", " 100000 ", "100_000", "1.0e5", np.int64(100_000), np.float32(1e5), np.float64(1e5)]
+)
+def test_a_whole_number_is_read_however_it_is_written(value: object) -> None:
+    found = whole_number(value, name="n")
+    assert (found, type(found)) == (100_000, int)
+
+
+def test_a_large_number_in_text_is_not_rounded() -> None:
+    assert whole_number(str(2**63 - 1), name="n") == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (1.5, "has a fraction"),
+        ("1e-3", "has a fraction"),
+        (True, "expected a whole number"),
+        (None, "expected a whole number"),
+        ("many", "expected a whole number"),
+        ("", "expected a whole number"),
+        (float("nan"), "expected a whole number"),
+        (float("inf"), "expected a whole number"),
+        ("1e30", "too large"),
+        ("1e999999999", "too large"),
+        pytest.param(10**6000, "too large", id="huge"),
+    ],
+)
+def test_what_is_not_a_whole_number_is_refused_by_name(value: object, why: str) -> None:
+    with pytest.raises(InputError, match=f"--n is .*{why}"):
+        whole_number(value, name="--n")

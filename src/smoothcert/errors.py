@@ -26,23 +26,49 @@ traceback, and ends with the exit code.
 
 from __future__ import annotations
 
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """The exit codes of the command line. `smoothcert --help` lists them, each with its meaning."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    SUCCESS = 0, "success"
+    FAILURE = 1, "a check failed or another error"
+    INPUT = 2, "invalid options or inputs"
+    DATA = 3, "a dataset cannot be used"
+    MODEL = 4, "a model cannot be used"
+    RUN = 5, "a run or log cannot be used"
+    MEMORY = 6, "a memory cannot be used"
+    BROKEN_CERTIFICATE = 7, "an attack broke a certificate"
+    CLUSTER = 8, "a cluster cannot be used"
+    NOISE = 9, "the noise generator failed its self-test"
+    INTERRUPTED = 130, "interrupted (can be resumed)"
+
 
 class SmoothcertError(Exception):
     """Base class of all exceptions of smoothcert."""
 
-    exit_code = 1
+    exit_code: int = ExitCode.FAILURE
 
 
 class InputError(SmoothcertError, ValueError):
     """A parameter or an input cannot be used as given."""
 
-    exit_code = 2
+    exit_code = ExitCode.INPUT
 
 
 class MissingExtraError(SmoothcertError, ImportError):
     """An optional package is required and not installed."""
 
-    exit_code = 2
+    exit_code = ExitCode.INPUT
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'smoothcert[{extra}]'")
@@ -51,13 +77,13 @@ class MissingExtraError(SmoothcertError, ImportError):
 class DataError(SmoothcertError):
     """A dataset is unknown, missing, corrupt or of the wrong shape."""
 
-    exit_code = 3
+    exit_code = ExitCode.DATA
 
 
 class ModelError(SmoothcertError):
     """A model cannot be loaded, or its answers are invalid."""
 
-    exit_code = 4
+    exit_code = ExitCode.MODEL
 
 
 class BatchTooLargeError(ModelError):
@@ -71,7 +97,7 @@ class ModelMismatchError(ModelError):
 class RunError(SmoothcertError):
     """A run directory or a log file cannot be used."""
 
-    exit_code = 5
+    exit_code: int = ExitCode.RUN
 
 
 class RunBusyError(RunError):
@@ -98,7 +124,7 @@ class StepFailedError(RunError):
 class RegionMemoryError(SmoothcertError):
     """A memory of promised regions is missing, damaged, of another version, or unreachable."""
 
-    exit_code = 6
+    exit_code = ExitCode.MEMORY
 
 
 class DamagedMemoryError(RegionMemoryError):
@@ -120,28 +146,28 @@ class DamagedMemoryError(RegionMemoryError):
 class BrokenCertificateError(SmoothcertError):
     """An attack changed the smoothed classifier's answer inside a certified radius: a certificate is false."""
 
-    exit_code = 7
+    exit_code = ExitCode.BROKEN_CERTIFICATE
 
 
 class UnverifiedError(SmoothcertError):
     """The independent checker does not confirm a new result, which is a bug of smoothcert."""
 
-    exit_code = 1
+    exit_code = ExitCode.FAILURE
 
 
 class ClusterError(SmoothcertError):
     """A cluster is unreachable or full, has other software, or repeatedly loses its workers."""
 
-    exit_code = 8
+    exit_code = ExitCode.CLUSTER
 
 
 class NoiseError(SmoothcertError):
     """A noise generator fails its self-test: known values, or the distribution."""
 
-    exit_code = 9
+    exit_code = ExitCode.NOISE
 
 
 class InterruptedRunError(SmoothcertError):
     """The work was stopped on request. Finished results are stored."""
 
-    exit_code = 130
+    exit_code = ExitCode.INTERRUPTED

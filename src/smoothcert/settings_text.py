@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, fields
+from decimal import Decimal, DecimalException
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from smoothcert.errors import InputError
@@ -17,6 +18,34 @@ class NamedSettings(Protocol):
 
 
 SettingsT = TypeVar("SettingsT", bound=NamedSettings)
+_LARGEST_NUMBER = 2**63 - 1
+
+
+def whole_number(value: object, *, name: str) -> int:
+    """A count such as 100000, 1e5 or "1e5" as an int; an InputError if it is not a whole number.
+
+    value: an int, a float, a numpy scalar, or text. name: how messages call it, such as n or --n.
+    """
+    try:
+        # A bool is not a count. Text goes through Decimal, because a float would round large numbers.
+        number = None if isinstance(value, bool) else Decimal(value if isinstance(value, (int, str)) else str(value))
+    except DecimalException:
+        number = None
+    if number is None or not number.is_finite():
+        raise InputError(f"{name} is {value!r}; expected a whole number such as 100000 or 1e5")
+    if not -_LARGEST_NUMBER <= number <= _LARGEST_NUMBER:
+        raise InputError(f"{name} is too large: expected at most {_LARGEST_NUMBER:,}")
+    if number != int(number):
+        raise InputError(f"{name} is {value!r}, which has a fraction; expected a whole number such as 100000 or 1e5")
+    return int(number)
+
+
+def real_number(value: object, *, name: str) -> float:
+    """A number such as 0.001, also a numpy scalar, as a float; an InputError if it is none."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise InputError(f"{name} is {value!r}; expected a number") from None
 
 
 def parse_settings(text: str, kinds: Mapping[str, type[SettingsT]], *, what: str) -> SettingsT:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -17,22 +17,27 @@ from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
-from smoothcert.models import NOISE_AT, as_classifier
+from smoothcert.models import NOISE_AT, as_classifier, settle_model
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
+from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, as_noise
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.pipeline import Pipeline
-from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
-from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, describe_smoothing, make_inquiry
-from smoothcert.records import CertifiedPoint, CheckCounts, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.progress_display import ProgressOption
+from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
+from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
+from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
+from smoothcert.sampling.given_inputs import check_envelope, read_array, read_source
 from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
-from smoothcert.sampling.inputs import InputSource, check_shape, read_array, to_float32
+from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
+from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
+from smoothcert.settings_text import real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.levels import LevelCheck
 from smoothcert.spec import FixedN, QuestionSpec, make_question
@@ -80,6 +85,7 @@ class SmoothedClassifier:
         end rounds differently: it is another base classifier.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
         where that layer is narrow.
+    class_names: one for each class, if the model does not know them; labels may be given by name.
     shared_noise: the same noise for all inputs. Each certificate holds, but errors of different inputs are dependent,
         so there are no bounds for a whole test set.
     tallier: who draws and counts: threads of this process, or a cluster (`smoothcert.cluster.ray_engine.RayEngine`).
@@ -94,6 +100,7 @@ class SmoothedClassifier:
         grid: int | str | None = DETECT,
         memory: RegionMemory | str | Path | None = None,
         num_classes: int | None = None,
+        class_names: Sequence[str] = (),
         input_shape: tuple[int, ...] | None = None,
         seed: int | None = None,
         batch: int | None = None,
@@ -118,8 +125,9 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        self._model = model
+        self._model = settle_model(model, device=device, noise_at=noise_at, backend=backend)
         self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
+        self._class_names = tuple(class_names)
         self.given = Given(model, memory, seed, batch, self._adapting)
         self.tallier = tallier
         self._classifier: BaseClassifier | None = None
@@ -154,6 +162,7 @@ class SmoothedClassifier:
             self._classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._grid.levels_so_far)
             self._shape = input_shape
+            self._class_names = settle_class_names(self._classifier, self._class_names)
             self._checks = ModelChecks(self._classifier)
         return self._classifier
 
@@ -163,6 +172,16 @@ class SmoothedClassifier:
         if self._classifier is None:
             raise InputError("the shape of an input is not known yet: give input_shape, or certify something first")
         return self._classifier
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes; empty if they are only numbered, or not known yet."""
+        return self._class_names
+
+    @property
+    def known_shape(self) -> tuple[int, ...] | None:
+        """The shape of one input; None until inputs show it."""
+        return self._shape or None
 
     @property
     def checks(self) -> ModelChecks:
@@ -234,7 +253,7 @@ class SmoothedClassifier:
 
     def check_inputs(self, x: Any) -> InputArray:
         """x as (m, *input_shape) float32, on the grid of this classifier; an InputError if it is not."""
-        array = read_array(x)
+        array = read_frame(x, get_feature_names(self._model)) if is_frame(x) else read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
         choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
@@ -268,7 +287,7 @@ class SmoothedClassifier:
             require_scores(self.classifier)  # a model without scores is refused before anything is sampled
         check_varying(found, self.input_range)
         if found.remembered:
-            _check_one_region(portfolio, found)
+            check_one_region(portfolio, found)
         return found
 
     def inquiry(self, question: QuestionSpec, portfolio: Portfolio, *, alpha: float) -> Inquiry:
@@ -283,22 +302,22 @@ class SmoothedClassifier:
         self,
         x: Any,
         *,
-        n0: int = 100,
-        n: int = 100_000,
+        n0: float = 100,
+        n: float = 100_000,
         alpha: float = 0.001,
         certificate: str | Certificate | Sequence[str | Certificate] | None = None,
         best_of: bool = False,
         decide: float | Sequence[float] | None = None,
         precision: float | None = None,
-        labels: Sequence[int | None] | None = None,
+        labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         out: str | Path | None = None,
         progress: ProgressOption = None,
     ) -> Results:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
-        x: (m, *input_shape). n0 samples select the class, n fresh ones prove it; the promise is wrong with probability
-        at most alpha, per input. indices: as in `predict`.
+        x, labels, indices: as in `predict`. n0 samples select the class, n fresh ones prove it; the promise is wrong
+        with probability at most alpha, per input.
 
         certificate: the theorem, or several over the same samples; the first is the point's own, the others are in
         `point.further`, each at the whole alpha. The default is gaussian, or envelope where sigma varies. best_of:
@@ -312,32 +331,35 @@ class SmoothedClassifier:
         function of the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
+        alpha = real_number(alpha, name="alpha")
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
         asked: dict[str, Any] = {"question": question, "portfolio": portfolio, "alpha": alpha}
         if out is not None:
             return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
-        source = self.read_source(x, labels, indices, samples=n0 + n)
+        source = self.read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
-        copies = (n0 + inquiry.least_samples) * len(source)
+        copies = (inquiry.n0 + inquiry.least_samples) * len(source)
         return _answer(self, source, lambda loop: loop.certify(inquiry, source), copies, progress, **asked)
 
     def predict(
         self,
         x: Any,
         *,
-        n: int = 100_000,
+        n: float = 100_000,
         alpha: float = 0.001,
-        labels: Sequence[int | None] | None = None,
+        labels: Sequence[int | str | None] | None = None,
         indices: Sequence[int] | None = None,
         out: str | Path | None = None,
         progress: ProgressOption = None,
     ) -> Results:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
-        x: (m, *input_shape). indices number the noise streams; by default each call draws fresh noise. out, progress:
-        as in `certify`.
+        x: (m, *input_shape), PIL images, a pandas frame, or a torch Dataset or DataLoader with its labels
+        (docs/your-own.md). indices number the noise streams; by default each call draws fresh noise. out, progress: as
+        in `certify`.
         """
+        n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)
         asked: dict[str, Any] = {"question": FixedN(n=n), "portfolio": None, "alpha": alpha}
         if out is not None:
@@ -388,40 +410,24 @@ class SmoothedClassifier:
         self._checks.expect_run(copies)
         return self._checks
 
-    def read_source(
-        self, x: Any, labels: Sequence[int | None] | None, indices: Sequence[int] | None = None, *, samples: int = 0
-    ) -> InputSource:
+    def read_source(self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0) -> InputSource:
         """The inputs of a call. samples: of each input; the batch size is measured for them."""
-        inputs = self.check_inputs(x)
+        source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
+        check_envelope(self, source)
         if samples:
-            self.tune(inputs.shape[1:], samples=samples * len(inputs))
-        if indices is None:
-            indices = range(self._next_index, self._next_index + len(inputs))
-        source = InputSource.of_array(inputs, indices=indices, labels=labels)
+            self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
 
 
-def _answer(
-    smoothed: SmoothedClassifier,
-    source: InputSource,
-    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
-    copies: int,
-    progress: ProgressOption,
-    **asked: Any,
-) -> Results:
-    """The answers of a call, with its progress. copies: the least number that will be drawn.
+def _answer(smoothed: SmoothedClassifier, *call: Any, **asked: Any) -> Results:
+    """The answers of a call, with its progress.
 
     Results belong to a room above this one; they are imported here because this class is the front door of Python.
     """
-    from smoothcert.results.calls import gather_results
+    from smoothcert.results.calls import answer_call
 
-    smoothed.checks.expect_call(copies)
-    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
-    with show_progress(progress, count) as on_samples:
-        points = count.collect(ask(smoothed.pipeline(on_samples)))
-    smoothed.checks.ask_again()
-    return gather_results(points, smoothed, source=source, **asked)
+    return answer_call(smoothed, *call, **asked)
 
 
 def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:
@@ -431,22 +437,3 @@ def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | 
     if indices is not None:
         raise InputError("a run numbers its inputs from 0, so that it can be resumed: leave indices or out away")
     return make_run(smoothed, x, **asked)
-
-
-def _check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
-    """A memory promises one region for an input, by a theorem about a constant σ in the norm of the noise."""
-    certificate = portfolio.certificates[0]
-    if len(portfolio.certificates) > 1:
-        raise InputError(
-            f"a memory promises one region for an input, and {portfolio} would give several radii: name one certificate"
-        )
-    if certificate.varying_sigma:
-        raise InputError(
-            f"{certificate.name} is about a sigma whose change is bounded; with a memory each region is that of one "
-            "constant sigma: use the certificate gaussian"
-        )
-    if certificate.norm is not smoothing.norm:
-        raise InputError(
-            f"{portfolio} gives radii in the {certificate.norm} norm, and with {smoothing.noise} noise a memory keeps "
-            f"regions in the {smoothing.norm} norm"
-        )

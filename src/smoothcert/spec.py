@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from smoothcert.errors import CorruptRunError, InputError
 from smoothcert.records.noises import Noise
 from smoothcert.records.tallies import MOST_SAMPLES
+from smoothcert.settings_text import whole_number
 
 SCHEMA_VERSION = 3
 """Format of manifests. Earlier formats are refused."""
@@ -58,8 +59,9 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
 class DataSpec(SpecPart, frozen=True, kw_only=True):
     """place: the name of a dataset, or a file. input_range: "default" is that of the dataset; None allows any values.
 
-    Every `skip`-th input is used, at most `max_inputs` of them. resize: (height, width) of the images of a folder; None
-    takes them as they are. shorter_side: resize this side, and cut `resize` out of the centre.
+    label_column: of a csv file; None for one of the usual names. Every `skip`-th input is used, at most `max_inputs` of
+    them. resize: (height, width) of the images of a folder; None takes them as they are. shorter_side: resize this
+    side, and cut `resize` out of the centre.
     """
 
     place: str
@@ -71,6 +73,7 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
     max_inputs: Count | None = None
     resize: tuple[Count, Count] | None = None
     shorter_side: Count | None = None
+    label_column: str | None = None
 
 
 class NoiseSpec(SpecPart, frozen=True, kw_only=True):
@@ -173,15 +176,16 @@ QuestionSpec = FixedN | Decide | Precision
 
 
 def make_question(
-    *, n: int, n0: int, decide: float | Sequence[float] | None = None, precision: float | None = None
+    *, n: float, n0: float, decide: float | Sequence[float] | None = None, precision: float | None = None
 ) -> QuestionSpec:
-    """The question that these settings ask; a fixed n unless `decide` or `precision` is given."""
+    """The question that these settings ask; a fixed n unless `decide` or `precision` is given. n may be 1e5."""
     if decide is not None and precision is not None:
         raise InputError("decide and precision are two questions: use one of them")
+    n, n0 = whole_number(n, name="n"), whole_number(n0, name="n0")
     if decide is not None:
-        radii = (decide,) if isinstance(decide, int | float) else decide
+        radii = decide if isinstance(decide, Iterable) else (decide,)
         return Decide(radii=tuple(sorted(float(radius) for radius in radii)), n=n, n0=n0)
-    return FixedN(n=n, n0=n0) if precision is None else Precision(width=precision, n=n, n0=n0)
+    return FixedN(n=n, n0=n0) if precision is None else Precision(width=float(precision), n=n, n0=n0)
 
 
 class LocalEngineSpec(SpecPart, frozen=True, kw_only=True, tag="local", tag_field="kind"):
@@ -253,19 +257,27 @@ class Measured(SpecPart, frozen=True, kw_only=True):
 
 
 class ModelFacts(SpecPart, frozen=True, kw_only=True):
-    """probe: answers of the model to fixed inputs, by which another function is noticed.
-
-    has_random_weights: it was constructed for the run, without weights of a training.
+    """probe: answers of the model to fixed inputs, by which another function is noticed. class_names: one for each
+    class, from the model or the data; empty if classes are only numbered. has_random_weights: it was constructed for
+    the run, without weights of a training.
     """
 
     num_classes: Count
     description: str = ""
     probe: Any = None
     has_random_weights: bool = False
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.class_names) not in (0, self.num_classes):
+            raise ValueError(f"{len(self.class_names)} names for {self.num_classes} classes")
 
 
 class DataFacts(SpecPart, frozen=True, kw_only=True):
-    """size: of the dataset; inputs: how many of them the run is for. levels: of the values, if the dataset has them."""
+    """size: of the dataset; inputs: how many of them the run is for. levels: of the values, if the dataset has them.
+
+    feature_names: of the columns, in the order the model takes them; empty if they have none.
+    """
 
     name: str
     input_shape: tuple[Count, ...]
@@ -273,6 +285,7 @@ class DataFacts(SpecPart, frozen=True, kw_only=True):
     inputs: Count
     levels: Levels | None = None
     input_range: tuple[float, float] | None = None
+    feature_names: tuple[str, ...] = ()
 
 
 class SigmaFacts(SpecPart, frozen=True, kw_only=True):
@@ -388,7 +401,14 @@ def _comparable(manifest: RunManifest) -> dict[str, Any]:
         # What was requested of model and data is compared as what came out: digests, classes, shape and range.
         model=ModelSpec(place=""),
         data=msgspec.structs.replace(
-            manifest.spec.data, place="", root=None, input_range=None, input_shape=None, resize=None, shorter_side=None
+            manifest.spec.data,
+            place="",
+            root=None,
+            input_range=None,
+            input_shape=None,
+            label_column=None,
+            resize=None,
+            shorter_side=None,
         ),
         sigma=_without_place(manifest.spec.sigma),
         memory=None,

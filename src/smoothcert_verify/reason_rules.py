@@ -75,9 +75,14 @@ def explain_prediction(outcome: str, samples: Samples) -> Reason:
 
 
 def explain_abstention(samples: Samples | None, label: int, run: RunFacts, *, soft: bool) -> list[Reason]:
-    """The samples certify nothing. soft: whether the certificate is about scores."""
+    """The samples certify nothing. soft: whether the certificate is about scores.
+
+    Where another class leads, the reason may say so; runs of earlier versions do not.
+    """
     votes, n = (0, 0) if samples is None else (samples.votes[label], samples.draws)
     counted = {"votes": votes, "n": n, "label": label}
+    scored = soft and samples is not None and samples.scores is not None
+    others = [] if samples is None or scored else _name_leader(samples, counted)
     if run.radii is not None:
         smallest = {"radius": float(min(run.radii))}
         known: list[Reason] = [
@@ -85,14 +90,23 @@ def explain_abstention(samples: Samples | None, label: int, run: RunFacts, *, so
             {"code": "radius-undecided", **smallest, **counted, "limit": run.n},
         ]
         # Votes that are all for the class refute nothing.
-        return [*known, {"code": "radius-refuted", **smallest, **counted}] if votes < n else known
+        return [*others, *known, {"code": "radius-refuted", **smallest, **counted}] if votes < n else known
     if run.width is not None:
-        return [{"code": "below-precision", "width": run.width, **counted, "limit": run.n}]
+        return [*others, {"code": "below-precision", "width": run.width, **counted, "limit": run.n}]
     if samples is None:
         return []
-    if soft and samples.scores is not None:
+    if scored:
         return [{"code": "low-mean-score", "mean": _mean_score(samples), "n": n, "label": label}]
-    return [{"code": "too-few-paired-votes" if samples.kind == "pairs" else "too-few-votes", **counted}]
+    return [*others, {"code": "too-few-paired-votes" if samples.kind == "pairs" else "too-few-votes", **counted}]
+
+
+def _name_leader(samples: Samples, counted: Mapping[str, int]) -> list[Reason]:
+    """The reason that another class has more votes than the selected one; nothing if none has."""
+    most = max(samples.votes)
+    if most <= counted["votes"]:
+        return []
+    leader = {"leader": samples.votes.index(most), "leader_votes": most}
+    return [{"code": "other-class-leads", **counted, **leader}]
 
 
 def _mean_score(samples: Samples) -> float:

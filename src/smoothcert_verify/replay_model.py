@@ -70,6 +70,10 @@ class ReplayModel:
             "digest": (self.classifier.digest, run.manifest["digests"]["model"]),
             "num_classes": (self.classifier.num_classes, run.num_classes),
         }
+        for name, stated in (("class_names", run.class_names), ("feature_names", run.feature_names)):
+            own = list(getattr(self.classifier, name, ()))
+            if own and stated:
+                facts[name] = (own, stated)
         different = [
             note("other-model", field=name, value=value, expected=expected)
             for name, (value, expected) in facts.items()
@@ -117,6 +121,7 @@ def open_data(run: RunFacts, *, place: str | None, root: Path | None) -> ReplayD
     """The data of a run, loaded as its manifest says. place, root: where it is now; by default where the run had it."""
     try:
         from smoothcert.data import load_dataset
+        from smoothcert.data.matching import match_dataset
     except ImportError as error:
         raise MissingPackageError("smoothcert", "verify", "loading the data of a run") from error
     spec = run.manifest["spec"]["data"]
@@ -129,8 +134,9 @@ def open_data(run: RunFacts, *, place: str | None, root: Path | None) -> ReplayD
         input_shape=None if shape is None else tuple(shape),
         resize=None if size is None else tuple(size),
         shorter_side=spec.get("shorter_side"),
+        label_column=spec.get("label_column"),
     )
-    return ReplayData(dataset)
+    return ReplayData(match_dataset(dataset, class_names=run.class_names, feature_names=run.feature_names))
 
 
 def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | None = None) -> ReplayModel:

@@ -44,6 +44,7 @@ _COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100
 _ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
 _MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
 _MAYBE_LEVEL, _MAYBE_DIGEST = Optional(_LEVEL), Optional(_DIGEST)
+_NAMES = Later(ListOf(TEXT))
 
 
 def _check_range(value: Any, field: str) -> None:
@@ -78,6 +79,7 @@ _DATA_SPEC = Record(
     max_inputs=_MAYBE_COUNT,
     resize=Later(Optional(ListOf(_COUNT, 2, 2))),
     shorter_side=Later(_MAYBE_COUNT),
+    label_column=Later(_MAYBE_TEXT),
 )
 _SIGMA_SPEC = Tagged(
     {
@@ -124,6 +126,14 @@ _DATA = Record(
     inputs=_COUNT,
     levels=Optional(Whole(2)),
     input_range=Optional(_ENDS),
+    feature_names=_NAMES,
+)
+_MODEL = Record(
+    num_classes=Whole(2, 10**6),
+    description=TEXT,
+    probe=accept_anything,
+    class_names=_NAMES,
+    has_random_weights=Later(BOOLEAN),
 )
 _MANIFEST = Record(
     schema=OneOf((SCHEMA,)),
@@ -132,9 +142,7 @@ _MANIFEST = Record(
     seed=_SEED,
     digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
     measured=Record(batch=_COUNT, backend=TEXT),
-    model=Record(
-        num_classes=Whole(2, 10**6), description=TEXT, probe=accept_anything, has_random_weights=Later(BOOLEAN)
-    ),
+    model=_MODEL,
     data=_DATA,
     sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
     alpha_split=TableOf(TableOf(Number(0, 1))),
@@ -189,6 +197,16 @@ class RunFacts:
         """The digest of the key of the memory that the run claimed from."""
         digest: str | None = self.manifest["digests"]["memory"]
         return digest
+
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes; empty if they are only numbered."""
+        return list(self.manifest["model"].get("class_names", []))
+
+    @property
+    def feature_names(self) -> list[str]:
+        """The names of the columns, in the order of the model; empty if they have none."""
+        return list(self.manifest["data"].get("feature_names", []))
 
     @property
     def is_sequential(self) -> bool:
@@ -271,6 +289,12 @@ def check_run(run: RunFacts) -> Iterator[Finding]:
         ("run.spec.data.input_shape", spec["data"]["input_shape"], data["input_shape"]),
     ]
     yield from (_differ(field, value, fact) for field, value, fact in stated if value is not None and value != fact)
+    for field, names, count in (
+        ("run.model.class_names", run.class_names, model["num_classes"]),
+        ("run.data.feature_names", run.feature_names, run.dimension),
+    ):
+        if len(names) not in (0, count):
+            yield _differ(field, len(names), count)
     ends = spec["data"]["input_range"]
     if ends != "default" and ends != data["input_range"]:
         yield _differ("run.spec.data.input_range", ends, data["input_range"])

@@ -187,6 +187,25 @@ def test_a_table_wider_than_the_terminal_is_stacked() -> None:
     ]
 
 
+def test_stacked_runs_that_do_not_fit_are_continued_below() -> None:
+    assert render(TABLE, form=TableFormat.TEXT, width=19).split("\n")[:7] == [
+        "run       a_b",
+        "points    500",
+        "ACR     1.236",
+        "r=0.5   0.667",
+        "≥       0.600",
+        "",
+        "run       c|d",
+    ]
+
+
+def test_notes_are_wrapped_between_words() -> None:
+    setting = "ascent:steps=100,noises=8,rate=0.5"
+    table = replace(TABLE, notes=(f"The levels were found by {setting}.",))
+    *_, first, second = render(table, form=TableFormat.TEXT, width=34).split("\n")
+    assert (first, second) == ("The levels were found by", f"{setting}.")
+
+
 def test_without_labels_the_mean_radius_is_shown() -> None:
     run = simple_run(right=2, abstained=2, radius=0.5)
     unlabelled = replace(run, label=np.full(len(run), NO_CLASS))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from smoothcert.data import load_dataset, parse_input_range
+from smoothcert.data.user_files import load_file
 from smoothcert.errors import DataError, InputError
 
 X = np.linspace(0, 1, 24, dtype=np.float64).reshape(4, 6)
@@ -78,7 +79,10 @@ def test_csv_variants(tmp_path: Path, text: str) -> None:
         ("a,label\n", "header but no inputs"),
         ("0.1,0.2,1\n0.3,0\n", "line 2: 2 values, but the first line has 3"),
         ("0.1,0.2,1\n\n0.3,x,0\n", "line 3: 'x' is not a number"),
-        ("a,b,class\n0.1,0.2,1\n", "exactly one column named label; its header has a, b, class"),
+        ("a,b,kind\n0.1,0.2,1\n", "exactly one column named label, target, class or y; its header has a, b, kind"),
+        ("class,b,label\n1,0.2,1\n", "exactly one column named label, target, class or y; it has class, label"),
+        ("a,city,y\n1,Rome,1\n", "line 2: 'Rome' in column city is not a number"),
+        ("a,b,y\n1,2,cat\n1,2,\n", "line 3: the label is empty"),
         ("label,label\n0.1,1\n", "exactly one column named label"),
         ("0.5\n0.6\n", "one column"),
         ("0.1,nan,1\n", "NaN or infinite values, the first is input 0"),
@@ -92,6 +96,56 @@ def test_csv_mistakes_are_sentences(tmp_path: Path, text: str, message: str) -> 
     (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         load_dataset(str(tmp_path / "mine.csv"))
+
+
+@pytest.mark.parametrize(
+    ("text", "label_column", "features"),
+    [
+        ("a,b,target\n0.1,0.2,1\n0.3,0.4,0\n", None, ("a", "b")),
+        ("a,Class,b\n0.1,1,0.2\n0.3,0,0.4\n", None, ("a", "b")),
+        ("y,a,b\n1,0.1,0.2\n0,0.3,0.4\n", None, ("a", "b")),
+        ("x,y,label\n0.1,0.2,1\n0.3,0.4,0\n", None, ("x", "y")),
+        ("kind,y,b\n1,0.1,0.2\n0,0.3,0.4\n", "kind", ("y", "b")),
+        ("0,1,kind\n0.1,0.2,1\n0.3,0.4,0\n", "kind", ("0", "1")),
+    ],
+)
+def test_the_column_of_the_labels(
+    tmp_path: Path, text: str, label_column: str | None, features: tuple[str, ...]
+) -> None:
+    (tmp_path / "mine.csv").write_text(text)
+    data = load_file(tmp_path / "mine.csv", split="test", input_range=None, label_column=label_column)
+    assert data.labels.tolist() == [1, 0]
+    assert data.feature_names == features
+    assert np.array_equal(data.inputs(slice(None)), np.array([[0.1, 0.2], [0.3, 0.4]], np.float32))
+
+
+@pytest.mark.parametrize("text", ["a,b,y\n0.1,0.2,dog\n0.3,0.4,cat\n", "0.1,0.2,dog\n0.3,0.4,cat\n"])
+def test_labels_that_are_texts(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.csv").write_text(text)
+    data = load_dataset(str(tmp_path / "mine.csv"))
+    assert (data.labels.tolist(), data.class_names) == ([1, 0], ("cat", "dog"))
+
+
+def test_texts_of_both_splits_are_numbered_together(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x_train=X, y_train=list("bcda"), x_test=X[:2], y_test=["c", "a"])
+    data = load_dataset(str(tmp_path / "mine.npz"))
+    assert (data.labels.tolist(), data.class_names) == ([2, 0], tuple("abcd"))
+    np.savez(tmp_path / "mine.npz", x=X[:2], y=["c", "a"], class_names=list("cba"))
+    assert load_dataset(str(tmp_path / "mine.npz")).labels.tolist() == [0, 2]
+    np.savez(tmp_path / "mine.npz", x=X[:2], y=["c", "d"], class_names=list("cba"))
+    with pytest.raises(DataError, match="class_names and labels differ: the label 'd' is not a class"):
+        load_dataset(str(tmp_path / "mine.npz"))
+
+
+def test_a_label_column_where_there_are_no_columns(tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", x=X)
+    (tmp_path / "mine.csv").write_text("0.1,0.2,1\n")
+    with pytest.raises(InputError, match=r"is for \.csv files"):
+        load_dataset(str(tmp_path / "mine.npz"), label_column="kind")
+    with pytest.raises(DataError, match="has no header"):
+        load_dataset(str(tmp_path / "mine.csv"), label_column="kind")
+    with pytest.raises(InputError, match="label_column is only for your own csv files"):
+        load_dataset("digits", label_column="kind")
 
 
 def test_binary_rubbish_called_csv(tmp_path: Path) -> None:
@@ -160,7 +214,7 @@ def test_ranges_as_the_command_line_spells_them() -> None:
     [
         (Y[:3], r"4 inputs but labels of shape \(3,\)"),
         (np.eye(4), "argmax"),
-        (np.array(list("abcd")), "expected whole numbers"),
+        (np.array([b"a", b"b", b"c", b"d"]), "expected whole numbers"),
         (np.array([0, 1, 2, 0.5]), "label of input 3 is 0.5"),
     ],
 )

@@ -173,11 +173,11 @@ REASONS = {
 
 NEEDS_MORE = {
     r"input\.label": "replay",
-    r"run\.model\.(description|probe.*)": "replay",
+    r"run\.model\.(description|probe.*|class_names.*)": "replay",
     r"run\.measured\.backend": "replay",
     r"run\.sampling_version": "replay",
-    r"run\.data\.(name|size|input_range(\.#)?|levels)": "replay",
-    r"run\.spec\.(model|data)\.(place|arch|standardise|backend|device|split|root).*": "replay",
+    r"run\.data\.(name|size|input_range(\.#)?|levels|feature_names.*)": "replay",
+    r"run\.spec\.(model|data)\.(place|arch|standardise|backend|device|split|root|label_column).*": "replay",
     r"run\.spec\.(model\.weights|data\.(resize|shorter_side)).*": "replay",
     r"run\.model\.has_random_weights": "replay",
     r"run\.spec\.(model|sigma)\.code_folder": "nothing: where code was found on the machine that made the run",

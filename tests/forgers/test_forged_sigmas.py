@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -15,6 +16,8 @@ pytest.importorskip("flint")
 
 from cli_runner import invoke
 from smoothcert.cli.main import app
+from smoothcert.errors import InputError
+from smoothcert.sigma.envelope_check import EnvelopeCheck
 from verified_runs import MODEL, copy_of, redigested, resealed
 
 _DATA = ("--model", MODEL, "--data", "digits", "--seed", 3, "--batch", 64, "--workers", 1, "--skip", 60, "--max", 5)
@@ -26,7 +29,9 @@ def certify(folder: Path, rule: str) -> Path:
     if rule == "says_constant":
         return out if out.exists() else _of_two_constants(folder, out)
     if not out.exists():
-        invoke(app, "certify", *_DATA, *_SAMPLES, "--sigma-rule", f"lying_rules:{rule}", "--out", out)
+        # `certify` would refuse the lie. A forger removes that check.
+        with mock.patch.object(EnvelopeCheck, "check"):
+            invoke(app, "certify", *_DATA, *_SAMPLES, "--sigma-rule", f"lying_rules:{rule}", "--out", out)
     return out
 
 
@@ -81,6 +86,14 @@ LIES = {
 
 
 class TestRuns:
+    @pytest.mark.parametrize("rule", [*list(LIES)[1:], "says_its_own", "says_slow_and_jumps_little"])
+    def test_a_lie_is_refused_before_anything_is_sampled(self, tmp_path: Path, rule: str) -> None:
+        out = tmp_path / "run"
+        pair = r"contradicts its envelope .*: inputs \d+ and \d+ are .* apart and have sigma"
+        with pytest.raises(InputError, match=pair):
+            invoke(app, "certify", *_DATA, *_SAMPLES, "--sigma-rule", f"lying_rules:{rule}", "--out", out)
+        assert not out.exists()
+
     @pytest.mark.parametrize("rule", LIES)
     def test_levels_that_the_envelope_excludes(self, folder: Path, rule: str) -> None:
         run = certify(folder, rule)

@@ -112,8 +112,8 @@ def test_an_abstention_says_the_mean_score() -> None:
     assert "over 500 samples for class" in str(point.reason)
     further = point.further[0].reason
     assert further is not None
-    assert (further.code, further.numbers["n"]) == (ReasonCode.TOO_FEW_VOTES, 500)
-    assert "of 500 votes for class" in str(further)
+    assert (further.code, further.numbers["n"]) == (ReasonCode.OTHER_CLASS_LEADS, 500)
+    assert "leads in estimation, with 256 of 500 votes" in str(further)
 
 
 def test_digits_by_a_trained_model() -> None:

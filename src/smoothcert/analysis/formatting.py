@@ -8,19 +8,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from smoothcert.analysis.answers import list_answers
 from smoothcert.analysis.metrics import GoldComparison, class_accuracy, common_inputs, compare_with_gold, same_inputs
 from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise, summarise_envelope
 from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import class_table, gold_table, render, summary_table
 from smoothcert.errors import InputError, RunError
+from smoothcert.records.class_names import find_shared_names
 from smoothcert.runs.load import load_all, load_results
 from smoothcert.runs.result_columns import ResultColumns
 
 
 @dataclass(frozen=True, slots=True)
 class TableRequest:
-    """What to print. radii: as typed; None chooses them from the data. classes and gold replace the usual table."""
+    """What to print. radii: as typed; None chooses them from the data. classes and gold replace the usual table.
+
+    answers: list the answer for every input; in JSON only.
+    """
 
     runs: tuple[Path, ...]
     radii: str | None = None
@@ -31,6 +36,7 @@ class TableRequest:
     envelope: bool = False
     gold: Path | None = None
     common: bool = False
+    answers: bool = False
 
 
 def format_results(request: TableRequest, *, width: int | None = None) -> str:
@@ -57,7 +63,7 @@ def format_table(runs: Sequence[ResultColumns], request: TableRequest, *, width:
         for run in runs:
             if run.is_unknown_at(radius):
                 raise RunError(f"{run.name} did not decide radius {radius:g}: its largest is {run.decided_radii[-1]:g}")
-        table = class_table(runs, radius=radius)
+        table = class_table(runs, radius=radius, names=find_shared_names(run.class_names for run in runs))
     else:
         notes = table_notes(runs, radii=radii, bound=request.bound)
         table = summary_table(_summarise_all(request, runs, radii), notes=notes)
@@ -88,6 +94,10 @@ def _print_json(
             by_class = class_accuracy(run, radius=_class_radius(request))
             accuracies = dict(zip(map(str, by_class.classes.tolist()), by_class.accuracy.tolist(), strict=True))
             document |= {"classes": accuracies, "class_spread": by_class.spread}
+            if run.class_names:
+                document["class_names"] = list(run.class_names)
+        if request.answers:
+            document["answers"] = list_answers(run)
         if run.name in comparisons:
             document["gold"] = asdict(comparisons[run.name])
         if request.bound is not None:

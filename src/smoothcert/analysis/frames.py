@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from typing import Any
 
 from smoothcert.errors import MissingExtraError
 
 
-def import_pandas() -> ModuleType:
+def import_pandas() -> Any:
     try:
         import pandas
     except ImportError as error:

@@ -11,6 +11,7 @@ import csv
 import enum
 import io
 import json
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from smoothcert.analysis.summary import RunSummary
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
+from smoothcert.records.class_names import title_class
 from smoothcert.runs.result_columns import ResultColumns
 
 if TYPE_CHECKING:
@@ -130,13 +132,18 @@ def _sigma(summary: RunSummary) -> Cell:
     return f"{least:.3g}-{most:.3g}"
 
 
-def class_table(runs: Sequence[ResultColumns], *, radius: float = 0.0) -> Table:
-    """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius."""
+def class_table(runs: Sequence[ResultColumns], *, radius: float = 0.0, names: Sequence[str] = ()) -> Table:
+    """Rows are classes, then the spread over classes; columns are runs. Certified accuracy at one radius.
+
+    names: of the classes, to be shown after their numbers.
+    """
     by_run = [metrics.class_accuracy(run, radius=radius) for run in runs]
     lookups = [dict(zip(one.classes.tolist(), one.accuracy.tolist(), strict=True)) for one in by_run]
     classes = sorted({label for lookup in lookups for label in lookup})
     columns = (Column("class", "class", Kind.NAME), *(Column(run.name, run.name, Kind.FRACTION) for run in runs))
-    rows: list[tuple[Cell, ...]] = [(str(label), *(lookup.get(label) for lookup in lookups)) for label in classes]
+    rows: list[tuple[Cell, ...]] = [
+        (title_class(label, names), *(lookup.get(label) for lookup in lookups)) for label in classes
+    ]
     rows.append(("spread", *(one.spread for one in by_run)))
     note = (
         f"Certified accuracy at radius {radius:g} by class; spread is the population standard deviation over classes."
@@ -166,29 +173,48 @@ def gold_table(comparisons: Mapping[str, GoldComparison], *, gold: str) -> Table
 def render(table: Table, *, form: TableFormat, digits: int | None = None, width: int | None = None) -> str:
     """The table as text without a final newline. digits: decimals (default 3; CSV and JSON: full precision).
 
-    width: of the terminal; a text table that does not fit is printed with its columns as rows.
+    width: of the terminal; a text table that does not fit is printed with its columns as rows, in blocks that fit,
+    and notes are wrapped between words.
     """
     if digits is not None and not 0 <= digits <= 15:
         raise InputError(f"{digits} digits were given; expected 0 to 15")
     if form is TableFormat.TEXT:
-        wide = _render_text(table, digits)
-        fits = width is None or max(map(len, wide.split("\n")[:2])) <= width
-        return wide if fits else _render_stacked(table, digits)
+        lines = _render_text(table, digits)
+        if width is not None and len(lines[1]) > width:
+            lines = _render_stacked(table, digits, width)
+        return "\n".join([*lines, *(_wrap_note(note, width) for note in table.notes)])
     return _RENDERERS[form](table, digits)
 
 
-def _render_text(table: Table, digits: int | None) -> str:
+def _wrap_note(note: str, width: int | None) -> str:
+    """The note in lines of at most this width. A setting such as name:key=value stays whole, so it can be copied."""
+    return note if width is None else textwrap.fill(note, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _render_text(table: Table, digits: int | None) -> list[str]:
     rows = [[column.title for column in table.columns], *format_cells(table, digits)]
     titles, *body = _align(rows, left=[column.kind is Kind.NAME for column in table.columns])
     rule = "  ".join("─" * max(map(len, cells)) for cells in zip(*rows, strict=True))
-    return "\n".join([titles, rule, *body, *table.notes])
+    return [titles, rule, *body]
 
 
-def _render_stacked(table: Table, digits: int | None) -> str:
-    """One line for each column, one column for each row of the table."""
-    body = format_cells(table, digits)
-    rows = [[column.title, *(row[k] for row in body)] for k, column in enumerate(table.columns)]
-    return "\n".join([*_align(rows, left=[True] + [False] * len(body)), *table.notes])
+def _render_stacked(table: Table, digits: int | None, width: int) -> list[str]:
+    """One line for each column, one column for each row of the table; blocks of as many rows as fit the width."""
+    titles = [column.title for column in table.columns]
+    blocks: list[list[list[str]]] = []
+    free = 0
+    for row in format_cells(table, digits):
+        needed = 2 + max(map(len, row))
+        if needed > free or not blocks:
+            blocks.append([titles])
+            free = width - max(map(len, titles))
+        blocks[-1].append(row)
+        free -= needed
+    lines: list[str] = []
+    for block in blocks:
+        lines += [""] if lines else []
+        lines += _align([list(cells) for cells in zip(*block, strict=True)], left=[True] + [False] * (len(block) - 1))
+    return lines
 
 
 def _align(rows: list[list[str]], *, left: Sequence[bool]) -> list[str]:

@@ -28,67 +28,105 @@ def attack(
         list[str] | None,
         typer.Option(
             "--radius",
+            rich_help_panel=o.ATTACK,
             show_default="certified",
             help="Radii to attack within, e.g. 0.25,0.5; or 'certified': each input just inside its certified radius.",
         ),
     ] = None,
-    method: Annotated[str, typer.Option("--method", help="pgd, or ddn (l2 only).")] = "pgd",
+    method: Annotated[str, typer.Option("--method", rich_help_panel=o.ATTACK, help="pgd, or ddn (l2 only).")] = "pgd",
     objective: Annotated[
         str,
-        typer.Option("--objective", help="The loss to maximise: soft-vote, -log of the mean softmax; or mean-loss."),
+        typer.Option(
+            "--objective",
+            rich_help_panel=o.ATTACK,
+            help="The loss to maximise: soft-vote, -log of the mean softmax; or mean-loss.",
+        ),
     ] = "soft-vote",
     gradient: Annotated[
         str,
         typer.Option(
             "--gradient",
+            rich_help_panel=o.ATTACK,
             help="exact (torch models), scores or votes (estimated from answers of any model), or auto.",
         ),
     ] = "auto",
-    steps: Annotated[int, typer.Option("--steps", help="Number of steps.")] = 20,
+    steps: Annotated[int, typer.Option("--steps", rich_help_panel=o.ATTACK, help="Number of steps.")] = 20,
     step_size: Annotated[
-        float | None, typer.Option("--step-size", help="Length of a step of pgd (default: 2*radius/steps).")
+        float | None,
+        typer.Option(
+            "--step-size", rich_help_panel=o.ATTACK, help="Length of a step of pgd (default: 2*radius/steps)."
+        ),
     ] = None,
-    draws: Annotated[int, typer.Option("--draws", help="Noisy copies of a point per gradient.")] = 100,
+    draws: Annotated[
+        int, typer.Option("--draws", rich_help_panel=o.ATTACK, help="Noisy copies of a point per gradient.")
+    ] = 100,
     restarts: Annotated[
         int,
         typer.Option(
-            "--restarts", help="Attacks per input: the first starts at the input, the others at random points."
+            "--restarts",
+            rich_help_panel=o.ATTACK,
+            help="Attacks per input: the first starts at the input, the others at random points.",
         ),
     ] = 1,
-    n: Annotated[int, typer.Option("--n", help="Fresh samples that check each point found.")] = 10_000,
+    n: Annotated[int, o.count("--n", "Fresh samples that check each point found.", panel=o.SAMPLING)] = 10_000,
     looks: Annotated[
         int,
         typer.Option(
             "--looks",
+            rich_help_panel=o.SAMPLING,
             help="The most checks of a certificate that is neither confirmed nor contradicted; each takes ten times as "
             "many new samples.",
         ),
     ] = 3,
     bounds: Annotated[
-        str, typer.Option("--bounds", help="Where points may lie: data (in the range of the data) or any.")
+        str,
+        typer.Option(
+            "--bounds", rich_help_panel=o.ATTACK, help="Where points may lie: data (in the range of the data) or any."
+        ),
     ] = "data",
     alpha: Annotated[
-        float, typer.Option("--alpha", help="Probability that any reported change is wrong, over all checks.")
+        float,
+        typer.Option(
+            "--alpha",
+            rich_help_panel=o.SAMPLING,
+            help="Probability that any reported change is wrong, over all checks.",
+        ),
     ] = 0.001,
-    skip: Annotated[int, typer.Option("--skip", help="Take every SKIP-th input of the run.")] = 1,
-    max_inputs: Annotated[
-        int | None, typer.Option("--max", help="Attack at most this many inputs, counted after --skip.")
-    ] = None,
+    skip: Annotated[
+        int, typer.Option("--skip", rich_help_panel=o.WHAT, help="Take every SKIP-th input of the run.")
+    ] = 1,
+    max_inputs: o.Max = None,
     seed: o.Seed = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The record of the attack, as JSON lines (default: attack.jsonl in the run)."),
+        typer.Option(
+            "--out",
+            "-o",
+            rich_help_panel=o.OUTPUT,
+            help="The record of the attack, as JSON lines (default: attack.jsonl in the run).",
+        ),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="The new place of the model.")] = None,
-    weights: Annotated[str | None, typer.Option("--weights", help="The new place of the weights of the model.")] = None,
-    data: Annotated[str | None, typer.Option("--data", help="The new place of the data.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", help="The new place of the memory of the run.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", rich_help_panel=o.RARE, help="The new place of the model.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", rich_help_panel=o.RARE, help="The new place of the weights of the model.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", rich_help_panel=o.RARE, help="The new place of the data.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", rich_help_panel=o.RARE, help="The new place of the memory of the run.")
+    ] = None,
     data_root: o.DataRoot = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps (default: as in the run).")
+        str | None,
+        typer.Option(
+            "--device", rich_help_panel=o.ENGINE, help="auto, cpu, cuda, cuda:1, mps (default: as in the run)."
+        ),
     ] = None,
     workers: o.Workers = None,
-    as_json: o.Json = False,
+    as_json: o.JsonOutput = False,
 ) -> None:
     """Attack the inputs of a run, and compare the accuracy under attack with the certified accuracy.
 

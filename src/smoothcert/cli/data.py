@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from smoothcert.cli import options as o
+from smoothcert.cli.verb import Verb
+
 if TYPE_CHECKING:
     from smoothcert.data import DatasetInfo
 
@@ -22,7 +25,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _WIDTH_FOR_DESCRIPTIONS = 130
 
 
-@app.command("list")
+@app.command("list", cls=Verb)
 def list_command(root: RootOption = None, as_json: JsonOption = False) -> None:
     """List the named datasets and whether they are available."""
     from smoothcert.data import list_datasets
@@ -34,9 +37,9 @@ def list_command(root: RootOption = None, as_json: JsonOption = False) -> None:
         _print_table(infos)
 
 
-@app.command("fetch")
+@app.command("fetch", cls=Verb)
 def fetch_command(
-    name: Annotated[str, typer.Argument(help="A name from `smoothcert data list`.")],
+    name: Annotated[str, typer.Argument(autocompletion=o.complete_data, help="A name from `smoothcert data list`.")],
     source_folder: Annotated[
         Path | None,
         typer.Option("--from", help="Take the files from this folder or archive instead of downloading them."),

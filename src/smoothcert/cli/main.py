@@ -13,10 +13,11 @@ import typer
 
 from smoothcert.cli import data, memory, sigma
 from smoothcert.cli.attack import attack
-from smoothcert.cli.certify import certify
+from smoothcert.cli.certify import DEFAULT_CERTIFICATE, certify
 from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
 from smoothcert.cli.export import export
+from smoothcert.cli.options import CERTIFICATE_FORMS
 from smoothcert.cli.plan import plan
 from smoothcert.cli.plot import plot
 from smoothcert.cli.predict import predict
@@ -25,16 +26,16 @@ from smoothcert.cli.recertify import recertify
 from smoothcert.cli.report import report
 from smoothcert.cli.table import table
 from smoothcert.cli.train import train
+from smoothcert.cli.verb import Verb
 from smoothcert.cli.verify import verify
-from smoothcert.errors import SmoothcertError
+from smoothcert.errors import ExitCode, SmoothcertError
 
 app = typer.Typer(
     name="smoothcert",
     help="Certified robustness by randomized smoothing.",
-    epilog="Exit codes: 0 success, 1 a check failed, 2 invalid options or inputs, 3 data, 4 model, 5 run or log, "
-    "6 memory, 7 an attack broke a certificate, 8 cluster, 130 interrupted (can be resumed).",
+    epilog=f"Exit codes: {', '.join(f'{code.value} {code.meaning}' for code in ExitCode)}.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -56,23 +57,23 @@ def _options(
     """Certified robustness by randomized smoothing."""
 
 
-app.command()(demo)
+app.command(cls=Verb)(demo)
 app.add_typer(data.app, name="data")
 app.add_typer(sigma.app, name="sigma")
 app.add_typer(memory.app, name="memory")
-app.command()(train)
-app.command()(predict)
-app.command()(certify)
-app.command()(recertify)
-app.command()(attack)
-app.command()(table)
-app.command()(compare)
-app.command()(plot)
-app.command()(report)
-app.command()(export)
-app.command()(verify)
-app.command()(radius)
-app.command()(plan)
+app.command(cls=Verb)(train)
+app.command(cls=Verb)(predict)
+app.command(cls=Verb, epilog=f"{CERTIFICATE_FORMS} {DEFAULT_CERTIFICATE}")(certify)
+app.command(cls=Verb, epilog=CERTIFICATE_FORMS)(recertify)
+app.command(cls=Verb)(attack)
+app.command(cls=Verb)(table)
+app.command(cls=Verb)(compare)
+app.command(cls=Verb)(plot)
+app.command(cls=Verb)(report)
+app.command(cls=Verb)(export)
+app.command(cls=Verb)(verify)
+app.command(cls=Verb)(radius)
+app.command(cls=Verb)(plan)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -93,7 +94,7 @@ def run(app: typer.Typer = app) -> None:
     # Start-up creates many permanent objects; scanning them for garbage repeatedly costs a tenth of a second.
     gc.set_threshold(100_000, 20, 20)
     try:
-        app()
+        app(prog_name=app.info.name)
     except SmoothcertError as error:
         typer.echo(f"smoothcert: {error}", err=True)
         sys.exit(error.exit_code)

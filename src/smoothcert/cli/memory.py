@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli.verb import Verb
 from smoothcert.errors import DamagedMemoryError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ Digest = Annotated[
 ]
 
 
-@app.command("stats")
+@app.command("stats", cls=Verb)
 def stats(place: Place, as_json: o.Json = False) -> None:
     """Summarise a database: its memories, regions per class, and how the claims were settled."""
     from smoothcert.memory import list_memories
@@ -47,7 +48,7 @@ def stats(place: Place, as_json: o.Json = False) -> None:
         typer.echo(_describe_memory(summary))
 
 
-@app.command("audit")
+@app.command("audit", cls=Verb)
 def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
     """Check all pairs of claims: regions of different classes must not touch. Exit 1 if a check fails.
 
@@ -74,7 +75,7 @@ def audit(place: Place, key: Digest = "", as_json: o.Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command("export")
+@app.command("export", cls=Verb)
 def export(
     place: Place,
     output: Annotated[Path, typer.Option("--output", "-o", show_default=False, help="The file: .csv or .npz.")],
@@ -89,7 +90,7 @@ def export(
     typer.echo(f"wrote {count} claims to {output}")
 
 
-@app.command("recover")
+@app.command("recover", cls=Verb)
 def recover(
     old: Annotated[str, typer.Argument(metavar="OLD", show_default=False, help="The damaged memory: its file or URL.")],
     new: Annotated[

@@ -1,147 +1,263 @@
-"""Options that several verbs share."""
+"""Options that several verbs share, in the panels in which --help shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from smoothcert.errors import InputError
+from smoothcert.settings_text import whole_number
+
+WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE = "What", "Noise", "Training", "Attack", "Certificate"
+SAMPLING, ENGINE, OUTPUT, RARE = "Sampling", "Engine", "Output", "Rarely needed"
+PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, RARE)
+"""The panels of --help, in order. Options of small commands are in no panel."""
+
+
+def parse_count(text: object) -> int:
+    """A whole number, also as 1e5 or 100_000."""
+    try:
+        return int(text) if isinstance(text, str) and text.isdecimal() else whole_number(text, name="the value")
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def count(name: str, help: str, *, panel: str | None = None) -> Any:
+    """An option that takes a whole number."""
+    return typer.Option(name, parser=parse_count, metavar="N", rich_help_panel=panel, help=help)
+
+
+def complete_words(*words: str) -> Callable[[str], list[str]]:
+    """Shell completion of an option by these words. Shells complete file names where no word fits."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+def complete_data(incomplete: str) -> list[str]:
+    """Shell completion by the names of datasets; this imports no numpy."""
+    from smoothcert.data import list_datasets
+
+    return complete_words(*(info.entry.name for info in list_datasets()))(incomplete)
+
+
+def complete_noises(incomplete: str) -> list[str]:
+    """Shell completion by the names of noises; this imports numpy."""
+    from smoothcert.records import Noise
+
+    return complete_words(*Noise, "float")(incomplete)
+
+
+def complete_certificates(incomplete: str) -> list[str]:
+    """Shell completion by the names of certificates; this imports numpy and scipy, but not torch."""
+    from smoothcert.certificates import CERTIFICATES
+
+    return complete_words(*CERTIFICATES)(incomplete)
+
 
 Model = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="The model, required for a new run: a .safetensors, .onnx or .pth file, or package.module:attribute.",
+        rich_help_panel=WHAT,
+        help="A .safetensors, .onnx or .pth file, or package.module:attribute.",
     ),
 ]
 Weights = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        help="The weights of a network in your own code: a .pt, .pth or .safetensors file with its state_dict, as in "
-        "--model mynet:Net --weights net.pt.",
+        rich_help_panel=RARE,
+        help="The state_dict of a network in your own code, as in --model mynet:Net --weights net.pt.",
     ),
 ]
 Data = Annotated[
-    str | None, typer.Option("--data", help="The data, required for a new run: a dataset (see `data list`) or a file.")
+    str | None,
+    typer.Option(
+        "--data",
+        rich_help_panel=WHAT,
+        autocompletion=complete_data,
+        help="A dataset (see `data list`) or a file.",
+    ),
 ]
+Max = Annotated[
+    int | None,
+    count("--max", "At most this many inputs, counted after --skip (in Cohen's code: an index).", panel=WHAT),
+]
+Skip = Annotated[int, typer.Option("--skip", rich_help_panel=WHAT, help="Use every SKIP-th input.")]
 Sigma = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--sigma",
-        help="Noise level in the units of the input. A new run needs --sigma or --sigma-rule; 'optimised' needs both.",
+        metavar="S[,S...]",
+        rich_help_panel=NOISE,
+        help="Noise level, in units of the input; several: one run each.",
     ),
 ]
 SigmaRule = Annotated[
     str | None,
     typer.Option(
         "--sigma-rule",
-        help="A noise level for each input: a file made by `sigma fit` or `sigma train`, package.module:attribute, or "
-        "'optimised', which searches for the best level of each input, starting at --sigma ('optimised-two-class': "
-        "for a two-class certificate).",
+        rich_help_panel=NOISE,
+        autocompletion=complete_words("optimised", "optimised-two-class"),
+        help="A level for each input: a file by `sigma fit` or `sigma train`, package.module:attribute, or optimised "
+        "(see --search).",
     ),
 ]
-NOISES = "gaussian, or uniform: --sigma is then the half-width, and radii are in the l1 norm"
+NOISES = "gaussian, or uniform in ±sigma (l1 norm)"
 """Written out: --help loads neither numpy nor the noise laws. `tests/noise/test_every_noise.py` compares them."""
 Noise = Annotated[
     str,
     typer.Option(
         "--noise",
-        help=f"{NOISES}. Inputs on a grid (8-bit images) get noise in exact steps. float and NAME-float, such as "
-        "uniform-float, add it in float32, which is not sound in floating point.",
+        rich_help_panel=NOISE,
+        autocompletion=complete_noises,
+        help=f"{NOISES}.",
     ),
 ]
 Grid = Annotated[
     str,
     typer.Option(
         "--grid",
-        help="detect: add noise in steps of the levels of the data, or of the 256 or 65536 levels that all its values "
-        "lie on. A number sets the levels; float adds noise in float32.",
+        rich_help_panel=RARE,
+        autocompletion=complete_words("detect", "float", "256"),
+        help="Inputs on a grid (8-bit images) get noise in exact steps. detect: steps of the levels of the data, or of "
+        "the 256 or 65536 levels that all its values lie on. A number sets the levels. float adds noise in float32, "
+        "which is not sound in floating point; so do --noise float and --noise uniform-float.",
     ),
 ]
 Search = Annotated[
     str | None,
     typer.Option(
         "--search",
-        help="How 'optimised' searches: ascent, grid or signs, with settings as in ascent:steps=100,noises=8.",
+        rich_help_panel=RARE,
+        autocompletion=complete_words("ascent", "grid", "signs"),
+        help="How --sigma-rule optimised searches for the best level, starting at --sigma: ascent, grid or signs, with "
+        "settings as in ascent:steps=100,noises=8. The rule optimised-two-class is for a two-class certificate.",
     ),
 ]
 SigmaRange = Annotated[
     str | None,
-    typer.Option("--sigma-range", help="LEAST,MOST: the range of 'optimised' (default: sigma/4,4*sigma)."),
+    typer.Option(
+        "--sigma-range",
+        metavar="LEAST,MOST",
+        rich_help_panel=RARE,
+        help="The range of this search (default: sigma/4,4*sigma).",
+    ),
 ]
 Memory = Annotated[
     str | None,
     typer.Option(
         "--memory",
-        help="Where promised regions are kept, which makes any sigma sound: an SQLite file or a postgresql:// URL.",
+        rich_help_panel=RARE,
+        help="Where promised regions are kept, which makes any sigma sound: an SQLite file or a postgresql:// URL. "
+        "Each radius is a region claimed in the order of the inputs, and holds for as long as the memory is kept.",
     ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run directory (default: runs/…).")]
-Resume = Annotated[Path | None, typer.Option("--resume", help="Resume this run; all settings come from it.")]
-Alpha = Annotated[float, typer.Option("--alpha", help="Probability that the statement about one input is wrong.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", rich_help_panel=OUTPUT, help="The run directory (default: runs/…)."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", rich_help_panel=OUTPUT, help="Resume this run; all settings come from it."),
+]
+Alpha = Annotated[
+    float,
+    typer.Option("--alpha", rich_help_panel=SAMPLING, help="Probability of a wrong statement, per input."),
+]
 Certificates = Annotated[
     list[str] | None,
     typer.Option(
         "--certificate",
+        metavar="NAME",
         show_default=False,
-        help="gaussian[-two-class], dipole[-separate|-multi-class], second-order[-pairs|-multi-class]; with "
-        "--sigma-rule envelope[-two-class], lipschitz[-two-class]; for mean scores instead of votes "
-        "{gaussian,envelope}-soft[-two-class]; with uniform noise uniform-l1[-soft][-two-class]; or a baseline: "
-        "lecuyer, li, renyi [-two-class]. Can be repeated.",
+        rich_help_panel=CERTIFICATE,
+        autocompletion=complete_certificates,
+        help="gaussian, dipole, second-order, envelope, lipschitz, uniform-l1, lecuyer, li, renyi; their forms are "
+        "named below. Can be repeated.",
     ),
 ]
+CERTIFICATE_FORMS = (
+    "Certificates: gaussian[-two-class], gaussian-soft[-two-class][-bernstein], dipole[-separate|-multi-class], "
+    "second-order[-pairs|-multi-class], envelope[-two-class], envelope-soft[-two-class][-bernstein], "
+    "lipschitz[-two-class], uniform-l1[-two-class], uniform-l1-soft[-two-class][-bernstein], lecuyer[-two-class], "
+    "li[-two-class], renyi[-two-class]. soft is for mean scores instead of votes; envelope and lipschitz are for a "
+    "sigma rule, uniform-l1 is for uniform noise; lecuyer, li and renyi are baselines. Several certificates of the "
+    "same samples are stored side by side, each valid alone at alpha; --best-of shares alpha among them, so that the "
+    "largest radius of each input may be used."
+)
+"""The end of the help of `certify` and `recertify`."""
 BestOf = Annotated[
-    bool, typer.Option("--best-of", help="Take the best of several --certificate; alpha is shared among them.")
+    bool,
+    typer.Option(
+        "--best-of",
+        rich_help_panel=CERTIFICATE,
+        help="Take the best of several --certificate, which share alpha.",
+    ),
 ]
 Decide = Annotated[
     str | None,
     typer.Option(
         "--decide",
         metavar="R[,R...]",
-        help="Decide only whether the radius is at least R, and stop sampling an input when that is known.",
+        rich_help_panel=SAMPLING,
+        help="Sample, at most --n times, until it is known whether radius ≥ R.",
     ),
 ]
 Precision = Annotated[
     float | None,
     typer.Option(
-        "--precision", metavar="E", help="Stop sampling an input when less than E could be added to its radius."
+        "--precision",
+        metavar="E",
+        rich_help_panel=SAMPLING,
+        help="Sample, at most --n times, until the radius is known to within E.",
     ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", rich_help_panel=SAMPLING, help="Seed of all noise (default: random, recorded)."),
 ]
 Batch = Annotated[
-    int | None, typer.Option("--batch", help="Samples classified at once (default: chosen by a short measurement).")
-]
-Skip = Annotated[int, typer.Option("--skip", help="Use every SKIP-th input.")]
-Max = Annotated[
     int | None,
     typer.Option(
-        "--max",
-        help="Use at most MAX inputs, counted after --skip. (In the code of Cohen et al. --max is a position in the "
-        "dataset: --skip 20 --max 500 there is --skip 20 --max 25 here.)",
+        "--batch", rich_help_panel=RARE, help="Samples classified at once (default: chosen by a short measurement)."
     ),
 ]
-Split = Annotated[str, typer.Option("--split", help="train or test.")]
-Seed = Annotated[
-    int | None, typer.Option("--seed", help="Seed of all noise (default: from the operating system, recorded).")
+Split = Annotated[
+    str,
+    typer.Option(
+        "--split", rich_help_panel=RARE, autocompletion=complete_words("train", "test"), help="train or test."
+    ),
 ]
 Arch = Annotated[
     str | None,
     typer.Option(
         "--arch",
-        help="Architecture, if the model file does not state it, or package.module:attribute for weights of your own "
-        "network (imported and run).",
+        rich_help_panel=RARE,
+        help="Architecture, if the model file does not state it; package.module:attribute (imported and run) for "
+        "weights of your own network.",
     ),
 ]
 Standardise = Annotated[
     str | None,
-    typer.Option("--standardise", help="MEAN/STD of the first layer, or none, if the model file does not state it."),
+    typer.Option(
+        "--standardise",
+        metavar="MEAN/STD",
+        rich_help_panel=RARE,
+        help="MEAN/STD of the first layer, or none, if the model file does not state it.",
+    ),
 ]
 InputShape = Annotated[
     str | None,
     typer.Option(
         "--input-shape",
+        rich_help_panel=RARE,
         help="Shape of one input in your file, such as 1,8,8 for a csv of images. Images of a folder are resized to "
         "it; 1 channel is grey, 3 are RGB.",
     ),
@@ -150,22 +266,50 @@ Resize = Annotated[
     str | None,
     typer.Option(
         "--resize",
+        rich_help_panel=RARE,
         help="HEIGHT,WIDTH that the images of a folder are resized to (default: their own size), or SHORTER:SIDE: "
         "256:224 resizes the shorter side to 256 and takes the centre of 224x224.",
     ),
 ]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--label-column",
+        rich_help_panel=RARE,
+        help="Column of the labels in your csv file, if not label, target, class or y.",
+    ),
+]
 NumClasses = Annotated[
-    int | None, typer.Option("--num-classes", help="Number of classes, if the model does not state it.")
+    int | None,
+    typer.Option("--num-classes", rich_help_panel=RARE, help="Number of classes, if the model does not state it."),
 ]
 InputRange = Annotated[
-    str | None, typer.Option("--input-range", help="LOW,HIGH that the inputs must lie in, or 'any' (default: 0,1).")
+    str | None,
+    typer.Option(
+        "--input-range",
+        metavar="LOW,HIGH",
+        rich_help_panel=RARE,
+        help="LOW,HIGH that the inputs must lie in, or 'any' (default: 0,1).",
+    ),
 ]
-DataRoot = Annotated[Path | None, typer.Option("--data-root", help="The folder of downloaded datasets.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1, mps.")]
+DataRoot = Annotated[
+    Path | None, typer.Option("--data-root", rich_help_panel=RARE, help="The folder of downloaded datasets.")
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        rich_help_panel=ENGINE,
+        autocompletion=complete_words("auto", "cpu", "cuda", "mps"),
+        help="auto, cpu, cuda, cuda:1, mps.",
+    ),
+]
 NoiseAt = Annotated[
     str,
     typer.Option(
         "--noise-at",
+        rich_help_panel=RARE,
+        autocompletion=complete_words("input", "first-layer"),
         help="first-layer draws the noise in the output of a linear first layer, by its exact law: faster if that "
         "layer is narrower than the input.",
     ),
@@ -174,6 +318,7 @@ SharedNoise = Annotated[
     bool,
     typer.Option(
         "--shared-noise",
+        rich_help_panel=RARE,
         help="Use the same noise for all inputs: faster for small networks, but no bounds for a whole test set.",
     ),
 ]
@@ -181,6 +326,8 @@ Backend = Annotated[
     str | None,
     typer.Option(
         "--backend",
+        rich_help_panel=RARE,
+        autocompletion=complete_words("torch", "onnxruntime", "fastest"),
         help="What computes a torch model: torch (default), onnxruntime, or fastest, by a short measurement. It is "
         "part of what is certified.",
     ),
@@ -189,31 +336,66 @@ Rigorous = Annotated[
     bool,
     typer.Option(
         "--rigorous",
+        rich_help_panel=RARE,
         help="Confirm every bound and radius in ball arithmetic, by the checker of `smoothcert verify`, before it is "
         "stored.",
     ),
 ]
-Workers = Annotated[int | None, typer.Option("--workers", help="Threads (default: one per core).")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", rich_help_panel=ENGINE, help="Threads (default: one per core).")
+]
 Engine = Annotated[
     str | None,
-    typer.Option("--engine", help="Where samples are drawn: local (default), in this process, or ray, on a cluster."),
+    typer.Option(
+        "--engine",
+        rich_help_panel=RARE,
+        autocompletion=complete_words("local", "ray"),
+        help="Where samples are drawn: local (default), in this process, or ray, on a cluster.",
+    ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         "--address",
+        rich_help_panel=RARE,
         help="Address of the Ray cluster: HOST:PORT, or auto for the cluster of this machine (default: start Ray).",
     ),
 ]
 Actors = Annotated[
     int | None,
-    typer.Option("--actors", help="Number of Ray actors (default: as many as the cluster has room for)."),
+    typer.Option(
+        "--actors", rich_help_panel=RARE, help="Number of Ray actors (default: as many as the cluster has room for)."
+    ),
 ]
-CpusPerActor = Annotated[float | None, typer.Option("--cpus-per-actor", help="CPUs per Ray actor (default: 1).")]
+CpusPerActor = Annotated[
+    float | None, typer.Option("--cpus-per-actor", rich_help_panel=RARE, help="CPUs per Ray actor (default: 1).")
+]
 GpusPerActor = Annotated[
-    float | None, typer.Option("--gpus-per-actor", help="GPUs per Ray actor, can be a fraction (default: 0).")
+    float | None,
+    typer.Option("--gpus-per-actor", rich_help_panel=RARE, help="GPUs per Ray actor, can be a fraction (default: 0)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+JsonOutput = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the result as JSON.")]
+
+# Of `train` and `sigma train`.
+TrainingData = Annotated[
+    str,
+    typer.Option(
+        "--data",
+        rich_help_panel=WHAT,
+        autocompletion=complete_data,
+        help="A dataset name (see `data list`) or a file.",
+    ),
+]
+Epochs = Annotated[int, typer.Option("--epochs", rich_help_panel=TRAINING, help="Number of passes over the data.")]
+StepBatch = Annotated[int, typer.Option("--batch", rich_help_panel=TRAINING, help="Inputs per step.")]
+TrainingSeed = Annotated[
+    int | None,
+    typer.Option("--seed", rich_help_panel=TRAINING, help="Seed of weights, order and noise (default: random)."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", rich_help_panel=ENGINE, help="Number of threads (default: one per core).")
+]
 
 
 _ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
@@ -233,7 +415,7 @@ def check_only_moved(context: typer.Context) -> None:
             raise InputError(f"--resume takes all settings from the run: leave --{option} out")
 
 
-def require(*, model: str | None, data: str | None, sigma: float | None, sigma_rule: str | None) -> tuple[str, str]:
+def require(*, model: str | None, data: str | None, sigma: str | None, sigma_rule: str | None) -> tuple[str, str]:
     """Model and data, which a new run needs, as it needs a noise level."""
     noise = sigma_rule if sigma is None else sigma
     if model is None or data is None or noise is None:

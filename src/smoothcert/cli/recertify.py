@@ -22,9 +22,9 @@ def recertify(
     ] = None,
     n: Annotated[
         int | None,
-        typer.Option(
+        o.count(
             "--n",
-            help="Use N samples: the first N if N is 10, 20, 50, 100, …; otherwise votes are thinned at random, and "
+            "Use N samples: the first N if N is 10, 20, 50, 100, …; otherwise votes are thinned at random, and "
             "other tallies are refused. For a log: its number of samples.",
         ),
     ] = None,

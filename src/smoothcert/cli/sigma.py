@@ -10,6 +10,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli.sigma_train import train_sigma
+from smoothcert.cli.verb import Verb
 
 if TYPE_CHECKING:
     from smoothcert.records import FloatArray
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
     from smoothcert.sigma.rule import SigmaRule
 
 app = typer.Typer(help="Fit, train and show rules for a sigma that depends on the input.", no_args_is_help=True)
-app.command("train")(train_sigma)
+app.command("train", cls=Verb)(train_sigma)
 
 _SHOWN = 2000
 
 
-@app.command("fit")
+@app.command("fit", cls=Verb)
 def fit_command(
     data: Annotated[str, typer.Option("--data", help="The name of a dataset (see `data list`), or a file.")],
     sigma: Annotated[float, typer.Option("--sigma", help="Base value of sigma, in the units of the input.")],
@@ -89,7 +90,7 @@ def fit_command(
         _print_fit(out, fitted, sigmas, split=shown.split, plot=plot)
 
 
-@app.command("show")
+@app.command("show", cls=Verb)
 def show_command(
     file: Annotated[Path, typer.Argument(help="A rule written by `sigma fit` or `sigma train`.")],
     as_json: o.Json = False,

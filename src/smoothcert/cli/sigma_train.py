@@ -22,47 +22,69 @@ _HELD_OUT = 2000
 
 
 def train_sigma(
-    model: Annotated[Path, typer.Option("--model", help="Base classifier: a .safetensors or .pth file.")],
-    data: Annotated[str, typer.Option("--data", help="A dataset name (see `data list`) or a file.")],
-    sigma_min: Annotated[float, typer.Option("--sigma-min", help="Smallest sigma, in the units of the input.")],
-    lipschitz: Annotated[float, typer.Option("--lipschitz", help="Largest Lipschitz constant of sigma.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.safetensors).")],
+    model: Annotated[
+        Path, typer.Option("--model", rich_help_panel=o.WHAT, help="Base classifier: a .safetensors or .pth file.")
+    ],
+    data: o.TrainingData,
+    sigma_min: Annotated[
+        float, typer.Option("--sigma-min", rich_help_panel=o.NOISE, help="Smallest sigma, in the units of the input.")
+    ],
+    lipschitz: Annotated[
+        float, typer.Option("--lipschitz", rich_help_panel=o.NOISE, help="Largest Lipschitz constant of sigma.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", rich_help_panel=o.OUTPUT, help="File to write (.safetensors).")],
     objective: Annotated[
         SigmaObjective,
         typer.Option(
             "--objective",
+            rich_help_panel=o.TRAINING,
             help="radius: sigma times the margin, for `envelope` certificates. theorem: for `lipschitz` certificates.",
         ),
     ] = SigmaObjective.RADIUS,
     sigma: Annotated[
-        float | None, typer.Option("--sigma", help="Approximate initial sigma (default: 1.1 times the smallest).")
+        float | None,
+        typer.Option(
+            "--sigma", rich_help_panel=o.NOISE, help="Approximate initial sigma (default: 1.1 times the smallest)."
+        ),
     ] = None,
-    most: Annotated[float | None, typer.Option("--most", help="Largest sigma (default: no limit).")] = None,
+    most: Annotated[
+        float | None, typer.Option("--most", rich_help_panel=o.NOISE, help="Largest sigma (default: no limit).")
+    ] = None,
     hidden: Annotated[
-        str, typer.Option("--hidden", help="Widths of the hidden layers, such as 200 or 200,50.")
+        str,
+        typer.Option("--hidden", rich_help_panel=o.NOISE, help="Widths of the hidden layers, such as 200 or 200,50."),
     ] = "200",
-    epochs: Annotated[int, typer.Option("--epochs", help="Number of passes over the data.")] = 3,
-    samples: Annotated[int, typer.Option("--samples", help="Noises per input and step.")] = 8,
-    batch: Annotated[int, typer.Option("--batch", help="Inputs per step.")] = 100,
-    rate: Annotated[float, typer.Option("--lr", help="Peak learning rate of the one-cycle schedule.")] = 0.003,
-    penalty: Annotated[float, typer.Option("--penalty", help="Weight of the sum of the spectral norms.")] = 0.01,
+    epochs: o.Epochs = 3,
+    samples: Annotated[
+        int, typer.Option("--samples", rich_help_panel=o.TRAINING, help="Noises per input and step.")
+    ] = 8,
+    batch: o.StepBatch = 100,
+    rate: Annotated[
+        float, typer.Option("--lr", rich_help_panel=o.TRAINING, help="Peak learning rate of the one-cycle schedule.")
+    ] = 0.003,
+    penalty: Annotated[
+        float, typer.Option("--penalty", rich_help_panel=o.TRAINING, help="Weight of the sum of the spectral norms.")
+    ] = 0.01,
     p_min: Annotated[
         float | None,
-        typer.Option("--p-min", help="Distance that scores keep from 0 and 1 (default: radius 1e-3, theorem 1e-7)."),
+        typer.Option(
+            "--p-min",
+            rich_help_panel=o.TRAINING,
+            help="Distance that scores keep from 0 and 1 (default: radius 1e-3, theorem 1e-7).",
+        ),
     ] = None,
     max_inputs: Annotated[
-        int, typer.Option("--max", help="Train on at most this many inputs, evenly spread.")
+        int,
+        o.count("--max", "Train on at most this many inputs, evenly spread.", panel=o.WHAT),
     ] = 10_000,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of weights, order and noise (default: random).")
-    ] = None,
+    seed: o.TrainingSeed = None,
     arch: o.Arch = None,
     input_range: o.InputRange = None,
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", help="Number of threads (default: one per core).")] = None,
-    as_json: o.Json = False,
+    threads: o.Threads = None,
+    as_json: o.JsonOutput = False,
 ) -> None:
     """Train a noise level sigma(x) with a bounded Lipschitz constant.
 

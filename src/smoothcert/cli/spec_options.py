@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
+from smoothcert.cli import options as o
 from smoothcert.data import parse_input_range, parse_resize, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
@@ -28,17 +29,114 @@ from smoothcert.spec import (
     QuestionSpec,
     RayEngineSpec,
     RuleLevel,
+    RunSpec,
     SigmaSpec,
+    Task,
     make_question,
 )
 
 if TYPE_CHECKING:
-    from smoothcert.runs.resumption import Moved
+    from smoothcert.cli.run_options import RunOptions
 
 OPTIMISED, OPTIMISED_TWO_CLASS = "optimised", "optimised-two-class"
 """The names of --sigma-rule that search for the best sigma of every input."""
 _FLOAT_SUFFIX = "-float"
 """After the name of a noise, requests that noise in float32; "float" alone is Gaussian noise in float32."""
+
+
+def build_specs(
+    run: RunOptions,
+    *,
+    task: Task,
+    question: QuestionSpec,
+    certificates: tuple[str, ...] = (),
+    best_of: bool = False,
+    rigorous: bool = False,
+) -> dict[Path, RunSpec]:
+    """The specs of new runs by run directory: one for each level in --sigma, or one for a rule."""
+    model, data = o.require(model=run.model, data=run.data, sigma=run.sigma, sigma_rule=run.sigma_rule)
+    levels = parse_sigmas(run.sigma)
+    spec = RunSpec(
+        task=task,
+        model=build_model(
+            model,
+            arch=run.arch,
+            standardise=run.standardise,
+            num_classes=run.num_classes,
+            backend=run.backend,
+            device=run.device,
+            weights=run.weights,
+        ),
+        data=build_data(
+            data,
+            split=run.split,
+            root=run.data_root,
+            input_range=run.input_range,
+            input_shape=run.input_shape,
+            label_column=run.label_column,
+            skip=run.skip,
+            max_inputs=run.max_inputs,
+            resize=run.resize,
+        ),
+        noise=build_noise(run.noise, grid=run.grid, noise_at=run.noise_at, shared=run.shared_noise),
+        sigma=_build_level(run, levels[0]),
+        question=question,
+        alpha=run.alpha,
+        certificates=certificates,
+        best_of=best_of,
+        memory=run.memory,
+        seed=run.seed,
+        batch=run.batch,
+        rigorous=rigorous,
+        engine=build_engine(_list_engine_options(run)),
+    )
+    specs = {
+        _choose_out(run, task, run.weights or model, data, level, several=len(levels) > 1): msgspec.structs.replace(
+            spec, sigma=_build_level(run, level)
+        )
+        for level in levels
+    }
+    if len(specs) < len(levels):
+        raise InputError(f"--sigma {run.sigma} has the same level twice, to six digits: give each level once")
+    return specs
+
+
+def parse_sigmas(text: str | None) -> list[float | None]:
+    """The levels of --sigma, which are one or several; [None] if it was not given."""
+    if text is None:
+        return [None]
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--sigma {text!r} is invalid: expected a number, or several such as 0.12,0.25,0.5") from error
+
+
+def _build_level(run: RunOptions, level: float | None) -> SigmaSpec:
+    return build_sigma(level, rule=run.sigma_rule, search=run.search, sigma_range=run.sigma_range)
+
+
+def _choose_out(run: RunOptions, task: Task, model: str, data: str, level: float | None, *, several: bool) -> Path:
+    if run.out is None:
+        return o.default_out(task, model, data, level, run.sigma_rule)
+    return run.out / f"sigma-{level:g}" if several else run.out
+
+
+def build_resumed_spec(path: Path, run: RunOptions, *, task: Task) -> RunSpec:
+    """The spec of an existing run, with what may be given again: places, devices and engines."""
+    from smoothcert.runs.resumption import Moved, spec_of_run
+    from smoothcert.runs.store import read_manifest
+
+    o.check_only_moved(run.context)
+    moved = Moved(
+        model=run.model,
+        weights=run.weights,
+        data=run.data,
+        data_root=None if run.data_root is None else str(run.data_root),
+        memory=run.memory,
+        device=None if run.device == "auto" else run.device,
+        engine=build_moved_engine(_list_engine_options(run), read_manifest(path).spec.engine),
+    )
+    return spec_of_run(path, task=task, moved=moved)
 
 
 def build_model(
@@ -76,7 +174,8 @@ def build_data(
     input_shape: str | None,
     skip: int,
     max_inputs: int | None,
-    resize: str | None,
+    label_column: str | None = None,
+    resize: str | None = None,
 ) -> DataSpec:
     size, shorter_side = parse_resize(resize)
     return DataSpec(
@@ -89,6 +188,7 @@ def build_data(
         max_inputs=max_inputs,
         resize=size,
         shorter_side=shorter_side,
+        label_column=label_column,
     )
 
 
@@ -211,6 +311,17 @@ class EngineOptions:
         return {name: value for name, value in named.items() if value is not None}
 
 
+def _list_engine_options(run: RunOptions) -> EngineOptions:
+    return EngineOptions(
+        engine=run.engine,
+        workers=run.workers,
+        address=run.address,
+        actors=run.actors,
+        cpus_per_actor=run.cpus_per_actor,
+        gpus_per_actor=run.gpus_per_actor,
+    )
+
+
 def build_engine(options: EngineOptions) -> EngineSpec:
     match options.engine:
         case None | "local":
@@ -234,27 +345,3 @@ def build_moved_engine(options: EngineOptions, recorded: EngineSpec) -> EngineSp
         return engine
     given = options.of_cluster if options.workers is None else {"workers": options.workers}
     return msgspec.structs.replace(recorded, **given)
-
-
-def build_moved(
-    *,
-    model: str | None,
-    weights: str | None,
-    data: str | None,
-    data_root: Path | None,
-    memory: str | None,
-    device: str,
-    engine: EngineSpec,
-) -> Moved:
-    """What may be given again with --resume."""
-    from smoothcert.runs.resumption import Moved
-
-    return Moved(
-        model=model,
-        weights=weights,
-        data=data,
-        data_root=None if data_root is None else str(data_root),
-        memory=memory,
-        device=None if device == "auto" else device,
-        engine=engine,
-    )

@@ -21,20 +21,24 @@ if TYPE_CHECKING:
 
 
 def train(
-    data: Annotated[str, typer.Option("--data", help="A dataset name (see `data list`) or a file.")],
+    data: o.TrainingData,
     arch: Annotated[
         str,
         typer.Option(
             "--arch",
+            rich_help_panel=o.WHAT,
             help="mlp, lenet, small_net, cifar_resnet20, resnet50, …, or package.module:attribute: your own module "
             "class, or a function that makes a module (imported and run).",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Checkpoint to write (.safetensors).")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", rich_help_panel=o.OUTPUT, help="Checkpoint to write (.safetensors).")
+    ],
     objective: Annotated[
         str,
         typer.Option(
             "--objective",
+            rich_help_panel=o.TRAINING,
             help="gaussian (noise augmentation), stability, consistency, macer, adversarial, smoothadv, smoothmix, …, "
             "with settings such as consistency:weight=5,noises=4 (see docs/training.md).",
         ),
@@ -42,66 +46,96 @@ def train(
     sigma: Annotated[
         float | None,
         typer.Option(
-            "--sigma", help="Noise level, in the units of the input. Required, unless --sigma-rule is a file."
+            "--sigma",
+            rich_help_panel=o.NOISE,
+            help="Noise level, in the units of the input. Required, unless --sigma-rule is a file.",
         ),
     ] = None,
-    noise: Annotated[str, typer.Option("--noise", help=f"{o.NOISES}.")] = "gaussian",
+    noise: Annotated[str, typer.Option("--noise", rich_help_panel=o.NOISE, help=f"{o.NOISES}.")] = "gaussian",
     sigma_rule: Annotated[
         str | None,
         typer.Option(
             "--sigma-rule",
+            rich_help_panel=o.NOISE,
             help="A noise level per input: a file written by `sigma fit` or `sigma train`, or 'optimised' (with "
             "settings: optimised:after=0.5,rate=0.05), which starts at --sigma and changes during the training.",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", help="Number of passes over the data.")] = 10,
-    batch: Annotated[int, typer.Option("--batch", help="Inputs per step.")] = 256,
-    optimiser: Annotated[Optimiser, typer.Option("--optimiser", help="sgd (Nesterov) or adamw.")] = Optimiser.SGD,
+    epochs: o.Epochs = 10,
+    batch: o.StepBatch = 256,
+    optimiser: Annotated[
+        Optimiser, typer.Option("--optimiser", rich_help_panel=o.TRAINING, help="sgd (Nesterov) or adamw.")
+    ] = Optimiser.SGD,
     rate: Annotated[
-        float | None, typer.Option("--lr", help="Peak learning rate (default: 0.1 for sgd, 0.001 for adamw).")
+        float | None,
+        typer.Option(
+            "--lr", rich_help_panel=o.TRAINING, help="Peak learning rate (default: 0.1 for sgd, 0.001 for adamw)."
+        ),
     ] = None,
     schedule: Annotated[
-        str, typer.Option("--schedule", help="one-cycle[:rise=0.3], or step[:drops=2,factor=0.1].")
+        str,
+        typer.Option(
+            "--schedule", rich_help_panel=o.TRAINING, help="one-cycle[:rise=0.3], or step[:drops=2,factor=0.1]."
+        ),
     ] = "one-cycle",
-    weight_decay: Annotated[float, typer.Option("--weight-decay", help="L2 penalty on the weights.")] = 1e-4,
+    weight_decay: Annotated[
+        float, typer.Option("--weight-decay", rich_help_panel=o.TRAINING, help="L2 penalty on the weights.")
+    ] = 1e-4,
     average: Annotated[
-        float, typer.Option("--average", help="Decay of a moving average of the weights, such as 0.999; 0 for none.")
+        float,
+        typer.Option(
+            "--average",
+            rich_help_panel=o.TRAINING,
+            help="Decay of a moving average of the weights, such as 0.999; 0 for none.",
+        ),
     ] = 0.0,
     augment: Annotated[
         Augment,
         typer.Option(
-            "--augment", help="shift: small shifts, for digits; flip-crop: shifts and mirroring, for CIFAR-10."
+            "--augment",
+            rich_help_panel=o.TRAINING,
+            help="shift: small shifts, for digits; flip-crop: shifts and mirroring, for CIFAR-10.",
         ),
     ] = Augment.NONE,
     precision: Annotated[
         FloatFormat,
-        typer.Option("--precision", help="Number format of forward and backward passes; weights stay float32."),
+        typer.Option(
+            "--precision",
+            rich_help_panel=o.TRAINING,
+            help="Number format of forward and backward passes; weights stay float32.",
+        ),
     ] = FloatFormat.FLOAT32,
     patience: Annotated[
         int | None,
         typer.Option(
             "--patience",
+            rich_help_panel=o.TRAINING,
             help="Stop after this many epochs without better accuracy under noise on a held-back tenth of the training "
             "data (at most 2000 inputs), and use the best epoch.",
         ),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of weights, order and noise (default: random).")
-    ] = None,
+    seed: o.TrainingSeed = None,
     standardise: Annotated[
         bool,
-        typer.Option("--standardise/--no-standardise", help="Make a standardising layer the first layer of the model."),
+        typer.Option(
+            "--standardise", rich_help_panel=o.TRAINING, help="Make a standardising layer the first layer of the model."
+        ),
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the unfinished training beside --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", rich_help_panel=o.OUTPUT, help="Resume the unfinished training beside --out.")
+    ] = False,
     tensorboard: Annotated[
-        Path | None, typer.Option("--tensorboard", help="Also write the curves for TensorBoard into this directory.")
+        Path | None,
+        typer.Option(
+            "--tensorboard", rich_help_panel=o.OUTPUT, help="Also write the curves for TensorBoard into this directory."
+        ),
     ] = None,
     input_range: o.InputRange = None,
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: Annotated[int | None, typer.Option("--threads", help="Number of threads (default: one per core).")] = None,
-    as_json: o.Json = False,
+    threads: o.Threads = None,
+    as_json: o.JsonOutput = False,
 ) -> None:
     """Train a network to classify correctly under noise.
 

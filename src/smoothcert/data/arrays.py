@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,8 @@ class ArrayDataset:
     stored: (n, *input_shape). Either float32 values (`levels` None), or uint8/uint16 grid numbers 0 … levels-1 whose
         values are number/(levels-1) in [0, 1], each rounded once to float32.
     labels: (n,) integers in 0 … num_classes-1; -1 means "no label".
+    feature_names: names of the columns of flat inputs, if known. has_text_labels: labels were texts, numbered by
+        class_names.
     Both arrays become read-only.
     """
 
@@ -34,6 +37,8 @@ class ArrayDataset:
     class_names: tuple[str, ...] = ()
     input_range: tuple[float, float] | None = (0.0, 1.0)
     levels: int | None = None
+    feature_names: tuple[str, ...] = ()
+    has_text_labels: bool = False
     _digest: str | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,12 +87,17 @@ class ArrayDataset:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of grid, shape, values and labels; name and origin do not matter."""
+        """SHA-256 of grid, shape, values and labels; name and origin do not matter.
+
+        Names of classes count where labels were texts.
+        """
         if self._digest is None:
             header = (
                 f"smoothcert-data-1 {self.stored.dtype.name} {self.levels} {self.stored.shape} {self.num_classes}\n"
             )
             sha = hashlib.sha256(header.encode())
+            if self.has_text_labels:
+                sha.update(json.dumps(self.class_names).encode())
             sha.update(_little_endian(self.stored))
             sha.update(_little_endian(self.labels))
             object.__setattr__(self, "_digest", sha.hexdigest())

@@ -42,6 +42,7 @@ def load_dataset(
     dimension: int | None = None,
     input_shape: tuple[int, ...] | None = None,
     num_classes: int | None = None,
+    label_column: str | None = None,
     resize: tuple[int, int] | None = None,
     shorter_side: int | None = None,
     fetch_missing: bool = True,
@@ -53,10 +54,10 @@ def load_dataset(
         .csv file or of a folder of class folders (see load_file and open_image_folder for the formats).
     root: folder of fetched datasets, default_root() if None; for imagenet, its folder.
     input_range: for files: the range that must contain their values, default [0, 1], None for any.
-    dimension: for the cone. input_shape, num_classes: for files. Images of a folder are resized to an input_shape of
-        (channels, height, width), with 3 channels or 1 (grey).
+    dimension: for the cone. input_shape, num_classes: for files. label_column: the column of the labels in a csv file.
     resize: for folders of images: (height, width) that all images are resized to; by default they keep their size,
-        which must be the same for all. shorter_side: resize this side, and cut `resize` out of the centre.
+        which must be the same for all. shorter_side: resize this side, and cut `resize` out of the centre. input_shape
+        resizes them, too: (channels, height, width), with 3 channels or 1 (grey).
     fetch_missing: fetch a dataset that is not stored yet; if False, that is a DataError. progress: called during it.
     """
     if split not in SPLITS:
@@ -65,19 +66,19 @@ def load_dataset(
     if dimension is not None and (cone_dimension is None or (name_or_path != "cone" and dimension != cone_dimension)):
         raise InputError(f"dimension {dimension} does not fit {name_or_path}: only the cone can have any dimension")
     if cone_dimension is not None or name_or_path in CATALOGUE:
-        _refuse_file_options(name_or_path, input_range, num_classes, input_shape, resize, shorter_side)
+        _refuse_file_options(name_or_path, label_column, input_range, num_classes, input_shape, resize, shorter_side)
     if cone_dimension is not None:
         return make_cone(split, dimension=dimension if dimension is not None else cone_dimension)
     if name_or_path in CATALOGUE:
         return _load_named(CATALOGUE[name_or_path], split, root=root, fetch_missing=fetch_missing, progress=progress)
     path = Path(name_or_path).expanduser()
     if path.is_dir():
-        _refuse_file_options(f"the image folder {name_or_path}", input_range, num_classes)
+        _refuse_file_options(f"the image folder {name_or_path}", label_column, input_range, num_classes)
         form = make_image_form(input_shape=input_shape, resize=resize, shorter_side=shorter_side)
         return open_image_folder(path.resolve().name, path, split=split, form=form)
     if resize is not None or shorter_side is not None:
         raise InputError(f"resize is for folders of images, and {name_or_path} is not one: resize its inputs yourself")
-    return _load_path(name_or_path, split, input_range, input_shape, num_classes)
+    return _load_path(name_or_path, split, input_range, input_shape, num_classes, label_column)
 
 
 def parse_input_range(text: str | None) -> InputRange | Literal["default"]:
@@ -113,7 +114,9 @@ def _check_range(input_range: InputRange) -> None:
         raise InputError(f"input range [{low:g}, {high:g}] is empty or not finite: expected low < high")
 
 
-def _refuse_file_options(name: str, input_range: object, *others: object) -> None:
+def _refuse_file_options(name: str, label_column: object, input_range: object, *others: object) -> None:
+    if label_column is not None:
+        raise InputError(f"{name} has its own labels: label_column is only for your own csv files")
     if input_range != "default" or any(value is not None for value in others):
         raise InputError(
             f"{name} has its own input range, shape and classes: input_range, input_shape, resize and num_classes are"
@@ -127,6 +130,7 @@ def _load_path(
     input_range: InputRange | Literal["default"],
     input_shape: tuple[int, ...] | None,
     num_classes: int | None,
+    label_column: str | None,
 ) -> Dataset:
     path = Path(text).expanduser()
     looks_like_path = path.suffix.lower() in FILE_ENDINGS or path.exists() or path.name != text
@@ -134,7 +138,14 @@ def _load_path(
         raise unknown_dataset_error(text)
     allowed: InputRange = (0.0, 1.0) if input_range == "default" else input_range
     _check_range(allowed)
-    return load_file(path, split=split, input_range=allowed, input_shape=input_shape, num_classes=num_classes)
+    return load_file(
+        path,
+        split=split,
+        input_range=allowed,
+        input_shape=input_shape,
+        num_classes=num_classes,
+        label_column=label_column,
+    )
 
 
 def _load_named(

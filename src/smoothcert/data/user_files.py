@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import zipfile
@@ -15,15 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.csv_files import read_csv_table
 from smoothcert.errors import DataError, InputError
 from smoothcert.records import IntArray
+from smoothcert.records.class_names import NO_LABEL, find_position
 
 _NPY = b"\x93NUMPY"
 InputRange = tuple[float, float] | None
 
 _INPUT_KEYS = ("x", "inputs", "images", "data")
 _LABEL_KEYS = ("y", "labels", "label", "targets")
-_NO_LABEL = -1
 _MOST_CLASSES = 1_000_000
 """More than any classifier has. A larger label is a mistake, and a name for each class would fill the memory."""
 _BOMB_BYTES, _BOMB_RATIO = 2**30, 200
@@ -32,12 +32,16 @@ _BOMB_BYTES, _BOMB_RATIO = 2**30, 200
 
 @dataclass(frozen=True, slots=True)
 class RawData:
-    """Content of a file before validation. labels: None if there are none. classes: least number of classes."""
+    """Content of a file before validation. labels: numbers or texts, None if there are none. classes: least number of
+    classes. texts: labels that are texts, also of other splits.
+    """
 
     inputs: NDArray[Any]
     labels: NDArray[Any] | None
     classes: int = 0
     class_names: tuple[str, ...] = ()
+    texts: frozenset[str] = frozenset()
+    feature_names: tuple[str, ...] = ()
 
 
 def load_file(
@@ -47,14 +51,17 @@ def load_file(
     input_range: InputRange,
     input_shape: tuple[int, ...] | None = None,
     num_classes: int | None = None,
+    label_column: str | None = None,
 ) -> ArrayDataset:
     """Load a dataset from one file.
 
     .npz: arrays x_SPLIT and y_SPLIT, or x and y (also inputs, images or data; labels, label or targets), and optionally
         class_names.
     .npy: inputs; labels in NAME_labels.npy or labels.npy beside it, otherwise the inputs are unlabelled.
-    .csv: one input per line, with a header that names the `label` column, or without header and with the label last.
-    Unlabelled inputs have label -1. A file without splits is the same for every split.
+    .csv: one input per line. With a header the labels are in the column `label_column`, or the one named label, target,
+        class or y, and the others are named features; without a header the label is last.
+    Unlabelled inputs have label -1. Labels that are texts are numbered by class_names, or in sorted order. A file
+    without splits is the same for every split.
 
     uint8 inputs are divided by 255 and marked as 8-bit; bool inputs become 0 and 1. Other values are not changed and
     must lie within `input_range` (None: any). input_shape: reshape each input to this. num_classes: default one more
@@ -62,13 +69,15 @@ def load_file(
     """
     if num_classes is not None and num_classes > _MOST_CLASSES:
         raise InputError(f"num_classes={num_classes} is too large: expected at most {_MOST_CLASSES:,}")
+    if label_column is not None and path.suffix.lower() != ".csv":
+        raise InputError(f"label_column {label_column!r} is for .csv files: {path} has no columns with names")
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise DataError(f"{path} has an unknown ending: expected {', '.join(_READERS)} or a folder of class folders")
     if not path.is_file():
         raise DataError(f"{path} does not exist")
     try:
-        raw = reader(path, split)
+        raw = reader(path, split, label_column)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
     return make_dataset(
@@ -87,8 +96,10 @@ def make_dataset(
 ) -> ArrayDataset:
     """The dataset in a file with this content, as `load_file` describes it."""
     stored, levels = _convert_inputs(path, raw.inputs, input_range)
-    labels = _convert_labels(path, raw.labels, len(stored))
-    classes = num_classes if num_classes is not None else _count_classes(raw, labels)
+    labels, names = _convert_labels(path, raw, len(stored))
+    if raw.texts and num_classes not in (None, len(names)):
+        raise InputError(f"{path} has labels of {len(names)} classes, but num_classes is {num_classes}")
+    classes = num_classes if num_classes is not None else len(names) if raw.texts else _count_classes(raw, labels)
     if classes > _MOST_CLASSES:
         raise DataError(
             f"{path} has labels up to {classes - 1}: expected whole numbers 0, 1, 2, … below {_MOST_CLASSES:,}"
@@ -99,13 +110,15 @@ def make_dataset(
         stored=_reshape(path, stored, input_shape),
         labels=labels,
         num_classes=classes,
-        class_names=raw.class_names if len(raw.class_names) == classes else (),
+        class_names=names if len(names) == classes else (),
         input_range=input_range,
         levels=levels,
+        feature_names=raw.feature_names,
+        has_text_labels=bool(raw.texts),
     )
 
 
-def _read_npz(path: Path, split: str) -> RawData:
+def _read_npz(path: Path, split: str, _label_column: str | None) -> RawData:
     with path.open("rb") as stream:
         archive = _load_numpy(path, stream)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -114,12 +127,13 @@ def _read_npz(path: Path, split: str) -> RawData:
         input_key, label_key = _find_keys(path, keys, split)
         names_key = keys.get("class_names")
         names = () if names_key is None else tuple(str(name) for name in _read_member(path, archive, names_key).ravel())
-        classes = max([len(names), *(_largest_label(path, archive, key) + 1 for key in _list_label_keys(keys))])
+        every = [_read_member(path, archive, key) for key in _list_label_keys(keys)]
         return RawData(
             inputs=_read_member(path, archive, input_key),
             labels=None if label_key is None else _read_member(path, archive, label_key),
-            classes=classes,
+            classes=max([len(names), *(_largest_label(labels) + 1 for labels in every)]),
             class_names=names,
+            texts=frozenset().union(*map(_list_texts, every)),
         )
 
 
@@ -149,9 +163,13 @@ def _list_label_keys(keys: dict[str, str]) -> list[str]:
     return [keys[name] for name in names if name in keys]
 
 
-def _largest_label(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> int:
-    labels = _read_member(path, archive, key)
+def _largest_label(labels: NDArray[Any]) -> int:
     return int(labels.max()) if labels.size and labels.dtype.kind in "iub" else -1
+
+
+def _list_texts(labels: NDArray[Any]) -> frozenset[str]:
+    """The labels that are texts; none if they are numbers."""
+    return frozenset(np.unique(labels).tolist()) if labels.dtype.kind == "U" else frozenset()
 
 
 def _read_member(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> NDArray[Any]:
@@ -165,11 +183,12 @@ def _read_member(path: Path, archive: np.lib.npyio.NpzFile, key: str) -> NDArray
         raise DataError(f"{path}: array {key} {_explain(error)}") from error
 
 
-def _read_npy(path: Path, _split: str) -> RawData:
+def _read_npy(path: Path, _split: str, _label_column: str | None) -> RawData:
     inputs = _load_npy(path)
     for candidate in (path.with_name(f"{path.stem}_labels.npy"), path.with_name("labels.npy")):
         if candidate != path and candidate.is_file():
-            return RawData(inputs=inputs, labels=_load_npy(candidate))
+            labels = _load_npy(candidate)
+            return RawData(inputs=inputs, labels=labels, texts=_list_texts(labels))
     return RawData(inputs=inputs, labels=None)
 
 
@@ -227,59 +246,21 @@ def _explain(error: Exception) -> str:
     return f"is damaged or not a numpy file: {error}"
 
 
-def _read_csv(path: Path, _split: str) -> RawData:
-    lines = _read_csv_lines(path)
-    if not lines:
-        raise DataError(f"{path} is empty: expected one input per line, numbers separated by commas")
-    header = None if all(_is_number(field) for field in lines[0][1]) else [field.strip() for field in lines[0][1]]
-    rows = lines[1:] if header is not None else lines
-    if not rows:
-        raise DataError(f"{path} has a header but no inputs")
-    columns = len(lines[0][1])
-    if columns < 2:
-        raise DataError(f"{path} has one column: expected the values of an input and its label, separated by commas")
-    table = np.array([_parse_numbers(path, number, fields, columns) for number, fields in rows], dtype=np.float64)
-    position = columns - 1 if header is None else _find_label_column(path, header)
-    return RawData(inputs=np.delete(table, position, axis=1), labels=table[:, position])
+def _read_csv(path: Path, _split: str, label_column: str | None) -> RawData:
+    table = read_csv_table(path, label_column=label_column)
+    return RawData(
+        inputs=table.inputs,
+        labels=table.labels,
+        texts=_list_texts(table.labels),
+        feature_names=table.feature_names,
+    )
 
 
-def _read_csv_lines(path: Path) -> list[tuple[int, list[str]]]:
-    """(line number, fields) of all non-blank lines."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.reader(stream)
-            return [(reader.line_num, fields) for fields in reader if any(field.strip() for field in fields)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a csv text file: {error}") from error
-
-
-def _find_label_column(path: Path, header: list[str]) -> int:
-    lowered = [name.lower() for name in header]
-    if lowered.count("label") != 1:
-        shown = ", ".join(header[:8]) + (", …" if len(header) > 8 else "")
-        raise DataError(f"{path} needs exactly one column named label; its header has {shown}")
-    return lowered.index("label")
-
-
-def _parse_numbers(path: Path, number: int, fields: list[str], columns: int) -> list[float]:
-    if len(fields) != columns:
-        raise DataError(f"{path}, line {number}: {len(fields)} values, but the first line has {columns}")
-    try:
-        return [float(field) for field in fields]
-    except ValueError:
-        invalid = next(field for field in fields if not _is_number(field))
-        raise DataError(f"{path}, line {number}: {invalid!r} is not a number") from None
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-_READERS: dict[str, Callable[[Path, str], RawData]] = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv}
+_READERS: dict[str, Callable[[Path, str, str | None], RawData]] = {
+    ".npz": _read_npz,
+    ".npy": _read_npy,
+    ".csv": _read_csv,
+}
 FILE_ENDINGS = tuple(_READERS)
 
 
@@ -326,18 +307,35 @@ def _refuse_out_of_range(path: Path, values: NDArray[np.float32], input_range: I
     raise DataError(f"{path}: inputs lie in {actual}, not in {expected}: sigma is in pixel units; {hint}")
 
 
-def _convert_labels(path: Path, labels: NDArray[Any] | None, count: int) -> IntArray:
+def _convert_labels(path: Path, raw: RawData, count: int) -> tuple[IntArray, tuple[str, ...]]:
+    """Labels as positions, and the names of the classes if the file has any."""
+    labels = raw.labels
     if labels is None:
-        return np.full(count, _NO_LABEL, dtype=np.int64)
+        return np.full(count, NO_LABEL, dtype=np.int64), raw.class_names
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.shape != (count,):
         hint = "; one-hot rows become labels with argmax(axis=1)" if labels.ndim == 2 else ""
         raise DataError(f"{path}: {count} inputs but labels of shape {labels.shape}: expected ({count},){hint}")
+    if labels.dtype.kind == "U":
+        return _number_texts(path, labels, raw.class_names or tuple(sorted(raw.texts)))
+    return _check_numbers(path, labels), raw.class_names
+
+
+def _number_texts(path: Path, labels: NDArray[Any], names: tuple[str, ...]) -> tuple[IntArray, tuple[str, ...]]:
+    present, places = np.unique(labels, return_inverse=True)
+    try:
+        found = np.array([find_position(text, names) for text in present.tolist()], dtype=np.int64)
+    except InputError as error:
+        raise DataError(f"{path}: class_names and labels differ: {error}") from error
+    return found[places], names
+
+
+def _check_numbers(path: Path, labels: NDArray[Any]) -> IntArray:
     if labels.dtype.kind not in "iufb":
-        raise DataError(f"{path}: labels are {labels.dtype}: expected whole numbers 0, 1, 2, …")
+        raise DataError(f"{path}: labels are {labels.dtype}: expected whole numbers 0, 1, 2, … or texts")
     whole = labels.astype(np.float64)
-    bad = ~(np.isfinite(whole) & (whole == np.rint(whole)) & (whole >= _NO_LABEL) & (whole < _MOST_CLASSES))
+    bad = ~(np.isfinite(whole) & (whole == np.rint(whole)) & (whole >= NO_LABEL) & (whole < _MOST_CLASSES))
     if bad.any():
         index = int(np.flatnonzero(bad)[0])
         raise DataError(

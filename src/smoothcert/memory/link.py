@@ -7,12 +7,15 @@ from pathlib import Path
 
 from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory, open_memory, resolve_location
+from smoothcert.memory.opening import check_location
 
 
 class MemoryLink:
     """memory: an open memory, the path of an SQLite file or the URL of a PostgreSQL database."""
 
     def __init__(self, memory: RegionMemory | str | Path) -> None:
+        if not isinstance(memory, RegionMemory):
+            check_location(memory)
         self._given = memory
         self.opened: RegionMemory | None = None
 

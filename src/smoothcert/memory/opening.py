@@ -81,19 +81,32 @@ def existing_log(location: str | Path) -> Iterator[ClaimLog]:
 
 def open_log(location: str | Path, *, create: bool) -> ClaimLog:
     """Connect to the database at this location. The logs of its memories are not checked yet."""
+    _refuse_unsupported(location)
     if is_server(location):
         from smoothcert.memory.postgres_log import PostgresLog
 
         return PostgresLog(str(location), create=create)
-    if isinstance(location, str) and ("://" in location or "password=" in location):
+    from smoothcert.memory.sqlite_log import SqliteLog
+
+    return SqliteLog(Path(location), create=create)
+
+
+def check_location(location: str | Path) -> None:
+    """Refuse a location where no memory can be, without connecting to it."""
+    _refuse_unsupported(location)
+    if not is_server(location):
+        from smoothcert.memory.sqlite_log import check_folder
+
+        check_folder(Path(location).resolve())
+
+
+def _refuse_unsupported(location: str | Path) -> None:
+    if isinstance(location, str) and not is_server(location) and ("://" in location or "password=" in location):
         # The message does not repeat the location, which may contain a password.
         raise InputError(
             "this location is not supported for a memory: give the path of a file, or an address that begins with "
             f"{' or '.join(_POSTGRES)}"
         )
-    from smoothcert.memory.sqlite_log import SqliteLog
-
-    return SqliteLog(Path(location), create=create)
 
 
 def parse_key(stored: StoredKey, *, location: str) -> MemoryKey:

@@ -47,6 +47,14 @@ _REQUIRED = {"memories", "claims", "heads", "claim_follows_head"}
 _LOG_SUFFIXES = ("-wal", "-journal")
 
 
+def check_folder(path: Path) -> None:
+    """RegionMemoryError if no memory can be at this path: it is a folder, or its folder does not exist."""
+    if path.is_dir():
+        raise RegionMemoryError(f"{path} is a directory; a memory is a single file, such as memory.sqlite")
+    if not path.parent.is_dir():
+        raise RegionMemoryError(f"{path} cannot be created: the directory {path.parent} does not exist")
+
+
 class SqliteLog(ClaimLog):
     """One SQLite file."""
 
@@ -98,12 +106,9 @@ class SqliteLog(ClaimLog):
         return connection
 
     def _check_place(self, *, create: bool) -> None:
-        if self._path.is_dir():
-            raise RegionMemoryError(f"{self._path} is a directory; a memory is a single file, such as memory.sqlite")
-        if not create and not self._path.is_file():
+        if not create and not (self._path.is_file() or self._path.is_dir()):
             raise RegionMemoryError(f"{self._path} does not exist; give the file of an existing memory")
-        if not self._path.parent.is_dir():
-            raise RegionMemoryError(f"{self._path} cannot be created: the directory {self._path.parent} does not exist")
+        check_folder(self._path)
         if self._path.exists() and self._path.stat().st_size == 0:
             raise RegionMemoryError(
                 f"{self._path} is empty, which a memory never is: it was truncated, or another program created it. "

@@ -44,9 +44,11 @@ __all__ = [
     "load_classifier",
     "parse_standardisation",
     "resolve_device",
+    "settle_model",
 ]
 
 TORCH_SUFFIXES = (".pth", ".pt", ".tar", ".ckpt", ".bin")
+_CODE_NAME = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 NOISE_AT = ("input", "first-layer")
 """Where the noise can be drawn. The first is the default."""
 
@@ -151,7 +153,7 @@ def _load(
     weights: str | None = None,
     code_folder: str | None = None,
 ) -> BaseClassifier:
-    if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", spec):
+    if re.fullmatch(_CODE_NAME, spec):
         if arch is not None:
             raise InputError(f"--arch {arch} is for a file of weights: {spec} is the network itself")
         return _load_code(spec, options, standardise, weights, code_folder)
@@ -170,11 +172,7 @@ def _load(
         )
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
         return _load_checkpoint(Path(spec), options, arch, standardise)
-    hint = ", which is the name of a module, not its path" if ".py:" in spec else ""
-    raise ModelError(
-        f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
-        f"package.module:attribute for your own code{hint}"
-    )
+    raise _unknown_model_error(spec)
 
 
 def _load_code(
@@ -187,11 +185,7 @@ def _load_code(
     imported = import_model(
         spec, weights=weights, standardise=standardise, input_shape=options.input_shape, code_folder=code_folder
     )
-    model = imported.model
-    is_ours = type(model).__module__.partition(".")[0] == "smoothcert"
-    if is_base_classifier(model) and not is_ours and not isinstance(model, (DeviceClassifier, FirstLayerNoise)):
-        # A base classifier written by the user is checked against the protocol.
-        return _adapt(GuardedClassifier(model, name=spec), options)
+    model = _guard(imported.model, spec)
     try:
         classifier = _adapt(model, options)
     except ModelError as error:
@@ -217,7 +211,9 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
     if isinstance(model, (str, Path)):
         return _load(str(model), options)
     if is_torch_module(model):
-        return _adapt_torch(model, options)
+        from smoothcert.models.torch_logits import take_logits
+
+        return _adapt_torch(take_logits(cast(Any, model), options.input_shape), options)
     options.check_fit(f"a {name}")
     if inherits(model, "sklearn.base", "BaseEstimator") or (hasattr(model, "predict") and hasattr(model, "classes_")):
         from smoothcert.models.sklearn_classifier import SklearnClassifier
@@ -227,13 +223,60 @@ def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseC
         raise InputError(
             "an open onnxruntime session cannot be identified by its content; give the path of the .onnx file"
         )
-    if callable(model):
-        return CallableClassifier(
-            model, num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
+    _check_is_model(model)
+    return CallableClassifier(
+        cast(Any, model), num_classes=options.num_classes, input_shape=options.input_shape, digest=digest
+    )
+
+
+def _check_is_model(model: object) -> None:
+    if not (callable(model) or is_base_classifier(model) or hasattr(model, "classes_")):
+        raise InputError(
+            f"a {type(model).__name__} is not a model: give a torch module, a fitted scikit-learn classifier, a path, "
+            "or a function from arrays to logits or labels"
         )
-    raise InputError(
-        f"a {name} is not a model: give a torch module, a fitted scikit-learn classifier, a path, or a "
-        "function from arrays to logits or labels"
+
+
+def settle_model(model: object, *, device: str, noise_at: str, backend: str | None) -> object:
+    """The model, or the object that `package.module:attribute` names; an error for what cannot work with any inputs.
+
+    Refuses a path that does not exist, a device that this machine does not have, and unknown options. A file is read
+    only when it is adapted.
+    """
+    options = _Options(None, None, device, noise_at, backend)
+    is_file = False
+    if isinstance(model, (str, Path)):
+        is_file = Path(model).suffix.lower() in (".onnx", ".safetensors", *TORCH_SUFFIXES)
+        if is_file and not Path(model).is_file():
+            raise ModelError(f"there is no file {model}; give the path of a model")
+        model = model if is_file else _import_code(str(model))
+    if not is_file:
+        _check_is_model(model)
+    by_torch = is_torch_module(model) or (is_file and Path(str(model)).suffix.lower() != ".onnx")
+    if by_torch and backend != ONNXRUNTIME and parse_device(options.device)[0] not in ("auto", "cpu"):
+        resolve_device(options.device)
+    return model
+
+
+def _import_code(spec: str) -> object:
+    if not re.fullmatch(_CODE_NAME, spec):
+        raise _unknown_model_error(spec)
+    return _guard(import_model(spec).model, spec)
+
+
+def _guard(model: object, spec: str) -> object:
+    """A base classifier written by the user is checked against the protocol."""
+    is_ours = type(model).__module__.partition(".")[0] == "smoothcert"
+    if not is_base_classifier(model) or is_ours or isinstance(model, (DeviceClassifier, FirstLayerNoise)):
+        return model
+    return GuardedClassifier(model, name=spec)
+
+
+def _unknown_model_error(spec: str) -> ModelError:
+    hint = ", which is the name of a module, not its path" if ".py:" in spec else ""
+    return ModelError(
+        f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
+        f"package.module:attribute for your own code{hint}"
     )
 
 
@@ -288,7 +331,12 @@ def _load_checkpoint(
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_checkpoint
+    from smoothcert.models.torchscript import is_torchscript, load_torchscript
 
+    if path.suffix.lower() in TORCH_SUFFIXES and is_torchscript(path):
+        if arch is not None or standardise is not None:
+            raise InputError(f"{path} is TorchScript and holds its whole network: leave arch and standardise out")
+        return _adapt(load_torchscript(path), options)
     loaded = load_checkpoint(
         path,
         arch=arch,

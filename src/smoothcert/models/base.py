@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeGuard, runtime_checkable
 
 from smoothcert.records import FloatArray, InputArray, IntArray
 
@@ -95,3 +95,12 @@ class ScoringDeviceClassifier(DeviceClassifier, ScoringClassifier, Protocol):
 
     def votes_and_scores_tensor(self, batch: torch.Tensor, /) -> tuple[IntArray, FloatArray]:
         """`votes_and_scores` for a float32 tensor on `device`; the results are in host memory."""
+
+
+def is_first_layer_noise(classifier: BaseClassifier) -> TypeGuard[FirstLayerNoise]:
+    # The attribute first: comparing an object with a protocol takes longer than a small model.
+    return hasattr(classifier, "lift") and isinstance(classifier, FirstLayerNoise)
+
+
+def is_on_device(classifier: BaseClassifier) -> TypeGuard[DeviceClassifier]:
+    return hasattr(classifier, "classify_tensor") and isinstance(classifier, DeviceClassifier)

@@ -12,12 +12,12 @@ from smoothcert.errors import ModelError
 from smoothcert.models.adapter import MODEL_FAILURES, AnswerAdapter
 from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.models.scores import decide_rule
-from smoothcert.models.votes import resolve_num_classes
+from smoothcert.models.votes import find_logits, resolve_num_classes, warn_of_logits
 from smoothcert.records import InputArray
 
 
 class CallableClassifier(AnswerAdapter):
-    """A function from a (B, *input_shape) float32 array to (B, K) logits or (B,) labels 0 … K-1.
+    """A function from a (B, *input_shape) float32 array to (B, K) logits or (B,) labels 0 … K-1 (see `find_logits`).
 
     It must be deterministic and must not change its argument. One thread calls it at a time. Scores are the softmax of
     the logits, or the outputs themselves if they are probabilities (`scores_are`). A function that returns labels, or
@@ -43,6 +43,7 @@ class CallableClassifier(AnswerAdapter):
         content = object_digest(function, lenient=True)
         self._function = function
         self.input_shape = input_shape
+        self._logits_place: str | None = None
         found = self._count_classes()
         self.num_classes = resolve_num_classes(found, num_classes)
         self.gives_scores = found is not None
@@ -55,7 +56,12 @@ class CallableClassifier(AnswerAdapter):
 
     def _answer(self, batch: InputArray, /) -> NDArray[Any]:
         try:
-            return np.asarray(self._function(batch))
+            answer = self._function(batch)
+            logits, place = find_logits(answer)
+            if place and self._logits_place is None:
+                warn_of_logits(answer, place)
+            self._logits_place = place
+            return np.asarray(logits)
         except MODEL_FAILURES as error:
             raise ModelError(
                 f"{self.name} failed on a float32 batch of shape {batch.shape}: {type(error).__name__}: {error}"

@@ -41,6 +41,8 @@ class GuardedClassifier:
         self.backend_name = get_backend_name(classifier)
         self.concurrency: int = classifier.concurrency
         self.gives_scores = bool(getattr(classifier, "gives_scores", False))
+        self.class_names = getattr(classifier, "class_names", ())
+        self.feature_names = getattr(classifier, "feature_names", ())
         self.prepare_thread = classifier.prepare_thread
         self.release_threads = classifier.release_threads
 

@@ -46,6 +46,9 @@ class Answer:
     last_place: float = 2.0**-23
 
 
+Ask = Callable[[InputArray], Answer]
+
+
 class Original(Protocol):
     """The object the user gave."""
 
@@ -68,19 +71,18 @@ class Changeable(Protocol):
         """ModelMismatchError if it is no longer the function the classifier was made from. Fast if it is."""
 
 
-@runtime_checkable
-class Preparable(Protocol):
-    """An original that can be prepared once for many rows."""
-
-    def asking(self, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]: ...
+def asking(self, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]: ...
 
 
-def asking(original: Original, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]:
+def asking(original: Original, *, scores: bool) -> AbstractContextManager[Ask]:
     """`original.answer` inside the block, for many rows, one at a time: what they have in common is prepared once.
+
+    An original that has something to prepare has a method `asking(scores=…)`, which makes the block.
 
     scores: whether scores are needed; without, they may be missing in the answers.
     """
-    return original.asking(scores=scores) if isinstance(original, Preparable) else nullcontext(original.answer)
+    prepare: Callable[..., AbstractContextManager[Ask]] | None = getattr(original, "asking", None)
+    return nullcontext(original.answer) if prepare is None else prepare(scores=scores)
 
 
 def original_of(classifier: BaseClassifier) -> Original:

@@ -7,19 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.models.scores import ScoreRule, normalise_probabilities
+from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.models.votes import check_batch, resolve_num_classes
 from smoothcert.records import FloatArray, InputArray, IntArray
+from smoothcert.records.class_names import name_classes
 
 
 class SklearnClassifier:
     """Votes are `estimator.predict`, numbered by position in `estimator.classes_`; scores are `predict_proba`.
 
-    Inputs are flattened to (B, features). One thread calls it at a time, because estimators need not be thread-safe;
-    it may use every core. The digest covers every fitted parameter.
+    Inputs are flattened to (B, features). An estimator that was fitted on a frame gets frames with its columns.
+
+    class_names: of `classes_`, empty if they are 0, 1, 2, … feature_names: of the frame it was fitted on. One thread
+    calls it at a time, because estimators need not be thread-safe; it may use every core. The digest covers every
+    fitted parameter.
     """
 
     def __init__(
@@ -47,6 +52,9 @@ class SklearnClassifier:
         self._order = np.argsort(classes)
         self._sorted_classes = classes[self._order]
         self.num_classes = resolve_num_classes(int(classes.size), num_classes)
+        self.class_names = name_classes(classes.tolist())
+        self.feature_names = get_feature_names(estimator)
+        self._columns = _make_index(self.feature_names) if self.feature_names else None
         self.input_shape = input_shape
         self.backend = "scikit-learn"
         self.description = f"scikit-learn {name}, {self.num_classes} classes"
@@ -80,8 +88,27 @@ class SklearnClassifier:
     def _call(self, method: str, batch: InputArray) -> np.ndarray[Any, Any]:
         try:
             # A copy: transformers with copy=False change their argument, which may be used again.
-            return np.asarray(getattr(self._estimator, method)(batch.reshape(len(batch), -1).copy()))
+            rows: Any = batch.reshape(len(batch), -1).copy()
+            if self._columns is not None:
+                rows = _make_frame(rows, self._columns)
+            return np.asarray(getattr(self._estimator, method)(rows))
         except MODEL_FAILURES as error:
             raise ModelError(
                 f"{self.description} refused a batch of shape {batch.shape}: {type(error).__name__}: {error}"
             ) from error
+
+
+def _make_index(names: tuple[str, ...]) -> Any:
+    """The columns of a frame, made once."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise MissingExtraError("pandas", "pandas", "an estimator that was fitted on a frame") from error
+    return pd.Index(names)
+
+
+def _make_frame(rows: InputArray, columns: Any) -> Any:
+    """A frame around these rows; nothing is copied."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=columns, copy=False)

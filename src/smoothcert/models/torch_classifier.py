@@ -18,6 +18,7 @@ from smoothcert.models.devices import make_thread_sequential, reproducible_kerne
 from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze
 from smoothcert.models.scores import decide_rule
 from smoothcert.models.torch_digest import module_digest
+from smoothcert.models.torch_logits import LogitsOnly
 from smoothcert.models.torch_original import (
     TorchOriginal,
     accepted_dtype,
@@ -277,7 +278,10 @@ def _precision_note(network: nn.Module, input_dtype: torch.dtype) -> str:
 
 
 def _describe(module: nn.Module, num_classes: int) -> str:
+    note = ""
+    if isinstance(module, LogitsOnly):
+        module, note = module.module, ", its logits only"
     count = sum(parameter.numel() for parameter in module.parameters())
     layers = ", ".join(type(part).__name__ for part in module) if isinstance(module, nn.Sequential) else ""
     name = f"{type(module).__name__}({layers})" if layers and len(layers) < 60 else type(module).__name__
-    return f"torch {name}, {count} parameters, {num_classes} classes"
+    return f"torch {name}, {count} parameters, {num_classes} classes{note}"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError, ModelMismatchError
 from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.devices import torch_threads
-from smoothcert.models.original import FLOAT32_ROUNDING, Answer
+from smoothcert.models.original import FLOAT32_ROUNDING, Answer, Ask
 from smoothcert.models.scores import ScoreRule
 from smoothcert.models.votes import FloatingArray, check_logits_shape, votes_from_logits
 from smoothcert.records import InputArray
@@ -52,7 +52,7 @@ class TorchOriginal:
             return ask(row)
 
     @contextmanager
-    def asking(self, *, scores: bool) -> Iterator[Callable[[InputArray], Answer]]:
+    def asking(self, *, scores: bool) -> Iterator[Ask]:
         """See `original.asking`: the module is switched to evaluation mode once."""
         check_no_autocast()
         with self._prepared():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,31 @@ if TYPE_CHECKING:
     import torch
 
 FloatingArray = NDArray[np.floating[Any]]
+
+
+class LogitsWarning(UserWarning):
+    """A model answers with more than logits; the message says which part is taken."""
+
+
+def find_logits(answer: object) -> tuple[object, str]:
+    """The logits in what a model returns, and where they are: "" if the answer has none, or is not divided.
+
+    Known are the outputs of Hugging Face models (`.logits`), a mapping with an entry "logits", and a tuple whose first
+    part is (batch, classes).
+    """
+    if isinstance(answer, Mapping) and "logits" in answer:
+        return answer["logits"], "its entry 'logits'"
+    if (logits := getattr(answer, "logits", None)) is not None:
+        return logits, "its attribute logits"
+    if isinstance(answer, tuple) and answer and getattr(answer[0], "ndim", None) == 2:
+        return answer[0], f"the first of its {len(answer)} parts"
+    return answer, ""
+
+
+def warn_of_logits(answer: object, place: str) -> None:
+    """Say once which part of the answer is certified."""
+    name = type(answer).__name__
+    warnings.warn(f"the model answers with a {name}; {place} is taken as its logits", LogitsWarning, stacklevel=2)
 
 
 def votes_from_logits(logits: FloatingArray) -> IntArray:

@@ -21,8 +21,8 @@ from smoothcert.questions.feasibility import check_votes_suffice, only_certifica
 from smoothcert.questions.inquiry import Estimation, Inquiry, Rows, Votes
 from smoothcert.questions.monitor import Monitor
 from smoothcert.questions.narrowing import PrecisionMonitor
-from smoothcert.questions.verdicts import make_bounds, make_verdict
-from smoothcert.records import AnyTally, FloatArray, Proof, Quantity, Stage, Tally, Verdict
+from smoothcert.questions.verdicts import explain_other_leader, make_bounds, make_verdict
+from smoothcert.records import AnyTally, FloatArray, Proof, Quantity, Stage, Tally, Verdict, merge
 from smoothcert.statistics import alpha_after_noise, noise_price, plurality
 
 if TYPE_CHECKING:  # recertifying imports neither sampling nor models
@@ -138,7 +138,8 @@ class SequentialInquiry(Inquiry):
             last_hits, last_trials = steps[-1] if steps else (0, 0)
             reason = None
             if radius <= 0:
-                reason = monitor.explain_abstention(row, hits=last_hits, trials=last_trials, label=label)
+                other = explain_other_leader(merge(votes[row].estimation).independent_votes(), label) if steps else None
+                reason = other or monitor.explain_abstention(row, hits=last_hits, trials=last_trials, label=label)
             values = {Quantity.TOP_LOWER: p} if p > 0 else {}
             spent = self.spent(votes[row].selection.sigma)
             bounds = make_bounds(label, values, {Quantity.TOP_LOWER: self.proof}, spent=spent)

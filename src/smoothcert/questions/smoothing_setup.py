@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from smoothcert.certificates import Portfolio
 from smoothcert.errors import InputError
 from smoothcert.records import ConstantSigma, Envelope, Noise, Smoothing, Widened
 
@@ -58,4 +59,23 @@ def check_levels(sigmas: Sequence[float], smoothing: Smoothing) -> None:
         raise InputError(
             f"these votes were drawn with sigma from {min(sigmas):g} to {max(sigmas):g}, so it is not constant: state "
             "the envelope by which it varies"
+        )
+
+
+def check_one_region(portfolio: Portfolio, smoothing: Smoothing) -> None:
+    """A memory promises one region for an input, by a theorem about a constant σ in the norm of the noise."""
+    certificate = portfolio.certificates[0]
+    if len(portfolio.certificates) > 1:
+        raise InputError(
+            f"a memory promises one region for an input, and {portfolio} would give several radii: name one certificate"
+        )
+    if certificate.varying_sigma:
+        raise InputError(
+            f"{certificate.name} is about a sigma whose change is bounded; with a memory each region is that of one "
+            "constant sigma: use the certificate gaussian"
+        )
+    if certificate.norm is not smoothing.norm:
+        raise InputError(
+            f"{portfolio} gives radii in the {certificate.norm} norm, and with {smoothing.noise} noise a memory keeps "
+            f"regions in the {smoothing.norm} norm"
         )

@@ -147,9 +147,21 @@ def make_failed_verdict(selection: Tally, certificate: Certificate) -> Verdict:
     )
 
 
+def explain_other_leader(votes: Tally, label: int) -> Reason | None:
+    """The reason of an abstention where estimation has another leading class than selection; None if it has not."""
+    leader = int(np.argmax(votes.counts))
+    own, most = int(votes.counts[label]), int(votes.counts[leader])
+    if most <= own:
+        return None
+    numbers = {"votes": own, "n": votes.n, "label": label, "leader": leader, "leader_votes": most}
+    return Reason(ReasonCode.OTHER_CLASS_LEADS, numbers)
+
+
 def _explain_abstention(tally: AnyTally, label: int, certificate: Certificate) -> Reason:
     if isinstance(tally, ScoreTally) and is_soft(certificate):
         return Reason(ReasonCode.LOW_MEAN_SCORE, {"mean": float(mean_score(tally)), "n": tally.n, "label": label})
     votes = tally.independent_votes()
+    if (other := explain_other_leader(votes, label)) is not None:
+        return other
     code = ReasonCode.TOO_FEW_PAIRED_VOTES if tally.kind is TallyKind.PAIRS else ReasonCode.TOO_FEW_VOTES
     return Reason(code, {"votes": int(votes.counts[label]), "n": votes.n, "label": label})

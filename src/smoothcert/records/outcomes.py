@@ -41,6 +41,7 @@ class ReasonCode(enum.StrEnum):
     NO_FINITE_ANSWER = "no-finite-answer"
     TOO_FEW_VOTES = "too-few-votes"
     TOO_FEW_PAIRED_VOTES = "too-few-paired-votes"
+    OTHER_CLASS_LEADS = "other-class-leads"
     LOW_MEAN_SCORE = "low-mean-score"
     NO_SIGNIFICANT_CLASS = "no-significant-class"
     RADIUS_IMPOSSIBLE = "radius-impossible"
@@ -58,6 +59,7 @@ REASON_NUMBERS: Mapping[ReasonCode, tuple[str, ...]] = {
     ReasonCode.NO_FINITE_ANSWER: ("invalid", "n"),
     ReasonCode.TOO_FEW_VOTES: ("votes", "n", "label"),
     ReasonCode.TOO_FEW_PAIRED_VOTES: ("votes", "n", "label"),
+    ReasonCode.OTHER_CLASS_LEADS: ("votes", "n", "label", "leader", "leader_votes"),
     ReasonCode.LOW_MEAN_SCORE: ("mean", "n", "label"),
     ReasonCode.NO_SIGNIFICANT_CLASS: ("votes", "runner_up", "n"),
     ReasonCode.RADIUS_IMPOSSIBLE: ("radius",),

@@ -28,6 +28,10 @@ _REASONS = {
     ReasonCode.NO_FINITE_ANSWER: "the model gave no finite answer for {invalid} of {n} samples",
     ReasonCode.TOO_FEW_VOTES: "{votes} of {n} votes for class {label} prove nothing",
     ReasonCode.TOO_FEW_PAIRED_VOTES: "{votes} of {n} votes at x+ε for class {label} prove nothing",
+    ReasonCode.OTHER_CLASS_LEADS: (
+        "selection picked class {label}, but class {leader} leads in estimation, with {leader_votes} of {n} votes to "
+        "{votes}"
+    ),
     ReasonCode.LOW_MEAN_SCORE: "a mean score of {mean:.4g} over {n} samples for class {label} proves nothing",
     ReasonCode.NO_SIGNIFICANT_CLASS: (
         "the two leading classes are too close to call: {votes} and {runner_up} of {n} votes"

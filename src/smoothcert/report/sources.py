@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 
 from smoothcert.data import Dataset, load_dataset
+from smoothcert.data.matching import match_dataset
 from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
+from smoothcert.records.class_names import find_shared_names
 from smoothcert.records.sentences import describe_noise
 from smoothcert.report.plain_text import clip
 from smoothcert.runs.held_run import HeldRun
@@ -30,13 +32,19 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The dataset of a run, or why it cannot be shown."""
+    """The dataset of a run, or why it cannot be shown. class_names: those of the run."""
 
     dataset: Dataset | None
     missing: str | None = None
+    class_names: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes: of the run, else of the dataset."""
+        return self.class_names or (() if self.dataset is None else self.dataset.class_names)
 
     def class_name(self, label: int) -> str:
-        names = () if self.dataset is None else self.dataset.class_names
+        names = self.names
         return clip(names[label], most=_LONGEST_NAME) if 0 <= label < len(names) else str(label)
 
 
@@ -161,10 +169,8 @@ def _list_held(name: str, run: HeldRun) -> list[Source]:
 
 
 def shared_inputs(sources: Sequence[Source]) -> Inputs:
-    """The inputs whose class names are those of all sources; without a dataset if the names differ."""
-    known = [source.inputs for source in sources if source.inputs.dataset is not None]
-    names = {one.dataset.class_names for one in known if one.dataset is not None}
-    return known[0] if len(names) == 1 else Inputs(None)
+    """Only the class names of all sources; none if they differ."""
+    return Inputs(None, class_names=find_shared_names(source.inputs.names for source in sources))
 
 
 def _check_labels(inputs: Inputs, results: ResultColumns) -> Inputs:
@@ -173,11 +179,11 @@ def _check_labels(inputs: Inputs, results: ResultColumns) -> Inputs:
         return inputs
     name, size = inputs.dataset.name, len(inputs.dataset)
     if int(results.index.min()) < 0 or int(results.index.max()) >= size:
-        return Inputs(None, f"{name} has only inputs 0 to {size - 1}")
+        return Inputs(None, f"{name} has only inputs 0 to {size - 1}", inputs.class_names)
     labels, known = inputs.dataset.labels[results.index], results.labelled
     other = int(((labels != results.label) & known & (labels >= 0)).sum())
     if other:
-        return Inputs(None, f"{name} has other labels for {other} of {len(results)} inputs")
+        return Inputs(None, f"{name} has other labels for {other} of {len(results)} inputs", inputs.class_names)
     return inputs
 
 
@@ -195,22 +201,26 @@ def _read_source(
     kept = locate_data(place, manifest.spec.data)
     wanted = kept if data is None else msgspec.structs.replace(kept, place=data)
     inputs = _check_digest(_load_once(wanted, datasets, named_by_user=data is not None), manifest)
+    inputs = replace(inputs, class_names=manifest.model.class_names)
     return Source(place, results, inputs, manifest, frozenset(kinds), sum(samples.values()), unanimous)
 
 
 def _check_digest(inputs: Inputs, manifest: RunManifest) -> Inputs:
-    """The inputs, if they have the digest of the manifest.
+    """The inputs with columns and labels as the run has them, if they have the digest of the manifest.
 
     A manifest may come from a stranger: nothing of a file that it names is shown unless it also knows the digest.
     """
     if inputs.dataset is None:
         return inputs
     try:
-        same = inputs.dataset.digest == manifest.digests.data
+        dataset = match_dataset(
+            inputs.dataset, class_names=manifest.model.class_names, feature_names=manifest.data.feature_names
+        )
+        same = dataset.digest == manifest.digests.data
     except (SmoothcertError, OSError) as error:
         return Inputs(None, f"the inputs could not be read ({type(error).__name__})")
     name = inputs.dataset.name
-    return inputs if same else Inputs(None, f"{name} is not the data that was certified: its digest differs")
+    return Inputs(dataset) if same else Inputs(None, f"{name} is not the data that was certified: its digest differs")
 
 
 def _load_once(data: DataSpec, datasets: dict[tuple[DataSpec, bool], Inputs], *, named_by_user: bool) -> Inputs:
@@ -233,6 +243,7 @@ def _load_inputs(data: DataSpec, *, named_by_user: bool) -> Inputs:
             input_shape=data.input_shape,
             resize=data.resize,
             shorter_side=data.shorter_side,
+            label_column=data.label_column,
             fetch_missing=False,
         )
     except (SmoothcertError, OSError, ValueError, RuntimeError) as error:

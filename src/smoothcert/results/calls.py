@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
+from smoothcert.models.tabular_names import get_feature_names
+from smoothcert.pipeline import Pipeline
+from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
 from smoothcert.questions import split_alpha_of
 from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
@@ -45,6 +48,23 @@ def make_run(smoothed: SmoothedClassifier, x: Any, *, out: str | Path, **asked: 
     place = Path(out).expanduser()
     python_runs.make_run(smoothed, x, out=place, **asked)
     return open_run(place)
+
+
+def answer_call(
+    smoothed: SmoothedClassifier,
+    source: InputSource,
+    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
+    copies: int,
+    progress: ProgressOption,
+    **asked: Any,
+) -> Results:
+    """The answers of a call, with its progress. copies: the least number that will be drawn."""
+    smoothed.checks.expect_call(copies)
+    count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
+    with show_progress(progress, count) as on_samples:
+        points = count.collect(ask(smoothed.pipeline(on_samples)))
+    smoothed.checks.ask_again()
+    return gather_results(points, smoothed, source=source, **asked)
 
 
 def gather_results(
@@ -97,13 +117,18 @@ def describe_call(
             memory=None if memory is None else memory.key.digest,
         ),
         measured=Measured(batch=smoothed.known_batch(), backend=classifier.backend),
-        model=ModelFacts(num_classes=classifier.num_classes, description=classifier.description),
+        model=ModelFacts(
+            num_classes=classifier.num_classes,
+            description=classifier.description,
+            class_names=smoothed.class_names,
+        ),
         data=DataFacts(
             name=NAME,
             input_shape=tuple(map(int, source.load([0]).shape[1:])),
             size=size,
             inputs=size,
             input_range=None if isinstance(ends, str) else ends,
+            feature_names=get_feature_names(classifier),
         ),
         sigma=_list_sigma_facts(rule) if varies else None,
         alpha_split={} if portfolio is None else split_alpha_of(question, portfolio, alpha=alpha),

@@ -34,7 +34,7 @@ def make_frame(results: Results) -> pandas.DataFrame:
 
 
 def _list_columns(columns: ResultColumns) -> dict[str, list[Any]]:
-    """By name, in the order of an export; names of classes follow the numbers."""
+    """By name, in the order of an export."""
     rows = point_rows(columns)
     for row, reason in zip(rows, columns.reason, strict=True):
         row["reason"] = None if reason is None else str(reason)
@@ -42,13 +42,7 @@ def _list_columns(columns: ResultColumns) -> dict[str, list[Any]]:
     listed: dict[str, list[Any]] = {}
     for name in rows[0]:
         listed[name] = [row[name] for row in rows]
-        if name in _WHOLE and columns.class_names:
-            listed[f"{name}_name"] = [_name_class(columns, label) for label in listed[name]]
     return listed
-
-
-def _name_class(columns: ResultColumns, label: int | None) -> str | None:
-    return columns.class_names[label] if label is not None and label < len(columns.class_names) else None
 
 
 def _as_series(pd: Any, name: str, values: list[Any]) -> Any:

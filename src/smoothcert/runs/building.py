@@ -13,13 +13,17 @@ import msgspec
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback, load_dataset
+from smoothcert.data.matching import has_text_labels, match_dataset
 from smoothcert.errors import DataError, InputError, RunError
 from smoothcert.files import Content
 from smoothcert.models import load_classifier
 from smoothcert.models.backends import FASTEST, get_backend_name
+from smoothcert.models.base import BaseClassifier
+from smoothcert.models.tabular_names import get_class_names, get_feature_names
 from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
+from smoothcert.records.class_names import are_positions, list_names
 from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
@@ -34,6 +38,7 @@ from smoothcert.spec import (
     OptimisedLevel,
     RayEngineSpec,
     RuleLevel,
+    RunManifest,
     RunSpec,
 )
 from smoothcert.user_code import is_code_name
@@ -100,8 +105,32 @@ def load_data(spec: RunSpec, *, fetching: ProgressCallback | None = None) -> Dat
         input_shape=data.input_shape,
         resize=data.resize,
         shorter_side=data.shorter_side,
+        label_column=data.label_column,
         progress=fetching,
     )
+
+
+def match_to_model(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
+    """The data with its columns and labels as the model takes them; names of classes are the model's, or its own."""
+    names = get_class_names(classifier)
+    if not names and has_text_labels(dataset) and dataset.num_classes != classifier.num_classes:
+        raise DataError(
+            f"{dataset.name} has the classes {list_names(dataset.class_names)}, and the model has "
+            f"{classifier.num_classes} without names: it is not known which class is which. Give labels as numbers "
+            f"0 … {classifier.num_classes - 1}, or in an .npz file class_names of all classes"
+        )
+    return match_dataset(dataset, class_names=names, feature_names=get_feature_names(classifier))
+
+
+def match_to_run(dataset: Dataset, manifest: RunManifest) -> Dataset:
+    """The data with its columns and labels as the run has them."""
+    return match_dataset(dataset, class_names=manifest.model.class_names, feature_names=manifest.data.feature_names)
+
+
+def list_class_names(dataset: Dataset, num_classes: int) -> tuple[str, ...]:
+    """The names of all classes; empty if they are only numbered, or if the data does not name each of them."""
+    names = dataset.class_names
+    return () if are_positions(names) or len(names) != num_classes else tuple(names)
 
 
 def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:

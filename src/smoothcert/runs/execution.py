@@ -13,17 +13,28 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.data.matching import get_feature_names, has_text_labels
 from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
+from smoothcert.models.tabular_names import get_class_names
 from smoothcert.noise import check_sigma
 from smoothcert.noise.self_test import check_noise
 from smoothcert.pipeline import Check
 from smoothcert.progress_display import SamplingCount, count_inputs
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
 from smoothcert.records import CertifiedPoint, InputArray
-from smoothcert.runs.building import NamedParts, RunParts, load_rule, portfolio_of
+from smoothcert.records.class_names import clip_name
+from smoothcert.runs.building import (
+    NamedParts,
+    RunParts,
+    list_class_names,
+    load_rule,
+    match_to_model,
+    match_to_run,
+    portfolio_of,
+)
 from smoothcert.runs.resumption import (
     check_has_promises,
     check_key_is_known,
@@ -35,6 +46,7 @@ from smoothcert.runs.resumption import (
 from smoothcert.runs.rigorous import make_rigorous_check
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import SAMPLING_VERSION, Sampler
+from smoothcert.sampling.given_inputs import check_envelope
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
@@ -174,8 +186,10 @@ def prepare_run(
     if spec.noise.levels is None:
         notice(f"noise is added in float32, and certificates treat it as ideal noise: {why_float}")
     with parts.open_smoothed(spec, dataset) as smoothed:
+        dataset = match_to_run(dataset, read_manifest(out)) if exists else match_to_model(dataset, smoothed.classifier)
         inquiry = _check_fits(spec, smoothed, dataset)
         indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
+        check_envelope(smoothed, _read_source(dataset, indices, smoothed))
         _check_memory(spec, smoothed, out, exists=exists)
         smoothed.tune(dataset.input_shape, samples=len(indices) * (spec.question.n + spec.question.n0))
         _check_noise(spec, smoothed, dataset)
@@ -261,6 +275,9 @@ def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> 
     yield f"{classifier.description}; {classifier.backend}, batch {batch}, {workers}"
     if reason := getattr(classifier, "as_given", ""):
         yield f"the model runs as it was given, not as a fused graph: {reason}"
+    if has_text_labels(dataset) and not get_class_names(classifier):
+        classes = ", ".join(f"{place} {clip_name(name)}" for place, name in enumerate(dataset.class_names[:10]))
+        yield f"the model does not name its classes; the labels of {dataset.name} are numbered in order: {classes}"
     level = spec.sigma.level if isinstance(spec.sigma, ConstantLevel) else None
     if smoothed.grid is not None and level is not None and level * (smoothed.grid - 1) < 1:
         yield (
@@ -309,6 +326,7 @@ def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset
             description=classifier.description,
             probe=probe(classifier, dataset.input_shape),
             has_random_weights=getattr(classifier, "has_random_weights", False),
+            class_names=list_class_names(dataset, classifier.num_classes),
         ),
         data=DataFacts(
             name=dataset.name,
@@ -317,6 +335,7 @@ def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset
             inputs=inputs,
             levels=dataset.levels,
             input_range=input_range,
+            feature_names=get_feature_names(dataset),
         ),
         sigma=sigma,
         alpha_split=split,

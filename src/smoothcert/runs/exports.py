@@ -16,8 +16,8 @@ from smoothcert.runs.result_columns import NO_CLASS, OUTCOMES, ResultColumns
 from smoothcert.runs.votes import list_votes
 
 _OWN = (
-    "index", "label", "prediction", "outcome", "radius", "correct", "sigma", "p_a", "seconds", "certificate", "reason",
-    "votes",
+    "index", "label", "prediction", "label_name", "prediction_name", "outcome", "radius", "correct", "sigma", "p_a",
+    "seconds", "certificate", "reason", "votes",
 )  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def point_rows(results: ResultColumns) -> list[dict[str, Any]]:
             "index": int(results.index[k]),
             "label": _class_or_none(int(results.label[k])),
             "prediction": _class_or_none(int(results.prediction[k])),
+            **_name_classes(results, k),
             "outcome": OUTCOMES[results.outcome[k]].value,
             "radius": float(results.radius[k]) if results.has_radius else None,
             "correct": int(correct[k]) if labelled[k] else None,
@@ -83,6 +84,17 @@ def point_rows(results: ResultColumns) -> list[dict[str, Any]]:
         }
         for k in range(len(results))
     ]
+
+
+def _name_classes(results: ResultColumns, position: int) -> dict[str, str | None]:
+    """The names of label and prediction, if the classes have names."""
+    if not results.class_names:
+        return {}
+    known = dict(enumerate(results.class_names))
+    return {
+        "label_name": known.get(int(results.label[position])),
+        "prediction_name": known.get(int(results.prediction[position])),
+    }
 
 
 def _class_or_none(label: int) -> int | None:

@@ -150,6 +150,7 @@ def _make_results(
         ResultColumns.from_points(points, name=name, certificate=certificate),
         alpha=spec.alpha,
         num_classes=manifest.model.num_classes,
+        class_names=manifest.model.class_names,
         has_radius=manifest.task != "predict",
         independent_noise=not spec.noise.shared,
         expected=manifest.data.inputs,

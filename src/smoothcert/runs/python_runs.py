@@ -89,7 +89,9 @@ def _make_dataset(source: InputSource, smoothed: SmoothedClassifier, out: Path) 
     if smoothed.grid == _EIGHT_BITS and smoothed.input_range is not None and tuple(smoothed.input_range) == (0, 1):
         stored = to_grid(inputs, _EIGHT_BITS).astype(np.uint8).reshape(inputs.shape)
     labels = np.array([-1 if label is None else label for label in source.labels], dtype=np.int64)
-    raw = RawData(inputs=stored, labels=labels if (labels >= 0).any() else None)
+    # With the names the labels are positions among them, here and wherever the file is read.
+    known = labels if (labels >= 0).any() else None
+    raw = RawData(inputs=stored, labels=known, class_names=smoothed.class_names, classes=len(smoothed.class_names))
     return make_dataset(out / INPUTS, raw, split=DataSpec(place="").split, input_range=smoothed.input_range)
 
 
@@ -127,4 +129,6 @@ class LiveParts:
         arrays = {"x": self.dataset.stored}
         if (self.dataset.labels >= 0).any():
             arrays["y"] = self.dataset.labels
+        if self.smoothed.class_names:
+            arrays["class_names"] = np.array(self.smoothed.class_names)
         np.savez(stream, **cast(Any, arrays))

@@ -9,7 +9,7 @@ from pathlib import Path
 from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.errors import ManifestMismatchError, RunError
 from smoothcert.models.probe import check_probe
-from smoothcert.runs.building import build_smoothed, load_data
+from smoothcert.runs.building import build_smoothed, load_data, match_to_run
 from smoothcert.runs.resumption import (
     Moved,
     check_key_is_known,
@@ -42,6 +42,7 @@ def reopen_run(
         check_memory_exists(spec.memory, run)
     dataset = load_data(spec, fetching=fetching)
     with build_smoothed(spec, dataset) as smoothed, RunStore.open(run) as store:
+        dataset = match_to_run(dataset, store.manifest)
         _check_same(run, store.manifest, smoothed, dataset)
         if spec.memory is not None:
             check_key_is_known(smoothed.memory_key, spec.memory, run)

@@ -29,10 +29,13 @@ from smoothcert.errors import InputError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.records import FloatArray, IntArray, Outcome
+from smoothcert.records.class_names import show_name
 from smoothcert.runs.result_columns import NO_CLASS, BoolArray, ResultColumns, outcome_code
 
 _REQUIRED = ("idx", "label", "predict")
-_MEANINGFUL = (*_REQUIRED, "radius", "correct", "time", "sigma")
+_NAMES = ("label_name", "predict_name")
+"""Columns of texts, for people; they are not read back."""
+_MEANINGFUL = (*_REQUIRED, "radius", "correct", "time", "sigma", *_NAMES)
 _P_A_COLUMN = "p_A_bar"
 _EXPECTED_HEADER = "tab-separated names with idx, label, predict and at least one of radius and correct"
 _HEADER_LIMIT = 65536
@@ -133,8 +136,9 @@ def write_cohen_tsv(results: ResultColumns, path: Path, *, digits: int = 6, over
     """Write `idx label predict radius correct time`; without radii, `idx label predict correct time`.
 
     Radii are rounded down to `digits` decimals. The dialect has one code for "no class", so abstentions and failures
-    are both -1. Time is in seconds, rounded to nearest; the column is left out if any time is unknown. An input without
-    a label cannot be written. An existing file is refused unless overwrite=True.
+    are both -1. Time is in seconds, rounded to nearest; the column is left out if any time is unknown. Where classes
+    have names, those of label and prediction are the last columns. An input without a label cannot be written. An
+    existing file is refused unless overwrite=True.
     """
     if not results.labelled.all():
         raise InputError(
@@ -142,7 +146,8 @@ def write_cohen_tsv(results: ResultColumns, path: Path, *, digits: int = 6, over
         )
     with_time = bool(np.isfinite(results.seconds).all())
     header = ["idx", "label", "predict", *(["radius"] if results.has_radius else []), "correct"]
-    lines = ["\t".join(header + (["time"] if with_time else []))]
+    names = dict(enumerate(map(show_name, results.class_names)))
+    lines = ["\t".join([*header, *(["time"] if with_time else []), *(_NAMES if names else [])])]
     predictions = np.where(results.decided, results.prediction, -1)
     correct = results.correct
     for position in range(len(results)):
@@ -152,8 +157,10 @@ def write_cohen_tsv(results: ResultColumns, path: Path, *, digits: int = 6, over
         fields.append(str(int(correct[position])))
         if with_time:
             fields.append(format_nearest(float(results.seconds[position]), decimals=_DURATION_DECIMALS))
+        if names:
+            fields += [names.get(int(results.label[position]), ""), names.get(int(predictions[position]), "")]
         lines.append("\t".join(fields))
-    write_atomically(path, ("\n".join(lines) + "\n").encode("ascii"), overwrite=overwrite)
+    write_atomically(path, ("\n".join(lines) + "\n").encode(), overwrite=overwrite)
 
 
 def _read_lines(path: Path) -> tuple[list[str], bool]:

@@ -14,6 +14,9 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.records import InputArray
 from smoothcert.sampling.given_labels import merge_labels, read_labels
 from smoothcert.sampling.inputs import InputSource
+from smoothcert.sampling.pandas_inputs import check_same_order
+from smoothcert.sigma import SigmaRule
+from smoothcert.sigma.envelope_check import check_spread_inputs
 
 _READ_TOGETHER = 256
 """Inputs of a dataset that are read at once when it is checked."""
@@ -32,6 +35,9 @@ class Checker(Protocol):
     @property
     def classifier(self) -> BaseClassifier: ...
 
+    @property
+    def class_names(self) -> tuple[str, ...]: ...
+
     def check_inputs(self, x: Any) -> InputArray:
         """Raw inputs as (m, *input_shape) float32; InputError if they cannot be used."""
 
@@ -42,7 +48,7 @@ def read_source(
     """The inputs of a call, all of them checked before anything is sampled.
 
     x: see `read_array`, or a torch Dataset or DataLoader, whose labels are taken. Items of a map-style dataset are read
-    once here and once more when they are sampled, so the dataset need not fit into memory; a loader or an iterable
+    here and again when they are needed, so the dataset need not fit into memory; a loader or an iterable
     dataset is read once and kept. indices: None counts from first_index.
     """
     own_labels: Sequence[Any] | None = None
@@ -65,14 +71,35 @@ def read_source(
             return chosen
 
     indices = range(first_index, first_index + count) if indices is None else indices
+    check_same_order(x, labels)
+    num_classes, class_names = checker.classifier.num_classes, checker.class_names
     own, given = (
-        read_labels(one, count=count, num_classes=checker.classifier.num_classes) for one in (own_labels, labels)
+        read_labels(one, count=count, num_classes=num_classes, class_names=class_names) for one in (own_labels, labels)
     )
     if len(indices) != count:
         raise InputError(f"{count} inputs came with {len(indices)} indices; one each is needed")
     if len(set(indices)) != count:
         raise InputError("an index was given twice: two inputs would share their noise")
     return InputSource(indices=[int(index) for index in indices], labels=merge_labels(own, given), load=load)
+
+
+class HasLevels(Protocol):
+    """A smoothed classifier that gives inputs their noise levels by a rule."""
+
+    @property
+    def rule(self) -> SigmaRule: ...
+
+    def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
+        """The noise level of each row."""
+
+
+def check_envelope(smoothed: HasLevels, source: InputSource) -> None:
+    """InputError if levels of these inputs contradict the envelope that their rule states. Nothing is sampled."""
+
+    def ask(positions: Sequence[int]) -> None:
+        smoothed.sigmas(source.load(positions), [source.indices[position] for position in positions])
+
+    check_spread_inputs(smoothed.rule, len(source), ask)
 
 
 def _check_array(x: Any, checker: Checker) -> InputArray:

@@ -8,20 +8,23 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import InputError
-
-NO_LABEL = -1
-"""Marks an input without a label in arrays, as it does in files."""
+from smoothcert.records.class_names import NO_LABEL, find_position
 
 Labels = list[int | None]
 
 
-def read_labels(labels: Any, *, count: int, num_classes: int) -> Labels:
-    """One class 0 … num_classes-1 for each input, or None. None and -1 mean that an input has no label."""
+def read_labels(labels: Any, *, count: int, num_classes: int, class_names: Sequence[str] = ()) -> Labels:
+    """One class 0 … num_classes-1 for each input, or None. None and -1 mean that an input has no label.
+
+    class_names: of the model, if it has any; labels are then given by name.
+    """
     if labels is None:
         return [None] * count
     found = _list_labels(labels)
     if len(found) != count:
         raise InputError(f"{count} inputs came with {len(found)} labels; one each is needed")
+    if class_names:
+        found = [_find_class(_as_plain(label), class_names) for label in found]
     return [_read_label(label, position, num_classes) for position, label in enumerate(found)]
 
 
@@ -68,6 +71,12 @@ def _read_label(label: Any, position: int, num_classes: int) -> int | None:
     if not 0 <= value < num_classes:
         raise InputError(f"the label of input {position} is {value}; the classes of the model are {expected}")
     return int(value)
+
+
+def _find_class(label: Any, class_names: Sequence[str]) -> Any:
+    """The position of a class; rows of numbers are left to be refused."""
+    is_one = isinstance(label, str | bool | int | float)
+    return find_position(label, class_names) if is_one else label
 
 
 def _as_plain(label: Any) -> Any:

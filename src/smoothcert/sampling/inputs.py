@@ -1,4 +1,4 @@
-"""What a user passes as inputs, as one float32 array, and the inputs of one call or run with labels and indices."""
+"""The inputs of one call or run with labels and indices, and the checks that make them float32."""
 
 from __future__ import annotations
 
@@ -30,41 +30,13 @@ class InputSource:
     def __len__(self) -> int:
         return len(self.indices)
 
-    @classmethod
-    def of_array(
-        cls, inputs: InputArray, *, indices: Sequence[int], labels: Sequence[int | None] | None
-    ) -> InputSource:
-        if len(indices) != len(inputs) or (labels is not None and len(labels) != len(inputs)):
-            raise InputError(
-                f"{len(inputs)} inputs came with {len(indices)} indices and "
-                f"{'no' if labels is None else len(labels)} labels; one each is needed"
-            )
-        if len(set(indices)) != len(indices):
-            raise InputError("an index was given twice: two inputs would share their noise")
-        known = [None] * len(inputs) if labels is None else labels
-        return cls(
-            indices=[int(index) for index in indices],
-            labels=[None if label is None else int(label) for label in known],
-            load=lambda positions: inputs[np.asarray(positions)],
-        )
-
-
-def read_array(x: Any) -> NDArray[Any]:
-    """x as one array of numbers."""
-    try:
-        array = np.asarray(x.detach().cpu() if hasattr(x, "detach") else x)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"inputs given as {type(x).__name__} cannot be read as one array: {error}") from error
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"inputs of type {array.dtype} cannot be smoothed; numbers were expected")
-    return array
-
 
 def check_shape(array: NDArray[Any], input_shape: tuple[int, ...] | None) -> None:
     """input_shape: what the model takes; None if it takes any."""
     if array.ndim < 2 or (input_shape is not None and array.shape[1:] != input_shape):
         wanted = "(m, features…)" if input_shape is None else str(("m", *input_shape)).replace("'", "")
-        raise InputError(f"inputs have shape {array.shape}; a batch of shape {wanted} was expected")
+        single = ". A single input becomes a batch with x[None]" if array.ndim < 2 else ""
+        raise InputError(f"inputs have shape {array.shape}; a batch of shape {wanted} was expected{single}")
     if len(array) == 0:
         raise InputError("there are no inputs to work on: the batch is empty")
 
@@ -82,9 +54,15 @@ def to_float32(array: NDArray[Any], input_range: InputRange | None) -> InputArra
     if input_range is not None:
         low, high = float(inputs.min()), float(inputs.max())
         if low < input_range[0] or high > input_range[1]:
+            # The same advice as for files (`data.user_files`).
+            eight_bit = (
+                "if these are 8-bit images, give them as uint8 or divide by 255; otherwise "
+                if low >= 0 and 1 < high <= _LARGEST_BYTE
+                else ""
+            )
             raise InputError(
                 f"inputs lie in [{low:.4g}, {high:.4g}], outside [{input_range[0]:g}, {input_range[1]:g}]: "
-                "sigma is in pixel units; put Standardise inside the model, or say input_range=None "
+                f"sigma is in pixel units; {eight_bit}put Standardise inside the model, or say input_range=None "
                 "(--input-range any) if this is meant"
             )
     return inputs

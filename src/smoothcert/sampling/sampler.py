@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from smoothcert.errors import InputError
-from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerNoise
+from smoothcert.models.base import BaseClassifier, is_first_layer_noise, is_on_device
 from smoothcert.models.devices import usable_cores
 from smoothcert.noise import law_of
 from smoothcert.records import AnyTally, InputArray, Noise, TallyKind
@@ -155,14 +155,14 @@ class Sampler:
 def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequence[Request], *, draws: int) -> Counter:
     """A counter on the device of the classifier. draws: the largest number in one batch."""
     check_can_sample(classifier, kind=requests[0].kind, noise=requests[0].noise, grid=requests[0].grid)
-    if isinstance(classifier, FirstLayerNoise):
+    if is_first_layer_noise(classifier):
         # One by one: a matrix product may round a row differently in another batch, and a cluster sends fewer rows.
         needed = {row: classifier.hidden(inputs[row : row + 1])[0] for row in {request.row for request in requests}}
         hidden = np.zeros((len(inputs), next(iter(needed.values())).size), dtype=np.float32)
         for row, values in needed.items():
             hidden[row] = values
         return host_counter(classifier.tail, hidden, requests, draws=draws, colour=classifier.colour)
-    if isinstance(classifier, DeviceClassifier):
+    if is_on_device(classifier):
         from smoothcert.sampling.on_device import device_counter
 
         return device_counter(classifier, inputs, requests)
@@ -171,7 +171,7 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
 
 def check_can_sample(classifier: BaseClassifier, *, kind: TallyKind, noise: Noise, grid: int | None = None) -> None:
     """Raise an InputError for tallies and noise that are not supported with noise in the first layer."""
-    if not isinstance(classifier, FirstLayerNoise):
+    if not is_first_layer_noise(classifier):
         return
     if grid is not None:
         raise InputError(

@@ -10,6 +10,7 @@ from smoothcert.errors import InputError
 from smoothcert.noise import check_sigma, check_suits_grid
 from smoothcert.records import ConstantSigma, InputArray, Noise
 from smoothcert.sigma.constant import ConstantRule
+from smoothcert.sigma.envelope_check import EnvelopeCheck
 from smoothcert.sigma.optimised import OptimisedSigma
 from smoothcert.sigma.rule import SigmaRule
 
@@ -17,12 +18,14 @@ from smoothcert.sigma.rule import SigmaRule
 class LevelCheck:
     """Asks a rule for noise levels and refuses those that the noise cannot carry.
 
-    A rule that claims to be constant must give the same level for all inputs it is ever asked about.
+    A rule that claims to be constant must give the same level for all inputs it is ever asked about, and levels that
+    vary must not contradict the envelope of their rule.
     """
 
     def __init__(self, noise: Noise) -> None:
         self._noise = noise
         self._seen: set[float] = set()
+        self._envelope = EnvelopeCheck()
 
     def levels(
         self, rule: SigmaRule, inputs: InputArray, indices: Sequence[int], *, grid: int | None
@@ -44,6 +47,7 @@ class LevelCheck:
                 raise InputError(f"input {indices[row]} cannot be smoothed: {error}") from error
         if isinstance(rule.envelope, ConstantSigma):
             self._check_constant(rule, set(levels.values()))
+        self._envelope.check(rule, inputs, found, indices)
         return levels
 
     def _check_constant(self, rule: SigmaRule, levels: set[float]) -> None:
