@@ -255,3 +255,28 @@ class TestPrograms:
         _, shown = run_child("True", terminal=False)
         assert "8/8 inputs, 50.0% certified and correct" in shown
         assert "\x1b" not in shown
+
+    def test_a_kernel_shows_a_bar_in_its_cell_and_leaves_one_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A real kernel: updates are drawn by a thread, and belong to the cell that made the call."""
+        nbclient = pytest.importorskip("nbclient")
+        nbformat = pytest.importorskip("nbformat")
+        pytest.importorskip("ipykernel")
+        monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+        monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+        cells = ["import progress_child", "points = progress_child.certify(None)", "1 + 1"]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+        updates: list[tuple[int, str]] = []
+
+        class Client(nbclient.NotebookClient):  # type: ignore[misc, name-defined]
+            def process_message(self, message: Any, cell: Any, cell_index: int) -> Any:
+                if message["msg_type"] == "update_display_data":
+                    updates.append((cell_index, message["content"]["data"]["text/plain"]))
+                return super().process_message(message, cell, cell_index)
+
+        Client(notebook, timeout=300, kernel_name="python3").execute()
+        assert {cell for cell, _ in updates} == {1}
+        assert any(re.match(r"[1-7]/8 inputs", text) for _, text in updates)
+        (shown,) = (output for output in notebook.cells[1].outputs if output.output_type == "display_data")
+        assert "8/8 inputs, 50.0% certified and correct" in shown.data["text/html"]
+        assert "<progress" not in shown.data["text/html"]
+        assert not [output for output in notebook.cells[1].outputs if output.output_type == "stream"]

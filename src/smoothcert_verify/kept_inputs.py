@@ -51,8 +51,7 @@ def read_kept_inputs(file: Path) -> KeptInputs:
         labels: IntArray = np.full(shape[0], -1, dtype=np.int64)
         if "y.npy" in archive.namelist():
             labels = _read_labels(archive, shape[0])
-        largest = int(labels.max())
-        classes = 0 if largest < 0 else max(2, largest + 1)
+        classes = _count_classes(archive, labels)
         hasher = hashlib.sha256(f"smoothcert-data-1 {dtype.name} {_LEVELS[dtype.name]} {shape} {classes}\n".encode())
         with archive.open("x.npy") as stream:
             _read_header(stream)
@@ -60,6 +59,16 @@ def read_kept_inputs(file: Path) -> KeptInputs:
                 hasher.update(part)
         hasher.update(labels.astype("<i8").tobytes())
     return KeptInputs(hasher.hexdigest(), labels)
+
+
+def _count_classes(archive: zipfile.ZipFile, labels: IntArray) -> int:
+    """As many as there are names, or as the labels show; at least two if there is any."""
+    names = 0
+    if "class_names.npy" in archive.namelist():
+        with archive.open("class_names.npy") as stream:
+            names = _read_header(stream)[0][0]
+    largest = max(names, int(labels.max()) + 1)
+    return max(2, largest) if largest else 0
 
 
 def _read_labels(archive: zipfile.ZipFile, count: int) -> IntArray:

@@ -91,10 +91,11 @@ def test_it_says_what_the_run_says(votes: Path) -> None:
 
 
 def test_where_nothing_is_certified_it_says_why(folder: Path) -> None:
-    for kind, code in (("abstaining", "too-few-votes"), ("failed", "no-finite-answer")):
+    known = {"abstaining": {"too-few-votes", "other-class-leads"}, "failed": {"no-finite-answer"}}
+    for kind, codes in known.items():
         run = folder / kind / kind
         for document in documents(run if run.exists() else make_run(kind, folder / kind)):
-            assert document["verdicts"][0]["reason"]["code"] == code
+            assert document["verdicts"][0]["reason"]["code"] in codes
             assert document["verdicts"][0]["radius"] == 0
 
 

@@ -283,6 +283,19 @@ class TestCommands:
         replayed = invoke(app, "verify", run, "--replay", MODEL, 2)
         assert replayed.exit_code == 0, replayed.output
 
+    def test_verify_counts_the_names_of_classes(self, tmp_path: Path) -> None:
+        """Fails where classes are counted by labels alone: the names of ten classes are part of the digest."""
+        pytest.importorskip("flint")
+        x, _ = digits()
+        smoothed = SmoothedClassifier(
+            digits_by_brightness, sigma=0.25, num_classes=10, class_names=[f"digit {k}" for k in range(10)],
+            seed=5, batch=64, grid=17,
+        )  # fmt: skip
+        for labels in (None, ["digit 3", "digit 1"]):
+            out = tmp_path / str(labels)
+            smoothed.certify(x[:2], labels=labels, n0=20, n=200, out=out, progress=False)
+            assert invoke(app, "verify", out).exit_code == 0
+
     def test_verify_notices_other_inputs(self, run: Path) -> None:
         pytest.importorskip("flint")
         x, y = digits()

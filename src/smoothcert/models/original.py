@@ -71,9 +71,6 @@ class Changeable(Protocol):
         """ModelMismatchError if it is no longer the function the classifier was made from. Fast if it is."""
 
 
-def asking(self, *, scores: bool) -> AbstractContextManager[Callable[[InputArray], Answer]]: ...
-
-
 def asking(original: Original, *, scores: bool) -> AbstractContextManager[Ask]:
     """`original.answer` inside the block, for many rows, one at a time: what they have in common is prepared once.
 

@@ -59,7 +59,7 @@ class BatchChoice:
         return BatchChoice(given, self._factory, workers=self._workers, noise=self._noise, shared=self._shared)
 
     def tune(self, classifier: BaseClassifier, input_shape: tuple[int, ...], *, samples: int, grid: int | None) -> int:
-        """The size for that many samples: measured, unless it was given or measured for a tenth of them or more."""
+        """The size for that many samples: measured, unless it was given or measured for more than a tenth."""
         if self.size is None or (not self._is_given and samples >= _GROWTH * self._samples):
             self.size = self._measure(classifier, input_shape, samples=samples, grid=grid)
             self._samples = samples
