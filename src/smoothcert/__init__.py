@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.smoothed import SmoothedClassifier
     from smoothcert.spec import RunManifest, RunSpec
+    from smoothcert.training import train
 
 __version__ = "0.1.0"
 
@@ -104,6 +105,7 @@ _HOMES = {
     "SmoothedClassifier": "smoothed",
     "compare": "results",
     "open_run": "results",
+    "train": "training",
 }
 
 __all__ = [
@@ -159,6 +161,7 @@ __all__ = [
     "load_sigma",
     "open_memory",
     "open_run",
+    "train",
 ]
 
 

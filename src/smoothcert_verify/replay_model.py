@@ -142,7 +142,8 @@ def open_data(run: RunFacts, *, place: str | None, root: Path | None) -> ReplayD
 def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | None = None) -> ReplayModel:
     """The model at this place, loaded as the manifest says. weights: of code, by default where the run had them.
 
-    Code is imported from here, never from the folder that the manifest names: the author of the run chose that.
+    Code is imported from here, never from the folder that the manifest names, and an architecture that is code is not
+    taken from it: the author of the run chose that.
     """
     from smoothcert.models import load_classifier
     from smoothcert.user_code import is_code_name
@@ -155,7 +156,7 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | No
         num_classes=spec["num_classes"],
         input_shape=data.dataset.input_shape,
         device=spec["device"],
-        arch=spec["arch"],
+        arch=None if is_code_name(spec["arch"] or "") else spec["arch"],
         standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
         noise_at=run.noise["place"],
         backend=spec["backend"],

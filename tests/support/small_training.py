@@ -24,7 +24,7 @@ from smoothcert.training import (
     TrainedModel,
     TrainingConfig,
     TrainingState,
-    train,
+    run_training,
     training_loop,
 )
 from smoothcert.training.objectives.consistency import Consistency
@@ -66,7 +66,7 @@ def everything(objective: Objective, **changes: Any) -> TrainingConfig:
 
 
 def train_everything(name: str, out: Path, **options: Any) -> TrainedModel:
-    return train(everything(OBJECTIVES[name]), SmallDigits(), out=out, device="cpu", threads=1, **options)
+    return run_training(everything(OBJECTIVES[name]), SmallDigits(), out=out, device="cpu", threads=1, **options)
 
 
 def _saved_slowly(save: Any) -> Any:

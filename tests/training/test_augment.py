@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from smoothcert.errors import InputError
-from smoothcert.training import Augment, TrainingConfig, train
+from smoothcert.training import Augment, TrainingConfig, run_training
 from smoothcert.training.augment import augment_images
 
 
@@ -83,5 +83,5 @@ def test_what_is_no_image_is_refused(tmp_path, how):
 
     config = TrainingConfig(arch="mlp-4", sigma=0.1, seed=0, augment=how)
     with pytest.raises(InputError, match=rf"--augment {how} needs images .*, but inputs have shape \(4,\)"):
-        train(config, Rows(), out=tmp_path / "m.safetensors", device="cpu")
+        run_training(config, Rows(), out=tmp_path / "m.safetensors", device="cpu")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ import pytest
 
 from small_training import SmallDigits
 from smoothcert.errors import InterruptedRunError, MissingExtraError
-from smoothcert.training import CarriedSigma, TrainingConfig, curves_path, train, training_loop
+from smoothcert.training import CarriedSigma, TrainingConfig, curves_path, run_training, training_loop
 from smoothcert.training.objectives.consistency import Consistency
 
 
@@ -19,7 +19,7 @@ def run(out, **options):
     config = TrainingConfig(
         arch="mlp-16", sigma=0.25, seed=1, objective=Consistency(), carried=CarriedSigma(after=0.3), epochs=3, batch=30
     )
-    return train(config, SmallDigits(), out=out, device="cpu", threads=1, **options)
+    return run_training(config, SmallDigits(), out=out, device="cpu", threads=1, **options)
 
 
 def lines(path):
@@ -54,7 +54,8 @@ def test_the_csv_file_has_every_epoch_of_the_history(tmp_path):
     trained = run(out)
     assert curves_path(out) == tmp_path / "model.curves.csv"
     found = lines(tmp_path / "model.curves.csv")
-    assert list(found[0]) == ["epoch", *NAMES.values(), "seconds"]
+    assert list(found[0]) == ["epoch", *NAMES.values(), "seconds", "evaluated_on"]
+    assert {line["evaluated_on"] for line in found} == {"train"}
     assert [line["epoch"] for line in found] == ["1", "2", "3"]
     for line, result in zip(found, trained.history, strict=True):
         assert float(line["loss"]) == pytest.approx(result.loss, rel=1e-5)

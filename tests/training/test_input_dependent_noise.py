@@ -21,7 +21,7 @@ from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.over_data import spread_evenly
 from smoothcert.sigma.rule_files import save_rule
-from smoothcert.training import Batch, TrainingConfig, noisy_accuracy, partial_path, train
+from smoothcert.training import Batch, TrainingConfig, noisy_accuracy, partial_path, run_training
 from smoothcert.training.batches import Batches
 from smoothcert.training.noise_levels import ConstantLevels, RuleLevels
 from smoothcert.training.noisy_inputs import add_noise
@@ -38,7 +38,7 @@ def run(digits, sigma, out, *, objective=None, **options):
     config = TrainingConfig(
         arch="mlp-32", sigma=sigma, objective=objective or NoiseAugmentation(), seed=7, epochs=2, batch=64
     )
-    return train(config, digits, out=out, device="cpu", threads=1, **options)
+    return run_training(config, digits, out=out, device="cpu", threads=1, **options)
 
 
 def without_seconds(history):

@@ -9,7 +9,7 @@ import torch
 from smoothcert import SmoothedClassifier
 from smoothcert.models.architectures import build
 from smoothcert.records import Noise
-from smoothcert.training import CarriedSigma, TrainingConfig, parse_objective, train
+from smoothcert.training import CarriedSigma, TrainingConfig, parse_objective, run_training
 
 SIGMA = 0.25
 CHOSEN = slice(0, None, 8)
@@ -77,4 +77,4 @@ def test_with_uniform_noise(digits, held_out, tmp_path):
 
 def one_epoch(digits, folder, **settings):
     config = TrainingConfig(arch="mlp-64", sigma=SIGMA, seed=3, epochs=1, batch=16, **settings)
-    return train(config, digits, out=folder / "m.safetensors", device="cpu", threads=1)
+    return run_training(config, digits, out=folder / "m.safetensors", device="cpu", threads=1)

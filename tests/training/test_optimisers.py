@@ -9,7 +9,7 @@ import torch
 from small_training import SmallDigits
 from smoothcert.errors import InputError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import FloatFormat, Optimiser, TrainingConfig, train
+from smoothcert.training import FloatFormat, Optimiser, TrainingConfig, run_training
 from smoothcert.training.modules import AveragedModule, Bfloat16Module
 from smoothcert.training.optimisers import build_optimiser, collect_state, restore_state
 
@@ -119,7 +119,7 @@ def test_what_is_written_is_the_average_over_all_steps(tmp_path, monkeypatch):
 
     monkeypatch.setattr(AveragedModule, "update", watched)
     config = TrainingConfig(arch="mlp-8", sigma=0.1, seed=1, epochs=2, batch=32, average=0.7)
-    train(config, SmallDigits(), out=tmp_path / "m.safetensors", device="cpu", threads=1)
+    run_training(config, SmallDigits(), out=tmp_path / "m.safetensors", device="cpu", threads=1)
     assert len(seen) == 1 + 2 * 5
     average = seen[0]
     for step, now in enumerate(seen[1:]):
@@ -140,7 +140,7 @@ def test_impossible_averages_are_refused(average):
 
 def test_bfloat16_trains_weights_that_stay_float32(digits, held_out, tmp_path):
     results = {
-        precision: train(
+        precision: run_training(
             TrainingConfig(arch="mlp-32", sigma=0.25, seed=1, epochs=2, batch=64, precision=precision),
             digits, held_out=held_out, out=tmp_path / f"{precision}.safetensors", device="cpu", threads=1,
         )

@@ -11,7 +11,7 @@ import torch
 from small_training import SmallDigits
 from smoothcert.errors import DataError, InputError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import Steps, TrainingConfig, noisy_accuracy, train
+from smoothcert.training import Steps, TrainingConfig, noisy_accuracy, run_training
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
@@ -27,7 +27,9 @@ def config(**changes):
 
 
 def run(out, *, data=None, held_out=None, **changes):
-    return train(config(**changes), data or SmallDigits(300), held_out=held_out, out=out, device="cpu", threads=1)
+    return run_training(
+        config(**changes), data or SmallDigits(300), held_out=held_out, out=out, device="cpu", threads=1
+    )
 
 
 class Watching(NoiseAugmentation):

@@ -26,7 +26,7 @@ from smoothcert.training import (
     curves_path,
     load_state,
     partial_path,
-    train,
+    run_training,
     training_loop,
 )
 from smoothcert.training.curves import CsvCurves
@@ -150,7 +150,7 @@ def test_any_other_setting_is_refused(change, message, tmp_path):
     before = partial_path(out).read_bytes()
     other = everything(**({"objective": OBJECTIVES["consistency"]} | change))
     with pytest.raises(ManifestMismatchError, match=message):
-        train(other, small_training.SmallDigits(), out=out, resume=True, device="cpu", threads=1)
+        run_training(other, small_training.SmallDigits(), out=out, resume=True, device="cpu", threads=1)
     assert partial_path(out).read_bytes() == before
 
 

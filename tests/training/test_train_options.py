@@ -14,7 +14,7 @@ from smoothcert.cli import train as verb
 from smoothcert.data import load_dataset
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import OBJECTIVES, Augment, FloatFormat, Optimiser, TrainingConfig, partial_path, train
+from smoothcert.training import OBJECTIVES, Augment, FloatFormat, Optimiser, TrainingConfig, partial_path, run_training
 
 BASE = [
     "--data", "digits", "--arch", "mlp-8", "--sigma", 0.25, "--epochs", 1, "--batch", 256, "--seed", 4, "--device",
@@ -153,7 +153,7 @@ def test_resuming_with_other_settings_is_refused_and_with_the_same_it_ends(tmp_p
     stop.set()
     config = TrainingConfig(arch="mlp-8", sigma=0.25, seed=4, epochs=1, batch=256)
     with pytest.raises(InterruptedRunError):
-        train(config, load_dataset("digits", split="train"), out=out, device="cpu", threads=1, stop=stop)
+        run_training(config, load_dataset("digits", split="train"), out=out, device="cpu", threads=1, stop=stop)
     for arguments, message in [
         (["--objective", "consistency"], r"objective was \{'name': 'augmentation'\}, now \{'name': 'consistency'"),
         (["--optimiser", "adamw"], r"optimiser was sgd, now adamw; peak_rate was 0\.1, now 0\.001"),

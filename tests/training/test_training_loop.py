@@ -27,7 +27,7 @@ from smoothcert.errors import (
 from smoothcert.files import hold_lock
 from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
+from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, run_training
 from smoothcert.training.batches import Batches, channel_statistics, seeded_generator
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
@@ -40,7 +40,7 @@ def config(**changes):
 
 
 def run(digits, out, *, changes=None, **options):
-    return train(config(**(changes or {})), digits, out=out, device="cpu", **({"threads": 1} | options))
+    return run_training(config(**(changes or {})), digits, out=out, device="cpu", **({"threads": 1} | options))
 
 
 def weights(path):
@@ -148,9 +148,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from smoothcert.data import load_dataset
-from smoothcert.training import TrainingConfig, train
+from smoothcert.training import TrainingConfig, run_training
 config = TrainingConfig(arch="mlp-32", sigma=0.25, seed=7, epochs=15, batch=64)
-train(config, load_dataset("digits", split="train"), out=Path(sys.argv[1]), resume=True, device="cpu", threads=1)
+run_training(config, load_dataset("digits", split="train"), out=Path(sys.argv[1]), resume=True, device="cpu", threads=1)
 """
 
 

@@ -20,7 +20,7 @@ from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records import Noise
 from smoothcert.sigma.knn import KnnSigma
 from smoothcert.sigma.rule_files import save_rule
-from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, train
+from smoothcert.training import Batch, TrainingConfig, load_state, noisy_accuracy, partial_path, run_training
 from smoothcert.training.noisy_inputs import add_noise
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
@@ -40,7 +40,7 @@ def run(digits, sigma, out, *, noise=Noise.UNIFORM, objective=None, **options):
     config = TrainingConfig(
         arch="mlp-32", sigma=sigma, noise=noise, objective=objective or NoiseAugmentation(), seed=7, epochs=2, batch=64
     )
-    return train(config, digits, out=out, device="cpu", threads=1, **options)
+    return run_training(config, digits, out=out, device="cpu", threads=1, **options)
 
 
 def test_the_noise_is_uniform_and_each_input_has_its_own_level():

@@ -90,14 +90,14 @@ class Demo:
     def train(self, sigma: float, *, stop: threading.Event | None = None) -> None:
         """Train a small network on noisy digits. An existing model is kept."""
         from smoothcert.data import load_dataset
-        from smoothcert.training import TrainingConfig, train
+        from smoothcert.training import TrainingConfig, run_training
 
         path = self.model_path(sigma)
         if path.exists():
             return
         self.out.mkdir(parents=True, exist_ok=True)
         config = TrainingConfig(arch="mlp", sigma=sigma, seed=self.seed, epochs=self.epochs, batch=128)
-        train(config, load_dataset("digits", split="train"), out=path, resume=True, device="cpu", stop=stop)
+        run_training(config, load_dataset("digits", split="train"), out=path, resume=True, device="cpu", stop=stop)
 
     def certify(self, sigma: float, *, stop: threading.Event | None = None, progress: Progress | None = None) -> None:
         """Certify the first test images. Stored results are kept."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,25 +15,19 @@ def load_splits(
     data: str, *, data_root: Path | None, input_range: str | None, resize: str | None = None
 ) -> tuple[Dataset, Dataset | None]:
     """Load the training split and the test split; the latter is None for a file without one."""
+    from smoothcert import data as room
     from smoothcert.cli.progress import fetch_progress
-    from smoothcert.data import load_dataset, parse_input_range, parse_resize
-    from smoothcert.errors import DataError
 
-    size, shorter_side = parse_resize(resize)
-    load = partial(
-        load_dataset,
-        data,
-        root=data_root,
-        input_range=parse_input_range(input_range),
-        resize=size,
-        shorter_side=shorter_side,
-    )
+    size, shorter_side = room.parse_resize(resize)
     with fetch_progress() as fetching:
-        dataset = load(split="train", progress=fetching)
-    try:
-        return dataset, load(split="test")
-    except DataError:
-        return dataset, None
+        return room.load_splits(
+            data,
+            progress=fetching,
+            root=data_root,
+            input_range=room.parse_input_range(input_range),
+            resize=size,
+            shorter_side=shorter_side,
+        )
 
 
 def check_new_rule(out: Path) -> None:

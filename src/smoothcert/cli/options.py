@@ -237,7 +237,12 @@ Split = Annotated[
 ]
 Arch = Annotated[
     str | None,
-    typer.Option("--arch", rich_help_panel=RARE, help="Architecture, if the model file does not state it."),
+    typer.Option(
+        "--arch",
+        rich_help_panel=RARE,
+        help="Architecture, if the model file does not state it; package.module:attribute (imported and run) for "
+        "weights of your own network.",
+    ),
 ]
 Standardise = Annotated[
     str | None,

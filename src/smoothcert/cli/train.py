@@ -12,7 +12,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say
-from smoothcert.training.choices import Augment, FloatFormat, Optimiser
+from smoothcert.training.choices import USUAL_RATES, Augment, FloatFormat, Optimiser
 
 if TYPE_CHECKING:
     from smoothcert.records import Noise
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 def train(
     data: o.TrainingData,
     arch: Annotated[
-        str, typer.Option("--arch", rich_help_panel=o.WHAT, help="mlp, lenet, small_net, cifar_resnet20, resnet50, …")
+        str,
+        typer.Option(
+            "--arch",
+            rich_help_panel=o.WHAT,
+            help="mlp, lenet, small_net, cifar_resnet20, resnet50, …, or package.module:attribute: your own module "
+            "class, or a function that makes a module (imported and run).",
+        ),
     ],
     out: Annotated[
         Path, typer.Option("--out", "-o", rich_help_panel=o.OUTPUT, help="Checkpoint to write (.safetensors).")
@@ -134,7 +140,8 @@ def train(
     """Train a network to classify correctly under noise.
 
     Nothing is overwritten. Ctrl-C stops after the current batch; the same command with --resume resumes. The curves
-    are written to a csv file beside the checkpoint.
+    are written to a csv file beside the checkpoint. A fifth of a file without a test split is held out: not trained on,
+    and written to an .npz file beside the checkpoint.
     """
     from smoothcert.cli.fitting import load_splits
     from smoothcert.cli.progress import stop_on_interrupt
@@ -147,24 +154,23 @@ def train(
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors, the format of checkpoints")
     level, carried = _parse_level(sigma, sigma_rule)
+    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
+    if held_out is None:
+        say(training.describe_hold_out(dataset))
     config = training.TrainingConfig(
         arch=arch, objective=training.parse_objective(objective), sigma=level, carried=carried,
-        noise=_parse_noise(noise), seed=_choose_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
+        noise=_parse_noise(noise), seed=training.choose_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
         optimiser=optimiser, schedule=training.parse_schedule(schedule),
-        peak_rate=_USUAL_RATES[optimiser] if rate is None else rate, weight_decay=weight_decay, average=average,
+        peak_rate=USUAL_RATES[optimiser] if rate is None else rate, weight_decay=weight_decay, average=average,
         augment=augment, precision=precision, patience=patience,
-        standardise=standardise,
+        standardise=standardise, hold_out=training.HELD_OUT_SHARE if held_out is None else None,
     )  # fmt: skip
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
     with stop_on_interrupt("batch") as stop, _show_progress() as (preparing, progress):
-        trained = training.train(
+        trained = training.run_training(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
             tensorboard=tensorboard, progress=progress, preparing=preparing, notice=say, stop=stop,
         )  # fmt: skip
-    _print_result(trained, as_json=as_json)
-
-
-_USUAL_RATES = {Optimiser.SGD: 0.1, Optimiser.ADAMW: 0.001}
+    _print_result(trained, data, input_range=input_range, as_json=as_json)
 
 
 def _parse_noise(text: str) -> Noise:
@@ -204,28 +210,16 @@ def _load_rule(file: Path, sigma: float | None) -> SigmaRule:
     return rule
 
 
-def _choose_seed(given: int | None, out: Path, *, resume: bool) -> int:
-    """The given seed, the seed of the training to resume, or a random one."""
-    import secrets
-
-    from smoothcert.training import load_state, partial_path
-
-    if given is not None:
-        return given
-    if resume and partial_path(out).exists():
-        return int(load_state(partial_path(out)).settings["seed"])
-    return secrets.randbits(63)
-
-
 @contextmanager
 def _show_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[TrainingProgress], None]]]:
     """Callbacks for the preparation and the training: a progress bar on a terminal, lines elsewhere."""
     from smoothcert.cli.counting import plain_lines
     from smoothcert.cli.progress import timed_bars
+    from smoothcert.training import print_epoch
 
     bars = timed_bars()
     if bars is None:
-        yield plain_lines("sigma"), _print_epoch
+        yield plain_lines("sigma"), print_epoch
         return
     with bars:
         task = bars.add_task("starting", total=None)
@@ -234,26 +228,22 @@ def _show_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tra
             bars.update(task, completed=done, total=total, description="sigma of the inputs")
 
         def show(report: TrainingProgress) -> None:
-            bars.update(task, completed=report.step, total=report.steps, description=_describe(report))
+            bars.update(task, completed=report.step, total=report.steps, description=report.describe())
 
         yield prepare, show
 
 
-def _print_epoch(report: TrainingProgress) -> None:
-    if report.step * report.epochs == report.epoch * report.steps:
-        ahead = report.seconds_left if report.step < report.steps else None
-        typer.echo(_describe(report) + ("" if ahead is None else f"  about {ahead:.0f} s left"), err=True)
+def _print_result(trained: TrainedModel, data: str, *, input_range: str | None, as_json: bool) -> None:
+    from smoothcert.models.architectures import is_own
+    from smoothcert.training import held_out_path
 
-
-def _describe(report: TrainingProgress) -> str:
-    accuracy = "" if report.accuracy is None else f"  accuracy under noise {report.accuracy:.3f}"
-    return f"epoch {report.epoch}/{report.epochs}  loss {report.loss:.4f}{accuracy}"
-
-
-def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
-    facts = trained.header.training
+    assert trained.path is not None
+    facts, arch = trained.header.training, trained.header.arch
+    held_out = held_out_path(trained.path)
+    has_file = facts["hold_out"] is not None and held_out.exists()
     if as_json:
-        typer.echo(json.dumps({"model": str(trained.path), "arch": trained.header.arch, **facts}))
+        place = {"held_out": str(held_out)} if has_file else {}
+        typer.echo(json.dumps({"model": str(trained.path), "arch": arch, **place, **facts}))
         return
     if "sigma_trained_with" in facts:
         noise = f"{facts['noise']} noise of {facts['sigma_trained_with']['mean']:.4g} on average"
@@ -262,6 +252,29 @@ def _print_result(trained: TrainedModel, *, as_json: bool) -> None:
     early = f", stopped after epoch {facts['epochs_done']}" if facts["epochs_done"] < facts["epochs"] else ""
     best = f", weights of epoch {facts['epoch_taken']}" if facts["patience"] is not None else ""
     typer.echo(
-        f"{trained.path}: {trained.header.arch}, {trained.accuracy:.2%} of the {facts['noisy_accuracy_split']} inputs "
+        f"{trained.path}: {arch}, {trained.accuracy:.2%} of the {facts['noisy_accuracy_split']} inputs "
         f"correct under {noise}, {trained.seconds:.0f} s, seed {facts['seed']}{early}{best}"
     )
+    if facts["hold_out"] is not None:
+        kept = f"the {facts['noisy_accuracy_inputs']} held-out inputs, {held_out}" if has_file else "other inputs"
+        typer.echo(f"{data} also holds the inputs that were trained on: certify {kept}")
+    if has_file or is_own(arch):
+        typer.echo(_suggest_certify(trained, held_out if has_file else data, input_range=input_range))
+
+
+def _suggest_certify(trained: TrainedModel, data: Path | str, *, input_range: str | None) -> str:
+    """The command that certifies the model."""
+    import shlex
+
+    from smoothcert.models.architectures import is_own
+
+    arch, level = trained.header.arch, trained.header.training.get("sigma")
+    options = {
+        "--model": trained.path,
+        "--arch": arch if is_own(arch) else None,
+        "--data": data,
+        "--input-range": input_range,
+        "--sigma": None if level is None else f"{level:g}",
+    }
+    given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    return shlex.join(["smoothcert", "certify", *given])

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from smoothcert.data.images import ImageFolderDataset, parse_resize
     from smoothcert.data.loading import SPLITS, load_dataset, parse_input_range, parse_shape
     from smoothcert.data.named_datasets import DatasetInfo, DatasetOrigin, NamedDataset, list_datasets
+    from smoothcert.data.splits import DatasetPart, load_splits, write_part
     from smoothcert.data.user_files import InputRange
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "DatasetOrigin",
+    "DatasetPart",
     "FetchReport",
     "ImageFolderDataset",
     "InputRange",
@@ -35,9 +37,11 @@ __all__ = [
     "fetch",
     "list_datasets",
     "load_dataset",
+    "load_splits",
     "parse_input_range",
     "parse_resize",
     "parse_shape",
+    "write_part",
 ]
 
 _NAMES_BY_MODULE = {
@@ -49,6 +53,7 @@ _NAMES_BY_MODULE = {
     "images": ("ImageFolderDataset", "parse_resize"),
     "loading": ("SPLITS", "load_dataset", "parse_input_range", "parse_shape"),
     "named_datasets": ("DatasetInfo", "DatasetOrigin", "NamedDataset", "list_datasets"),
+    "splits": ("DatasetPart", "load_splits", "write_part"),
     "user_files": ("InputRange",),
 }
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}

@@ -11,7 +11,7 @@ import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError, SmoothcertError
 from smoothcert.files import write_whole
-from smoothcert.models.architectures import Standardisation, build, canonical_name
+from smoothcert.models.architectures import Standardisation, build, canonical_name, is_own
 from smoothcert.models.digests import file_digest
+from smoothcert.models.published_networks import find_published, guess_input_shape, guess_num_classes
 from smoothcert.models.torch_digest import feed_tensors
 from smoothcert.strict_json import strict_loads
 
@@ -97,6 +98,9 @@ def load_checkpoint(
     parallel) and `1.` (a network after its normalisation layer) are removed. Such files do not contain the
     normalisation: it is known for published checkpoints, and `standardise` overrides it. `arch`, `num_classes` and
     `input_shape` override or supply what the file does not say.
+
+    A checkpoint of the user's own network needs `arch`, `package.module:attribute`, which *is imported and run*. Code
+    that only the file names is never imported.
     """
     if path.suffix.lower() != ".safetensors":
         document, digest = read_torch_file(path), file_digest(path)
@@ -104,7 +108,7 @@ def load_checkpoint(
     tensors, header_document = read_tensors(path)
     if header_document is None:
         return _load_foreign(path, file_digest(path), tensors, arch, num_classes, input_shape, standardise)
-    loaded = _load_own(path, tensors, header_document)
+    loaded = _load_own(path, tensors, header_document, arch)
     header = loaded.header
     if input_shape is not None and input_shape != header.input_shape:
         raise ModelError(f"{path} takes inputs of shape {header.input_shape}, but the inputs have shape {input_shape}")
@@ -125,6 +129,7 @@ def load_checkpoint(
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> None:
     """Write a safetensors file with `document` as JSON in its metadata, atomically even in a power failure."""
     safetensors = _import_safetensors()
+    tensors = _separate(tensors)
     stamped = {**document, "tensors_sha256": _tensors_digest(tensors)}
     data = safetensors.torch.save(dict(tensors), metadata={_METADATA_KEY: json.dumps(stamped, allow_nan=False)})
     try:
@@ -168,8 +173,12 @@ def read_header(path: Path, document: Mapping[str, Any]) -> CheckpointHeader:
         ) from error
 
 
-def _load_own(path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any]) -> LoadedCheckpoint:
+def _load_own(
+    path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any], arch: str | None
+) -> LoadedCheckpoint:
     header = read_header(path, document)
+    if is_own(header.arch):
+        header = replace(header, arch=_require_named_code(path, header.arch, arch))
     module = _build_network(path, header, tensors)
     fill_network(module, tensors, path)
     return LoadedCheckpoint(module=module, header=header, file_digest=file_digest(path))
@@ -193,14 +202,17 @@ def _load_foreign(
             f"{path} does not say which network it holds: give arch (--arch), for example resnet50; or, for a network "
             f"of your own, the code that makes it: --model mynet:Net --weights {path}"
         )
+    if is_own(name):
+        name = _require_named_code(path, name, arch)
+        raise ModelError(f"{path} was not written by smoothcert: load it with --model {name} --weights {path}")
     tensors, stored_standardise = _remove_prefixes(state)
-    known = _find_published(name, stated_arch, path)
-    shape = input_shape or known.input_shape or _guess_input_shape(known.arch, tensors)
+    known = find_published(name, stated_arch, path)
+    shape = input_shape or known.input_shape or guess_input_shape(known.arch, tensors)
     if shape is None:
         raise ModelError(f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)")
     header = CheckpointHeader(
         arch=known.arch,
-        num_classes=num_classes or _guess_num_classes(tensors, path),
+        num_classes=num_classes or guess_num_classes(tensors, path),
         input_shape=shape,
         standardise=standardise or stored_standardise or known.standardise,
     )
@@ -215,10 +227,34 @@ def _load_foreign(
     return LoadedCheckpoint(module=module, header=header, file_digest=digest)
 
 
+def _require_named_code(path: Path, stated: str, given: str | None) -> str:
+    """The code that builds the network, if the user named it. What only a file names may be anybody's code."""
+    if given is None:
+        raise ModelError(
+            f"{path} holds the weights of {stated}, which is not a network of smoothcert, and code named by a file is "
+            f"never imported. If you trust {stated}, add --arch {stated} (arch= in Python), or name where that "
+            "network is now"
+        )
+    if not is_own(given):
+        raise ModelError(f"{path} holds the weights of {stated}, but arch {given} was given: give --arch {stated}")
+    return canonical_name(given)
+
+
 def _tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     hasher = hashlib.sha256()
     feed_tensors(hasher, tensors)
     return hasher.hexdigest()
+
+
+def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with copies of those that share memory, such as tied weights: safetensors refuses them."""
+    seen: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        separate[name] = tensor.clone() if place in seen else tensor
+        seen.add(place)
+    return separate
 
 
 def _require_file(path: Path) -> Path:
@@ -321,7 +357,12 @@ def _build_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, T
 
 
 def _least_values(header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> int:
-    """A lower bound on the number of weights of the network, computed without allocating them."""
+    """A lower bound on the number of weights of the network, computed without allocating them.
+
+    0 for a network of the user, who named it and may build what they like.
+    """
+    if is_own(header.arch):
+        return 0
     if header.arch.startswith("cifar_resnet"):
         # Building the layers is slow even without weights; every layer has at least one tensor.
         if int(header.arch.removeprefix("cifar_resnet")) > len(tensors):
@@ -358,54 +399,3 @@ def _list_names(verb: str, names: Sequence[str]) -> list[str]:
         return []
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return [f"{verb} {', '.join(names[:3])}{more}"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """What the files of a published checkpoint do not say."""
-
-    arch: str
-    input_shape: tuple[int, ...] | None = None
-    standardise: Standardisation | None = None
-
-
-_CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-_SMALL_MNIST = ((0.1307,), (0.2307,))
-
-_PUBLISHED = {
-    "cifar_resnet20": _Published("cifar_resnet20", (3, 32, 32), _CIFAR10),
-    "cifar_resnet110": _Published("cifar_resnet110", (3, 32, 32), _CIFAR10),
-    "resnet50": _Published("resnet50", (3, 224, 224), _IMAGENET),
-    "small_mnist_net": _Published("small_net", (1, 7, 7), _SMALL_MNIST),
-}
-
-
-def _find_published(name: str, stated: str | None, path: Path) -> _Published:
-    """What is known about the network. Giving the architecture that the file states changes nothing."""
-    published = _PUBLISHED.get(stated or "")
-    if published is not None and name in (stated, published.arch):
-        return published
-    try:
-        return _PUBLISHED.get(name) or _Published(arch=canonical_name(name))
-    except InputError as error:
-        raise ModelError(f"{path}: {error}; give the nearest with arch (--arch)") from error
-
-
-def _guess_input_shape(arch: str, tensors: Mapping[str, Tensor]) -> tuple[int, ...] | None:
-    sides = {"lenet": 28, "small_net": 7}
-    if arch in sides and "conv1.weight" in tensors and tensors["conv1.weight"].ndim == 4:
-        return (int(tensors["conv1.weight"].shape[1]), sides[arch], sides[arch])
-    if arch.startswith("cifar_resnet"):
-        return (3, 32, 32)
-    if arch.startswith("mlp") and "layers.0.weight" in tensors and tensors["layers.0.weight"].ndim == 2:
-        return (int(tensors["layers.0.weight"].shape[1]),)
-    return None
-
-
-def _guess_num_classes(tensors: Mapping[str, Tensor], path: Path) -> int:
-    """Rows of the last matrix, because every network here ends in a linear layer."""
-    matrices = [tensor for tensor in tensors.values() if tensor.ndim == 2]
-    if not matrices:
-        raise ModelError(f"{path} holds no linear layer to read the number of classes from; give num_classes")
-    return int(matrices[-1].shape[0])

@@ -51,6 +51,10 @@ def import_model(
         if weights is not None:
             # A module that lives in the user's code is not changed.
             model = model if is_new else copy.deepcopy(model)
+            if input_shape is not None:
+                from smoothcert.models.architectures.own_network import initialise_lazy_layers
+
+                initialise_lazy_layers(model, input_shape=input_shape, name=spec)
             standardise = _load_weights(model, Path(weights), spec, standardise)
         random = is_new and weights is None and _is_random(model, spec, found)
     except MODEL_FAILURES as error:

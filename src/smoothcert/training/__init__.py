@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from smoothcert.training.config import TrainingConfig
     from smoothcert.training.curves import curves_path
     from smoothcert.training.evaluation import noisy_accuracy
+    from smoothcert.training.holding_out import HELD_OUT_SHARE, describe_hold_out, held_out_path
+    from smoothcert.training.module_training import train
     from smoothcert.training.objective import Batch, Objective
     from smoothcert.training.objectives import OBJECTIVES, parse_objective
     from smoothcert.training.schedule import OneCycle, Schedule, Steps, parse_schedule
-    from smoothcert.training.state import EpochResult, TrainingState, load_state, partial_path
-    from smoothcert.training.training_loop import TrainedModel, TrainingProgress
-    from smoothcert.training.training_run import train
+    from smoothcert.training.state import EpochResult, History, TrainingState, choose_seed, load_state, partial_path
+    from smoothcert.training.training_loop import TrainedModel, TrainingProgress, print_epoch
+    from smoothcert.training.training_run import run_training
 
 __all__ = [
+    "HELD_OUT_SHARE",
     "OBJECTIVES",
     "Augment",
     "Batch",
     "CarriedSigma",
     "EpochResult",
     "FloatFormat",
+    "History",
     "Objective",
     "OneCycle",
     "Optimiser",
@@ -38,12 +42,17 @@ __all__ = [
     "TrainingConfig",
     "TrainingProgress",
     "TrainingState",
+    "choose_seed",
     "curves_path",
+    "describe_hold_out",
+    "held_out_path",
     "load_state",
     "noisy_accuracy",
     "parse_objective",
     "parse_schedule",
     "partial_path",
+    "print_epoch",
+    "run_training",
     "train",
 ]
 
@@ -53,12 +62,14 @@ _NAMES_BY_MODULE = {
     "config": ("TrainingConfig",),
     "curves": ("curves_path",),
     "evaluation": ("noisy_accuracy",),
+    "holding_out": ("HELD_OUT_SHARE", "describe_hold_out", "held_out_path"),
+    "module_training": ("train",),
     "objective": ("Batch", "Objective"),
     "objectives": ("OBJECTIVES", "parse_objective"),
     "schedule": ("OneCycle", "Schedule", "Steps", "parse_schedule"),
-    "state": ("EpochResult", "TrainingState", "load_state", "partial_path"),
-    "training_loop": ("TrainedModel", "TrainingProgress"),
-    "training_run": ("train",),
+    "state": ("EpochResult", "History", "TrainingState", "choose_seed", "load_state", "partial_path"),
+    "training_loop": ("TrainedModel", "TrainingProgress", "print_epoch"),
+    "training_run": ("run_training",),
 }
 _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
@@ -66,6 +77,10 @@ _MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULES[name] != "choices":
+        from smoothcert.models.devices import import_torch
+
+        import_torch("training")
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 

@@ -33,6 +33,8 @@ class Rows:
 class Batches:
     """Batches of one dataset. The order of an epoch is a pure function of (seed, epoch).
 
+    The last batch may be smaller. A single input that is left over joins the batch before it: it has no batch
+    statistics of its own, and layers such as BatchNorm1d refuse it.
     held_back: (k,) indices that are excluded.
     """
 
@@ -60,8 +62,9 @@ class Batches:
         self._inputs = self._read(slice(None)) if size <= PRELOAD_BYTES else None
 
     def __len__(self) -> int:
-        """Number of batches per epoch; the last may be smaller."""
-        return -(-len(self._used) // self._batch)
+        """Number of batches per epoch."""
+        full, left = divmod(len(self._used), self._batch)
+        return full + (left > 1)
 
     @property
     def inputs(self) -> int:
@@ -71,7 +74,8 @@ class Batches:
     def epoch(self, epoch: int, *, first: int = 0) -> Iterator[Rows]:
         """Yield the batches of an epoch, starting with number `first`."""
         order = torch.randperm(len(self._used), generator=seeded_generator(self._seed, "order", epoch))
-        for chosen in torch.split(self._used[order], self._batch)[first:]:
+        sizes = [self._batch] * (len(self) - 1)
+        for chosen in torch.split(self._used[order], [*sizes, len(order) - sum(sizes)])[first:]:
             indices = chosen.to(self._device)
             inputs = self._read(chosen.numpy()) if self._inputs is None else self._inputs[indices]
             yield Rows(indices=indices, inputs=inputs, labels=self._labels[indices])

@@ -18,6 +18,10 @@ class Optimiser(enum.StrEnum):
     ADAMW = "adamw"
 
 
+USUAL_RATES = {Optimiser.SGD: 0.1, Optimiser.ADAMW: 0.001}
+"""The peak learning rate, if none is given."""
+
+
 class FloatFormat(enum.StrEnum):
     """Number format of forward and backward passes. Weights stay float32."""
 

@@ -23,12 +23,14 @@ from smoothcert.training.schedule import OneCycle, Schedule
 class TrainingConfig:
     """Settings of one training.
 
+    arch: the network, or the class of a module of the user as `package.module:attribute`.
     sigma: the noise level, or a rule for it. carried: optimise σ of every training input during the training, starting
     at the number `sigma`. noise: kind of noise.
     peak_rate: largest learning rate. average: decay of a moving average of the weights, which is then evaluated and
     saved; 0 for none. standardise: make a Standardise layer, with the mean and deviation of the data, the first layer.
     patience: stop after this many epochs without better accuracy under noise on a held-back part of the training data,
-    and use the weights of the best epoch; None: never stop early.
+    and use the weights of the best epoch; None: never stop early. hold_out: share of the data that is held out by a
+    seeded shuffle: not trained on, only evaluated; None for data with inputs of their own to evaluate on.
     seed: determines initial weights, order of the data and all noise.
     """
 
@@ -50,6 +52,7 @@ class TrainingConfig:
     precision: FloatFormat = FloatFormat.FLOAT32
     standardise: bool = False
     patience: int | None = None
+    hold_out: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arch", canonical_name(self.arch))
@@ -72,6 +75,8 @@ class TrainingConfig:
             raise InputError(f"average is {self.average}: expected a decay in [0, 1); 0.999 is usual")
         if self.patience is not None and self.patience < 1:
             raise InputError(f"patience is {self.patience}: expected at least 1, or None")
+        if self.hold_out is not None and not 0 < self.hold_out < 1:
+            raise InputError(f"the share to hold out is {self.hold_out}: expected a number between 0 and 1, or None")
 
     def _check_noise(self) -> None:
         if self.noise not in self.objective.noises_allowed:
@@ -109,6 +114,7 @@ class TrainingConfig:
             "precision": self.precision.value,
             "standardise": self.standardise,
             "patience": self.patience,
+            "hold_out": self.hold_out,
         }
 
     def _sigma_facts(self) -> dict[str, Any]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from smoothcert.errors import MissingExtraError
 from smoothcert.files import write_whole
-from smoothcert.training.state import EpochResult
+from smoothcert.training.state import History
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -22,7 +21,7 @@ def curves_path(out: Path) -> Path:
 
 
 class CurveWriter(Protocol):
-    def write(self, history: Sequence[EpochResult]) -> None:
+    def write(self, history: History) -> None:
         """Called after every epoch with all results so far; the last one is new."""
 
     def close(self) -> None: ...
@@ -34,14 +33,14 @@ class CsvCurves:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def write(self, history: Sequence[EpochResult]) -> None:
+    def write(self, history: History) -> None:
+        rows = history.to_rows()
         text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        terms = list(history[0].terms)
-        writer.writerow(["epoch", "loss", *terms, "accuracy_under_noise", "learning_rate", "mean_sigma", "seconds"])
-        for number, result in enumerate(history, start=1):
-            values = [result.loss, *(result.terms[name] for name in terms), result.accuracy, result.rate, result.sigma]
-            writer.writerow([number, *(f"{value:.6g}" for value in values), f"{result.seconds:.1f}"])
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            rounded = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
+            writer.writerow({**rounded, "seconds": f"{row['seconds']:.1f}"})
         write_whole(self._path, text.getvalue().encode())
 
     def close(self) -> None: ...
@@ -57,7 +56,7 @@ class TensorBoardCurves:
             raise MissingExtraError("tensorboard", "tensorboard", "curves for TensorBoard") from error
         self._writer: SummaryWriter = SummaryWriter(str(directory), purge_step=done + 1)
 
-    def write(self, history: Sequence[EpochResult]) -> None:
+    def write(self, history: History) -> None:
         result, epoch = history[-1], len(history)
         scalars = {
             "loss": result.loss,

@@ -21,6 +21,16 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
         module.train(was_training)
 
 
+def use_fast_layout(module: nn.Module) -> None:
+    """Store weights with channels last: convolutions train about one and a half times as fast on a CPU.
+
+    Only where all layers are of torch or smoothcert. Code of the user may rely on the usual layout, as view() does.
+    """
+    is_known = all(type(part).__module__.partition(".")[0] in ("torch", "smoothcert") for part in module.modules())
+    if is_known and all(tensor.ndim < 5 for tensor in module.parameters()):
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
 class Bfloat16Module(nn.Module):
     """A module with the same parameters that computes matrix products and convolutions in bfloat16.
 

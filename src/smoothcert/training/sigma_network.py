@@ -31,6 +31,7 @@ from smoothcert.sigma.network import SigmaNetwork, shrunk
 from smoothcert.sigma.over_data import spread_evenly
 from smoothcert.training.batches import read_inputs, seeded_generator
 from smoothcert.training.choices import SigmaObjective
+from smoothcert.training.modules import use_fast_layout
 from smoothcert.training.schedule import OneCycle
 
 _SOFTNESS = 0.1
@@ -149,8 +150,8 @@ def train_sigma_network(
         data = _SigmaTrainingData(dataset, config, target)
         sigma = _TrainedLayers(config, math.prod(dataset.input_shape), target)
         sigma.calibrate(data.first_inputs())
-        # With channels last, convolutions are about twice as fast on a CPU.
-        network: nn.Module = private_copy(module, target).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network = private_copy(module, target)
+        use_fast_layout(network)
         history = _fit(sigma, network, data, config, progress, stop)
         return TrainedSigma(rule=sigma.to_rule(), history=history, seconds=time.perf_counter() - began)
 

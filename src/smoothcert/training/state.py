@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from smoothcert.errors import CorruptRunError, ManifestMismatchError, ModelError
+from smoothcert.errors import CorruptRunError, ManifestMismatchError, MissingExtraError, ModelError
 from smoothcert.models.checkpoints import FORMAT_VERSION, read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,8 @@ class EpochResult:
     """Result of an epoch.
 
     loss, terms: means over the epoch. accuracy: under noise, after the epoch. rate: the last learning rate. sigma: mean
-    noise level of the training inputs. seconds: of the training so far.
+    noise level of the training inputs. seconds: of the training so far. evaluated_on: inputs that accuracy was measured
+    on, such as "test", "held-out", or "held-back" with patience.
     """
 
     loss: float
@@ -27,6 +32,37 @@ class EpochResult:
     rate: float
     sigma: float
     seconds: float
+    evaluated_on: str = ""
+
+
+class History(tuple[EpochResult, ...]):
+    """The results of all epochs, in order."""
+
+    __slots__ = ()
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """One dictionary per epoch, with the columns of the csv file of curves."""
+        return [
+            {
+                "epoch": number,
+                "loss": result.loss,
+                **result.terms,
+                "accuracy_under_noise": result.accuracy,
+                "learning_rate": result.rate,
+                "mean_sigma": result.sigma,
+                "seconds": result.seconds,
+                "evaluated_on": result.evaluated_on,
+            }
+            for number, result in enumerate(self, start=1)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows as a pandas frame."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingExtraError("pandas", "pandas", "a frame of the training history") from error
+        return pd.DataFrame(self.to_rows())
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +81,7 @@ class TrainingState:
     batch: int
     sums: Mapping[str, float]
     seconds: float
-    history: tuple[EpochResult, ...]
+    history: History
     noise: Tensor
     levels: Tensor | None
     parameters: Mapping[str, Tensor]
@@ -93,7 +129,7 @@ def load_state(path: Path) -> TrainingState:
             batch=int(document["batch"]),
             sums={name: float(value) for name, value in document["sums"].items()},
             seconds=float(document["seconds"]),
-            history=tuple(EpochResult(**result) for result in document["history"]),
+            history=History(EpochResult(**result) for result in document["history"]),
             noise=tensors["noise"],
             levels=tensors.get("levels"),
             **{group: _select_group(f"{group}/", tensors) for group in _GROUPS},
@@ -102,6 +138,15 @@ def load_state(path: Path) -> TrainingState:
         raise CorruptRunError(
             f"the unfinished training {path} is damaged ({error}); delete it to start again"
         ) from error
+
+
+def choose_seed(given: int | None, out: Path | None, *, resume: bool) -> int:
+    """The given seed, the seed of the training to resume, or a random one."""
+    if given is not None:
+        return given
+    if resume and out is not None and partial_path(out).exists():
+        return int(load_state(partial_path(out)).settings["seed"])
+    return secrets.randbits(63)
 
 
 def check_same_settings(stored: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> None:

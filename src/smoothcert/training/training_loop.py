@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, assert_never
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.data import Dataset
-from smoothcert.errors import InterruptedRunError, ModelError
-from smoothcert.models.architectures import Standardisation, build
+from smoothcert.errors import InterruptedRunError, ManifestMismatchError, ModelError
+from smoothcert.models.architectures import Standardisation, build, is_own
+from smoothcert.models.architectures.own_network import count_logits
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.models.devices import check_bfloat16
 from smoothcert.records import IntArray
@@ -26,11 +28,11 @@ from smoothcert.training.choices import FloatFormat
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.curves import CurveWriter
 from smoothcert.training.evaluation import noisy_accuracy
-from smoothcert.training.modules import AveragedModule, Bfloat16Module
+from smoothcert.training.modules import AveragedModule, Bfloat16Module, use_fast_layout
 from smoothcert.training.noise_levels import NoiseLevels
 from smoothcert.training.objective import Batch
 from smoothcert.training.optimisers import build_optimiser, collect_state, restore_state
-from smoothcert.training.state import EpochResult, TrainingState, partial_path, save_state
+from smoothcert.training.state import EpochResult, History, TrainingState, partial_path, save_state
 
 EVALUATED_EACH_EPOCH = 2000
 """Most inputs on which accuracy is measured after an epoch."""
@@ -42,8 +44,8 @@ _SECONDS_BETWEEN_STATES = 60.0
 class TrainingProgress:
     """Progress of a training.
 
-    loss: mean over the epoch so far. accuracy: under noise, after the last complete epoch, on the held-out inputs, or
-    on the held-back ones with `patience`. seconds_left: an estimate; None at the start.
+    loss: mean over the epoch so far. accuracy: under noise, after the last complete epoch, on the inputs that
+    `evaluated_on` names, as in `EpochResult`. seconds_left: an estimate; None at the start.
     """
 
     step: int
@@ -52,37 +54,60 @@ class TrainingProgress:
     epochs: int
     loss: float
     accuracy: float | None
+    evaluated_on: str
     seconds_left: float | None
+
+    def describe(self) -> str:
+        """One line: epoch, loss, accuracy."""
+        accuracy = "" if self.accuracy is None else f"  {self.evaluated_on} accuracy under noise {self.accuracy:.3f}"
+        return f"epoch {self.epoch}/{self.epochs}  loss {self.loss:.4f}{accuracy}"
+
+
+def print_epoch(report: TrainingProgress) -> None:
+    """Print a line on standard error at the end of every epoch."""
+    if report.step * report.epochs == report.epoch * report.steps:
+        ahead = report.seconds_left if report.step < report.steps else None
+        left = "" if ahead is None else f"  about {ahead:.0f} s left"
+        print(report.describe() + left, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel:
-    """A finished training. accuracy: under the noise of the training, on all held-out inputs if there are any."""
+    """A finished training. Unpacks to (module, history).
 
-    path: Path
+    path: the checkpoint, None if none was written. module: in evaluation mode. accuracy: under the noise of the
+    training, on all held-out inputs if there are any.
+    """
+
+    path: Path | None
     module: nn.Module
     header: CheckpointHeader
-    history: tuple[EpochResult, ...]
+    history: History
     accuracy: float
     seconds: float
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.module, self.history))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSetup:
     """What a training loop works with.
 
+    network: the module of the user, trained in place; None: built from config.arch.
     evaluated_on: inputs on which accuracy is measured. held_back: indices of training inputs that decide when to stop.
-    settings: compared when resuming. computing: device, threads and torch.
+    settings: compared when resuming. computing: device, threads and torch. out: None to write nothing.
     """
 
     config: TrainingConfig
+    network: nn.Module | None
     dataset: Dataset
     evaluated_on: Dataset
     held_back: IntArray | None
     levels: NoiseLevels
     settings: Mapping[str, Any]
     computing: Mapping[str, Any]
-    out: Path
+    out: Path | None
     device: torch.device
     curves: Sequence[CurveWriter]
     progress: Callable[[TrainingProgress], None] | None
@@ -98,9 +123,13 @@ class TrainingLoop:
         self._config = config
         self._levels = setup.levels
         self._standardise = channel_statistics(setup.dataset) if config.standardise else None
-        module = _build_module(config, setup.dataset, self._standardise)
-        # With channels last, convolutions train about one and a half times as fast on a CPU.
-        self._module: nn.Module = module.to(device=setup.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        network = setup.network
+        self._module = _build_module(config, setup.dataset, self._standardise) if network is None else network
+        self._module.to(setup.device)
+        use_fast_layout(self._module)
+        self._num_classes = setup.dataset.num_classes
+        if is_own(config.arch):
+            self._num_classes = _check_network(self._module, config.arch, setup.dataset)
         self._computing_module = _set_precision(self._module, config.precision, setup.device)
         self._averaged = AveragedModule(self._module, decay=config.average) if config.average > 0 else None
         self._optimiser = build_optimiser(
@@ -117,7 +146,7 @@ class TrainingLoop:
         self._epoch = self._batch = 0
         self._noise = self._make_noise()
         self._sums: dict[str, Tensor] = {}
-        self._history: tuple[EpochResult, ...] = ()
+        self._history = History()
         self._seconds_before = 0.0
         self._steps_before = 0
         self._began = time.perf_counter()
@@ -143,11 +172,13 @@ class TrainingLoop:
         setup = self._setup
         if self._best:
             self._evaluated.load_state_dict(dict(self._best))
+        if self._averaged is not None:
+            self._module.load_state_dict(self._averaged.module.state_dict())
         taken = self._best_epoch() + 1 if self._best else self._epoch
         accuracy = self._accuracy(setup.evaluated_on, among=None)
         header = CheckpointHeader(
             arch=self._config.arch,
-            num_classes=setup.dataset.num_classes,
+            num_classes=self._num_classes,
             input_shape=tuple(setup.dataset.input_shape),
             standardise=self._standardise,
             training={
@@ -159,18 +190,26 @@ class TrainingLoop:
                 "loss": self._history[taken - 1].loss,
                 "noisy_accuracy": accuracy,
                 "noisy_accuracy_split": setup.evaluated_on.split,
+                "noisy_accuracy_inputs": len(setup.evaluated_on),
                 "seconds": round(self._seconds, 1),
                 **setup.computing,
             },
         )
-        save_checkpoint(setup.out, self._evaluated, header)
-        partial_path(setup.out).unlink(missing_ok=True)
+        if setup.out is not None:
+            save_checkpoint(setup.out, self._module, header)
+            partial_path(setup.out).unlink(missing_ok=True)
         for curves in setup.curves:
             curves.close()
-        return TrainedModel(setup.out, self._evaluated.eval(), header, self._history, accuracy, self._seconds)
+        return TrainedModel(setup.out, self._module.eval(), header, self._history, accuracy, self._seconds)
 
     def restore(self, state: TrainingState) -> None:
-        self._module.load_state_dict(dict(state.parameters))
+        try:
+            self._module.load_state_dict(dict(state.parameters))
+        except RuntimeError as error:
+            raise ManifestMismatchError(
+                f"the unfinished training of {self._setup.out} has another network than {self._config.arch} is now "
+                f"({' '.join(str(error).split())}). Use the old network to resume it, or delete it to start again"
+            ) from error
         if self._averaged is not None:
             self._averaged.module.load_state_dict(dict(state.averaged))
         self._best = state.best
@@ -191,6 +230,7 @@ class TrainingLoop:
 
     def _step(self, rows: Rows) -> None:
         progress = self._done_steps / self._all_steps
+        self._seed_layers("layers", self._done_steps)
         inputs = augment_images(rows.inputs, self._config.augment, self._noise)
         sigma = self._levels.select(rows, self._computing_module, progress=progress, generator=self._noise)
         batch = Batch(inputs, rows.labels, sigma, noise=self._config.noise, progress=progress)
@@ -219,8 +259,9 @@ class TrainingLoop:
             rate=self._rate(self._done_steps - 1),
             sigma=self._levels.mean,
             seconds=self._seconds,
+            evaluated_on=self._evaluated_each_epoch,
         )
-        self._history = (*self._history, result)
+        self._history = History((*self._history, result))
         self._report(every=0.0)
         self._epoch, self._batch = self._epoch + 1, 0
         self._noise = self._make_noise()
@@ -240,7 +281,12 @@ class TrainingLoop:
         among = spread_evenly(len(setup.evaluated_on), most=EVALUATED_EACH_EPOCH)
         return self._accuracy(setup.evaluated_on, among=among)
 
+    @property
+    def _evaluated_each_epoch(self) -> str:
+        return self._setup.evaluated_on.split if self._setup.held_back is None else "held-back"
+
     def _accuracy(self, dataset: Dataset, *, among: IntArray | None) -> float:
+        self._seed_layers("evaluation of layers")
         return noisy_accuracy(
             self._evaluated,
             dataset,
@@ -277,18 +323,23 @@ class TrainingLoop:
                 epochs=self._config.epochs,
                 loss=loss,
                 accuracy=self._history[-1].accuracy if self._history else None,
+                evaluated_on=self._evaluated_each_epoch,
                 seconds_left=(now - self._began) / done_now * (steps - done) if done_now > 0 else None,
             )
         )
 
     def _interrupt(self) -> None:
         self._save()
+        stopped = f"stopped after {self._done_steps} of {self._all_steps} steps"
+        if self._setup.out is None:
+            raise InterruptedRunError(f"{stopped}; nothing was stored")
         raise InterruptedRunError(
-            f"stopped after {self._done_steps} of {self._all_steps} steps; the state is in "
-            f"{partial_path(self._setup.out)}. Resume with the same command and --resume"
+            f"{stopped}; the state is in {partial_path(self._setup.out)}. Resume with the same command and --resume"
         )
 
     def _save(self) -> None:
+        if self._setup.out is None:
+            return
         state = TrainingState(
             settings=self._setup.settings,
             computing=self._setup.computing,
@@ -309,10 +360,20 @@ class TrainingLoop:
 
     def _check_finite(self, loss: float) -> None:
         if not math.isfinite(loss):
+            out = self._setup.out
+            delete = "" if out is None else f" and delete {partial_path(out)} if it exists"
             raise ModelError(
                 f"the training diverged in epoch {self._epoch + 1}: the loss is {loss}. Lower --lr "
-                f"(it is {self._config.peak_rate}) and delete {partial_path(self._setup.out)} if it exists"
+                f"(it is {self._config.peak_rate}){delete}"
             )
+
+    def _seed_layers(self, purpose: str, number: int = 0) -> None:
+        """Seed torch's global generator, from which layers of the user such as Dropout draw: a pure function of the
+        step, so that there is no state to store. The caller restores the generator after the training."""
+        seed = seeded_generator(self._config.seed, purpose, number).initial_seed()
+        torch.default_generator.manual_seed(seed)
+        if self._setup.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _make_noise(self) -> torch.Generator:
         return seeded_generator(self._config.seed, "noise", self._epoch, device=self._setup.device)
@@ -339,6 +400,16 @@ def _set_precision(module: nn.Module, precision: FloatFormat, device: torch.devi
             return Bfloat16Module(module)
         case _:
             assert_never(precision)
+
+
+def _check_network(module: nn.Module, arch: str, dataset: Dataset) -> int:
+    """Check a network of the user, and return its number of logits, at least one per class of the data."""
+    logits = count_logits(module, input_shape=tuple(dataset.input_shape), name=arch)
+    if logits < dataset.num_classes:
+        raise ModelError(f"{arch} gives {logits} logits, but {dataset.name} has {dataset.num_classes} classes")
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ModelError(f"{arch} has no parameters to train")
+    return logits
 
 
 def _build_module(config: TrainingConfig, dataset: Dataset, standardise: Standardisation | None) -> nn.Module:

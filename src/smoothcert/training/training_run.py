@@ -1,15 +1,17 @@
-"""`train`: run a training from its settings to the checkpoint, or resume it."""
+"""`run_training`: run a training from its settings to the checkpoint, or resume it."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from smoothcert.data import Dataset
+from smoothcert.data import Dataset, DatasetPart, write_part
 from smoothcert.errors import InputError, InterruptedRunError
 from smoothcert.files import hold_lock, lock_path_of
 from smoothcert.models.devices import reproducible_kernels, resolve_device, torch_threads, usable_cores
@@ -21,6 +23,7 @@ from smoothcert.training.batches import seeded_generator
 from smoothcert.training.carried_sigma import CarriedLevels
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.curves import CsvCurves, CurveWriter, TensorBoardCurves, curves_path
+from smoothcert.training.holding_out import held_out_path, hold_out
 from smoothcert.training.noise_levels import ConstantLevels, NoiseLevels, RuleLevels
 from smoothcert.training.state import TrainingState, check_same_settings, load_state, partial_path
 from smoothcert.training.training_loop import (
@@ -34,11 +37,12 @@ from smoothcert.training.training_loop import (
 _MOST_HELD_BACK = 0.1
 
 
-def train(
+def run_training(
     config: TrainingConfig,
     dataset: Dataset,
     *,
-    out: Path,
+    out: Path | None,
+    network: nn.Module | None = None,
     held_out: Dataset | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -56,44 +60,70 @@ def train(
     uninterrupted training; `notice` is called if device, threads or torch differ. When `stop` is set, the current batch
     is finished, the state is stored and InterruptedRunError is raised.
 
-    held_out: where accuracy under noise is measured; the training data if None. threads: default all cores.
-    tensorboard: a log directory. If the noise level is a rule, σ of every input is computed before the first step, and
-    `preparing` is called with (inputs done, all inputs) for each dataset.
+    out: None to write nothing. network: a module of the user, trained in place; config.arch is its name.
+    held_out: where accuracy under noise is measured; the training data if None. With config.hold_out it is a part of
+    `dataset`, which is written to `held_out_path(out)`. threads: default all cores. tensorboard: a log directory.
+    If the noise level is a rule, σ of every input is computed before the first step, and `preparing` is called with
+    (inputs done, all inputs) for each dataset.
     """
     check_can_augment(config.augment, dataset.input_shape)
+    with _reserve_output(out, resume=resume) as state:
+        target = resolve_device(device)
+        settings = {**config.to_json(), "data": dataset.digest}
+        if out is not None and state is not None:
+            check_same_settings(state.settings, settings, partial_path(out))
+        computing = _describe_computing(target, threads, state, notice)
+        if config.hold_out is not None:
+            dataset, held_out = hold_out(dataset, share=config.hold_out, seed=config.seed)
+        evaluated_on = dataset if held_out is None else held_out
+        held_back = None if config.patience is None else _choose_held_back(dataset, config.seed)
+        report = _stop_preparation(stop, preparing)
+        levels = _make_levels(config, dataset, evaluated_on, held_back, device=target, progress=report)
+        setup = TrainingSetup(
+            config=config, network=network, dataset=dataset, evaluated_on=evaluated_on, held_back=held_back,
+            levels=levels, settings=settings, computing=computing, out=out, device=target,
+            curves=_open_curves(out, tensorboard, state), progress=progress, stop=stop,
+        )  # fmt: skip
+        with torch_threads(computing["threads"]), reproducible_kernels(), _keep_random_state(target):
+            loop = TrainingLoop(setup)
+            if state is not None:
+                loop.restore(state)
+            loop.run()
+            if out is not None and isinstance(held_out, DatasetPart):
+                write_part(held_out_path(out), held_out)
+            return loop.finish()
+
+
+@contextmanager
+def _reserve_output(out: Path | None, *, resume: bool) -> Iterator[TrainingState | None]:
+    """Hold the lock of the output. Yields the state of the training to resume, None for a new one."""
+    if out is None:
+        yield None
+        return
     _check_output(out, resume=resume)
     partial = partial_path(out)
     with hold_lock(partial):
         try:
             _check_output(out, resume=resume)
-            target = resolve_device(device)
-            settings = {**config.to_json(), "data": dataset.digest}
-            state = load_state(partial) if partial.exists() else None
-            if state is not None:
-                check_same_settings(state.settings, settings, partial)
-            computing = _describe_computing(target, threads, state, notice)
-            evaluated_on = dataset if held_out is None else held_out
-            held_back = None if config.patience is None else _choose_held_back(dataset, config.seed)
-            report = _stop_preparation(stop, preparing)
-            levels = _make_levels(config, dataset, evaluated_on, held_back, device=target, progress=report)
-            curves: list[CurveWriter] = [CsvCurves(curves_path(out))]
-            if tensorboard is not None:
-                curves.append(TensorBoardCurves(tensorboard, done=0 if state is None else state.epoch))
-            setup = TrainingSetup(
-                config=config, dataset=dataset, evaluated_on=evaluated_on, held_back=held_back, levels=levels,
-                settings=settings, computing=computing, out=out, device=target, curves=curves, progress=progress,
-                stop=stop,
-            )  # fmt: skip
-            with torch_threads(computing["threads"]), reproducible_kernels():
-                loop = TrainingLoop(setup)
-                if state is not None:
-                    loop.restore(state)
-                loop.run()
-                return loop.finish()
+            yield load_state(partial) if partial.exists() else None
         finally:
             if not partial.exists():
                 # The checkpoint is finished, or nothing was started: the lock protects nothing.
                 lock_path_of(partial).unlink(missing_ok=True)
+
+
+@contextmanager
+def _keep_random_state(device: torch.device) -> Iterator[None]:
+    """Restore torch's global generators, which the training seeds for layers that draw from them."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
+def _open_curves(out: Path | None, tensorboard: Path | None, state: TrainingState | None) -> list[CurveWriter]:
+    curves: list[CurveWriter] = [] if out is None else [CsvCurves(curves_path(out))]
+    if tensorboard is not None:
+        curves.append(TensorBoardCurves(tensorboard, done=0 if state is None else state.epoch))
+    return curves
 
 
 def _describe_computing(
@@ -136,8 +166,9 @@ def _check_output(out: Path, *, resume: bool) -> None:
         raise InputError(
             f"{partial_path(out)} holds an unfinished training; add --resume to resume it, or delete it to start again"
         )
-    if curves_path(out).exists() and not resume:
-        raise InputError(f"{curves_path(out)} exists and is never overwritten; move it away or choose another --out")
+    for beside in (curves_path(out), held_out_path(out)):
+        if beside.exists() and not resume:
+            raise InputError(f"{beside} exists and is never overwritten; move it away or choose another --out")
 
 
 def _stop_preparation(stop: threading.Event | None, preparing: Done | None) -> Done:

@@ -20,7 +20,9 @@ Standardisation = tuple[Sequence[float], Sequence[float]]
 """(mean, std), one number each or one per channel."""
 
 ARCHITECTURES = ("mlp", "lenet", "small_net", "cifar_resnet20", "cifar_resnet110", "resnet50")
-"""The common names. Also valid: `mlp-WIDTH-WIDTH…` for other hidden widths, `cifar_resnetDEPTH` for depth 6k+2."""
+"""The common names. Also valid: `mlp-WIDTH-WIDTH…` for other hidden widths, `cifar_resnetDEPTH` for depth 6k+2, and
+`package.module:attribute` for code of the user.
+"""
 
 
 def build(
@@ -29,7 +31,8 @@ def build(
     """A network with fresh weights that maps (B, *input_shape) to (B, num_classes) logits.
 
     With `standardise` it is Sequential(Standardise, network), so parameter names get the prefix `1.`; without, it is
-    the bare network.
+    the bare network. A network of the user, `package.module:attribute`, *is imported and run*, and may have
+    another number of logits.
     """
     shape = tuple(input_shape)
     if num_classes < 2:
@@ -55,18 +58,28 @@ def standardise_first(
     return nn.Sequential(Standardise(mean, std), network)
 
 
+def is_own(arch: str) -> bool:
+    """Whether `arch` names code of the user. A class that is local to a function has <locals> in its name."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.<>]*", arch) is not None
+
+
 def canonical_name(arch: str) -> str:
     """`arch` as spelled in checkpoints and manifests; InputError with similar names if there is no such network."""
+    if is_own(arch.strip()):
+        return arch.strip()
     name = arch.strip().lower()
     name = name.replace("_", "-") if name.startswith("mlp") else name.replace("-", "_")
     if name in ARCHITECTURES or re.fullmatch(r"mlp(-[1-9]\d{0,8})+|cifar_resnet[1-9]\d{0,4}", name):
         return name
     near = difflib.get_close_matches(name, ARCHITECTURES, n=2, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(ARCHITECTURES)}"
+    known = f"there are {', '.join(ARCHITECTURES)}, and package.module:attribute for your own"
+    hint = f"did you mean {' or '.join(near)}?" if near else known
     raise InputError(f"there is no architecture {arch!r}: {hint}")
 
 
 def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
+    if is_own(name):
+        return _build_own(name, input_shape)
     if name.startswith("mlp"):
         from smoothcert.models.architectures.mlp import MLP
 
@@ -89,6 +102,14 @@ def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...]) ->
     from smoothcert.models.architectures.resnet50 import ResNet50
 
     return ResNet50(channels=_channels(name, input_shape, side=None), num_classes=num_classes)
+
+
+def _build_own(name: str, input_shape: tuple[int, ...]) -> nn.Module:
+    from smoothcert.models.architectures.own_network import import_network, initialise_lazy_layers
+
+    network = import_network(name)
+    initialise_lazy_layers(network, input_shape=input_shape, name=name)
+    return network
 
 
 def _channels(name: str, input_shape: tuple[int, ...], *, side: int | None) -> int:
