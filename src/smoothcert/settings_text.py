@@ -18,7 +18,7 @@ class NamedSettings(Protocol):
 
 
 SettingsT = TypeVar("SettingsT", bound=NamedSettings)
-_LARGEST_NUMBER = 2**63 - 1
+_LARGEST_NUMBER = 10**24
 
 
 def whole_number(value: object, *, name: str) -> int:
