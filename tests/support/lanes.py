@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+_SINGLE_TESTS = tuple(Path(__file__).with_name("slow_tests.txt").read_text().splitlines())
+"""Tests of more than 0.6 s of processor time, as `processor_times.py` measures it."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +225,9 @@ LANES: dict[str, Kind] = {
         ),
         representatives=("tests/training/test_objectives_learn.py::test_with_a_sigma_that_is_carried_along",),
     ),
-    "single tests of several seconds, of kinds that have quicker ones": Kind(
+    "single tests of a second or more, of kinds that have quicker ones": Kind(
         slow=(
+            *_SINGLE_TESTS,
             "tests/cli/test_certificates_cli.py::test_certify_prints_the_table_it_leaves_behind",
             "tests/cli/test_compare.py::test_runs_of_our_own",
             "tests/cli/test_plan.py::test_text_is_rounded_to_the_safe_side_and_drawn",

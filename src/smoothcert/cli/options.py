@@ -87,7 +87,7 @@ Data = Annotated[
 ]
 Max = Annotated[
     int | None,
-    count("--max", "At most this many inputs, counted after --skip (in Cohen's code: an index).", panel=WHAT),
+    count("--max", "At most this many inputs, after --skip (Cohen's code: an index).", panel=WHAT),
 ]
 Skip = Annotated[int, typer.Option("--skip", rich_help_panel=WHAT, help="Use every SKIP-th input.")]
 Sigma = Annotated[
