@@ -71,15 +71,15 @@ BATCH = np.random.default_rng(0).random((32, 4), dtype=np.float32)
 @pytest.fixture
 def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module in the current folder, imported."""
-    (tmp_path / "homemade_networks.py").write_text(CODE)
+    (tmp_path / "home_nets.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    import homemade_networks
+    import home_nets
 
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
-    yield homemade_networks
-    sys.modules.pop("homemade_networks", None)
+    yield home_nets
+    sys.modules.pop("home_nets", None)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ class TestWeights:
     @pytest.mark.parametrize("maker", ["Net", "make", "shared"])
     def test_a_state_dict_of_an_own_class(self, trained: Any, name: str, maker: str) -> None:
         (save_file if name.endswith("safetensors") else torch.save)(trained.state_dict(), name)
-        classifier = load_classifier(f"homemade_networks:{maker}", weights=name, input_shape=SHAPE)
+        classifier = load_classifier(f"home_nets:{maker}", weights=name, input_shape=SHAPE)
         np.testing.assert_array_equal(classifier.classify(BATCH), votes(trained))
         assert classifier.description.endswith(f"weights from {name}")
         assert not getattr(classifier, "has_random_weights", False)
@@ -108,7 +108,7 @@ class TestWeights:
     def test_a_module_of_the_users_code_is_not_changed(self, code: Any, trained: Any) -> None:
         torch.save(trained.state_dict(), "net.pt")
         before = code.shared.out.weight.clone()
-        load_classifier("homemade_networks:shared", weights="net.pt", input_shape=SHAPE)
+        load_classifier("home_nets:shared", weights="net.pt", input_shape=SHAPE)
         assert torch.equal(code.shared.out.weight, before)
 
     @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ class TestWeights:
     def test_what_wrappers_add_is_removed_and_said(self, trained: Any, change: Callable[[Any], Any], told: str) -> None:
         torch.save(change(dict(trained.state_dict())), "net.pt")
         with pytest.warns(AdjustedWeightsWarning, match=told):
-            classifier = load_classifier("homemade_networks:Net", weights="net.pt", input_shape=SHAPE)
+            classifier = load_classifier("home_nets:Net", weights="net.pt", input_shape=SHAPE)
         np.testing.assert_array_equal(classifier.classify(BATCH), votes(trained))
 
     def test_a_sequential_network_keeps_its_names(self, code: Any, tmp_path: Path) -> None:
@@ -144,32 +144,32 @@ class TestWeights:
         state["hidden.weight"] = torch.zeros(5, 9)
         torch.save(state, "net.pt")
         with pytest.raises(ModelError) as error:
-            load_classifier("homemade_networks:Net", weights="net.pt", input_shape=SHAPE)
+            load_classifier("home_nets:Net", weights="net.pt", input_shape=SHAPE)
         assert str(error.value) == (
-            "net.pt does not fit homemade_networks:Net: it lacks out.bias; it has besides head.bias; it has hidden.weight "
+            "net.pt does not fit home_nets:Net: it lacks out.bias; it has besides head.bias; it has hidden.weight "
             "of shape (5, 9) instead of (5, 4)"
         )
 
     def test_no_number_is_rounded(self, trained: Any) -> None:
         state = {name: one.double() for name, one in trained.state_dict().items()}
         torch.save(state, "same.pt")
-        load_classifier("homemade_networks:Net", weights="same.pt", input_shape=SHAPE)
+        load_classifier("home_nets:Net", weights="same.pt", input_shape=SHAPE)
         state["out.bias"] += 1e-12
         torch.save(state, "finer.pt")
-        with pytest.raises(ModelError, match=r"out.bias in torch.float64, and homemade_networks:Net has it in"):
-            load_classifier("homemade_networks:Net", weights="finer.pt", input_shape=SHAPE)
+        with pytest.raises(ModelError, match=r"out.bias in torch.float64, and home_nets:Net has it in"):
+            load_classifier("home_nets:Net", weights="finer.pt", input_shape=SHAPE)
 
     def test_code_in_the_file_is_not_run(self, trained: Any) -> None:
         torch.save(trained, "net.pt")
         with pytest.raises(ModelError, match=r"asks to run code.*save its weights alone.*--weights FILE"):
-            load_classifier("homemade_networks:Net", weights="net.pt", input_shape=SHAPE)
+            load_classifier("home_nets:Net", weights="net.pt", input_shape=SHAPE)
 
     @pytest.mark.parametrize(
         ("model", "error", "message"),
         [
             ("net.pt", InputError, "--weights are for a network in your own code"),
-            ("homemade_networks:logits", ModelError, "needs the argument batch"),
-            ("homemade_networks:functools", InputError, "is a module"),
+            ("home_nets:logits", ModelError, "needs the argument batch"),
+            ("home_nets:functools", InputError, "is a module"),
         ],
     )
     def test_weights_are_for_torch_modules(
@@ -181,7 +181,7 @@ class TestWeights:
 
     def test_a_missing_file_is_named(self, code: Any) -> None:
         with pytest.raises(ModelError, match=r"there is no file gone.pt"):
-            load_classifier("homemade_networks:Net", weights="gone.pt", input_shape=SHAPE)
+            load_classifier("home_nets:Net", weights="gone.pt", input_shape=SHAPE)
 
     def test_a_file_of_weights_alone_says_the_command(self, trained: Any) -> None:
         torch.save({"model_state_dict": trained.state_dict()}, "net.pt")
@@ -195,9 +195,7 @@ class TestStandardise:
     def test_comes_first(self, trained: Any) -> None:
         torch.save(trained.state_dict(), "net.pt")
         expected = votes(torch.nn.Sequential(Standardise(*self.NUMBERS), trained))
-        classifier = load_classifier(
-            "homemade_networks:Net", weights="net.pt", standardise=self.NUMBERS, input_shape=SHAPE
-        )
+        classifier = load_classifier("home_nets:Net", weights="net.pt", standardise=self.NUMBERS, input_shape=SHAPE)
         np.testing.assert_array_equal(classifier.classify(BATCH), expected)
         assert not np.array_equal(expected, votes(trained))
 
@@ -205,32 +203,30 @@ class TestStandardise:
         module = torch.nn.Sequential(Standardise(*self.NUMBERS), trained)
         header = CheckpointHeader(arch="mlp", num_classes=3, input_shape=SHAPE, standardise=self.NUMBERS)
         save_checkpoint(tmp_path / "net.safetensors", module, header)
-        classifier = load_classifier("homemade_networks:Net", weights="net.safetensors", input_shape=SHAPE)
+        classifier = load_classifier("home_nets:Net", weights="net.safetensors", input_shape=SHAPE)
         np.testing.assert_array_equal(classifier.classify(BATCH), votes(module))
         with pytest.raises(ModelError, match="says standardise is"):
-            load_classifier(
-                "homemade_networks:Net", weights="net.safetensors", standardise=((0.0,), (1.0,)), input_shape=SHAPE
-            )
+            load_classifier("home_nets:Net", weights="net.safetensors", standardise=((0.0,), (1.0,)), input_shape=SHAPE)
 
     def test_is_not_ignored(self, code: Any) -> None:
         """Fails where the option has no effect on the user's own code."""
         with pytest.raises(InputError, match="--standardise is for torch modules"):
-            load_classifier("homemade_networks:logits", standardise=self.NUMBERS, input_shape=SHAPE)
+            load_classifier("home_nets:logits", standardise=self.NUMBERS, input_shape=SHAPE)
         with pytest.raises(InputError, match="--arch lenet is for a file of weights"):
-            load_classifier("homemade_networks:logits", arch="lenet", input_shape=SHAPE)
+            load_classifier("home_nets:logits", arch="lenet", input_shape=SHAPE)
 
 
 class TestRandomWeights:
     @pytest.mark.parametrize("maker", ["Net", "make"])
     def test_are_said_aloud(self, code: Any, maker: str) -> None:
-        with pytest.warns(RandomWeightsWarning, match=r"WARNING: homemade_networks:\w+ was just constructed"):
-            classifier = load_classifier(f"homemade_networks:{maker}", input_shape=SHAPE)
+        with pytest.warns(RandomWeightsWarning, match=r"WARNING: home_nets:\w+ was just constructed"):
+            classifier = load_classifier(f"home_nets:{maker}", input_shape=SHAPE)
         assert classifier.has_random_weights  # type: ignore[attr-defined]
         assert classifier.description.endswith("random weights")
 
     @pytest.mark.parametrize("maker", ["make_seeded", "Loaded", "shared", "logits"])
     def test_nothing_is_said_of_weights_that_stay_the_same(self, code: Any, maker: str) -> None:
-        classifier = load_classifier(f"homemade_networks:{maker}", input_shape=SHAPE)
+        classifier = load_classifier(f"home_nets:{maker}", input_shape=SHAPE)
         assert not getattr(classifier, "has_random_weights", False)
 
 
@@ -244,14 +240,14 @@ class TestFactories:
     )
     def test_required_arguments_are_named(self, code: Any, name: str, arguments: str, call: str) -> None:
         with pytest.raises(ModelError) as error:
-            load_classifier(f"homemade_networks:{name}", input_shape=SHAPE)
-        assert f"homemade_networks:{name} needs the arguments {arguments}" in str(error.value)
+            load_classifier(f"home_nets:{name}", input_shape=SHAPE)
+        assert f"home_nets:{name} needs the arguments {arguments}" in str(error.value)
         assert call in str(error.value)
-        assert "give homemade_networks:make_model" in str(error.value)
+        assert "give home_nets:make_model" in str(error.value)
 
     def test_one_argument_is_taken_as_a_batch_and_that_is_said(self, code: Any) -> None:
         with pytest.raises(ModelError, match="was taken as a function of a batch of inputs; if it makes the model"):
-            load_classifier("homemade_networks:make_linear", input_shape=SHAPE)
+            load_classifier("home_nets:make_linear", input_shape=SHAPE)
 
     def test_a_path_is_not_the_name_of_a_module(self) -> None:
         with pytest.raises(ModelError, match="the name of a module, not its path"):
