@@ -123,6 +123,18 @@ def test_a_size_that_does_not_fit_into_memory_ends_the_climb(machine: FakeMachin
     assert machine.asked.count(1024) == 1
 
 
+@pytest.mark.parametrize(("most", "expected"), [(100, 64), (20, 16)])
+def test_the_usual_size_does_not_fit_into_memory(machine: FakeMachine, most: int, expected: int) -> None:
+    def rate(batch: int) -> float:
+        if batch > most:
+            raise BatchTooLargeError("no room")
+        return 1e5 * batch
+
+    machine.rate = rate
+    assert tuner().choose(samples=10**9) == expected
+    assert tuner().choose(samples=2000) <= most
+
+
 # --- when it is measured ------------------------------------------------------------------------------------------
 
 

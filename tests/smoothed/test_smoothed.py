@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 from run_specs import without_times
 from sample_models import at_distance, digits_by_brightness
@@ -189,8 +190,18 @@ def test_bad_sigma(sigma: float) -> None:
         ({"labels": [1]}, "labels"),
         ({"indices": [1]}, "indices"),
         ({"indices": [1, 1, 2, 3]}, "twice"),
+        ({"indices": torch.tensor([0, 0, 1, 2])}, "twice"),
+        ({"indices": [0.2, 0.7, 1.5, 2.5]}, "whole numbers"),
     ],
 )
 def test_bad_settings(settings: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         smoothed().certify(X, **{"n": 100, **settings})
+
+
+def test_what_was_checked_is_what_is_sampled_if_the_caller_changes_the_array() -> None:
+    given = np.random.default_rng(1).random((300, 1, 8, 8), dtype=np.float32)
+    expected = without_times(smoothed(workers=1).certify(given.copy(), n=200))
+    points = smoothed(workers=1).certify(given, n=200, progress=lambda _: given.fill(0.9))
+    assert given.min() == np.float32(0.9)
+    assert without_times(points) == expected

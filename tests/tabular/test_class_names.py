@@ -47,6 +47,12 @@ class TestNames:
         assert read_labels([7, np.int64(3), 3.0, -1], count=4, **NUMBERS) == [1, 0, 0, None]
         assert read_labels([-1, 1], count=2, num_classes=2, class_names=("-1", "1")) == [0, 1]
 
+    def test_a_number_is_no_position_where_another_class_is_named_by_a_number(self) -> None:
+        mixed = {"num_classes": 3, "class_names": ("1", "2", "other")}
+        assert read_labels([1, 2, "other"], count=3, **mixed) == [0, 1, 2]
+        with pytest.raises(InputError, match="is not a class of the model"):
+            read_labels([0, 1, 2], count=3, **mixed)
+
     @pytest.mark.parametrize("label", ["bird", 2, 0.5, float("nan"), True, -2])
     def test_labels_that_are_no_class(self, label: object) -> None:
         for known in (PETS, NUMBERS):

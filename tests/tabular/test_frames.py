@@ -77,6 +77,8 @@ def test_labels_in_another_order_than_the_frame() -> None:
     shuffled = FRAME.iloc[::-1]
     with pytest.raises(InputError, match=r"labels\.loc\[frame\.index\]"):
         smoothed().predict(shuffled, labels=labels, n=60)
+    with pytest.raises(InputError, match=r"labels\.loc\[frame\.index\]"):
+        smoothed().predict(shuffled, labels=labels.to_frame(), n=60)
     points = smoothed().predict(shuffled, labels=labels.loc[shuffled.index], n=60)
     assert all(point.correct for point in points)
 

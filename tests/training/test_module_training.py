@@ -185,6 +185,14 @@ def test_validation_data_and_a_share_to_hold_out(arrays, tmp_path):
     assert len(load_dataset(str(out.with_suffix(".held-out.npz")))) == 75
 
 
+def test_a_held_out_file_of_something_else_is_not_overwritten(arrays, tmp_path):
+    out = tmp_path / "m.safetensors"
+    out.with_suffix(".held-out.npz").write_bytes(b"mine")
+    with pytest.raises(InputError, match="never overwritten"):
+        sc.train(make_net(), arrays, validation=0.25, out=out, **OPTIONS)
+    assert out.with_suffix(".held-out.npz").read_bytes() == b"mine"
+
+
 PROGRAM = """
 import sys, time
 import smoothcert as sc

@@ -35,22 +35,27 @@ def are_positions(names: Sequence[str]) -> bool:
 
 def are_numbers(names: Sequence[str]) -> bool:
     """Whether every class is named by a whole number."""
-    return all(name.removeprefix("-").isdecimal() for name in names)
+    return all(map(_is_number, names))
 
 
 def find_position(label: object, names: Sequence[str]) -> int:
     """The position of a label among the names of the classes; an InputError if it is none of them.
 
-    Classes that are not named by numbers may also be given by position. -1 is "no label", unless a class has that name.
+    Classes may also be given by position, if none of them is named by a number. -1 is "no label", unless a class has
+    that name.
     """
     name = name_class(label)
     if name in names:
         return names.index(name)
     if name == str(NO_LABEL):
         return NO_LABEL
-    if not isinstance(label, str) and name.isdecimal() and int(name) < len(names) and not are_numbers(names):
+    if not isinstance(label, str) and name.isdecimal() and int(name) < len(names) and not any(map(_is_number, names)):
         return int(name)
     raise InputError(f"the label {clip_name(label)} is not a class of the model: expected one of {list_names(names)}")
+
+
+def _is_number(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
 
 
 def find_shared_names(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -110,6 +110,7 @@ class BatchTuner:
                 self._measure(batch, turn)
             except BatchTooLargeError:
                 self._candidates = [size for size in self._candidates if size < batch]
+                self._usual = min(self._usual, max(self._rates))
         self._spent += _clock() - began
 
     def _measure(self, batch: int, seconds: float) -> None:
@@ -122,6 +123,8 @@ class BatchTuner:
         start = self._usual if self._fits(self._usual, deadline) else self._candidates[0]
         if start not in self._rates:
             yield start
+        if start not in self._rates:
+            start = self._usual  # it did not fit into memory
         above = [size for size in self._candidates if size > start]
         yield from self._climb(start, above, deadline)
         if all(self._rates.get(size, 0.0) < _HARDLY_FASTER * self._rates[start] for size in above):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.records import InputArray
+from smoothcert.records.class_names import clip_name
 from smoothcert.sampling.given_labels import merge_labels, read_labels
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.pandas_inputs import check_same_order
@@ -70,7 +72,7 @@ def read_source(
             chosen: InputArray = inputs[np.asarray(positions)]
             return chosen
 
-    indices = range(first_index, first_index + count) if indices is None else indices
+    indices = range(first_index, first_index + count) if indices is None else _read_indices(indices)
     check_same_order(x, labels)
     num_classes, class_names = checker.classifier.num_classes, checker.class_names
     own, given = (
@@ -80,7 +82,15 @@ def read_source(
         raise InputError(f"{count} inputs came with {len(indices)} indices; one each is needed")
     if len(set(indices)) != count:
         raise InputError("an index was given twice: two inputs would share their noise")
-    return InputSource(indices=[int(index) for index in indices], labels=merge_labels(own, given), load=load)
+    return InputSource(indices=list(indices), labels=merge_labels(own, given), load=load)
+
+
+def _read_indices(indices: Sequence[Any]) -> list[int]:
+    """Whole numbers of any type as int: a tensor and its copy are equal, but not the same to a set."""
+    try:
+        return [operator.index(index) for index in indices]
+    except TypeError as error:
+        raise InputError(f"indices={clip_name(indices)} must be whole numbers, one for each input") from error
 
 
 class HasLevels(Protocol):

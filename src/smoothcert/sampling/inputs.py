@@ -46,7 +46,8 @@ def to_float32(array: NDArray[Any], input_range: InputRange | None) -> InputArra
     eight_bits = array.dtype == np.uint8 and input_range is not None and tuple(input_range) == (0, 1)
     # Cast first: what is finite in float64 may be infinite in the float32 the model sees.
     with np.errstate(over="ignore"):
-        inputs: InputArray = np.ascontiguousarray(array, dtype=np.float32)
+        # A copy: what was checked stays what is sampled, whatever the caller does with the array meanwhile.
+        inputs: InputArray = np.array(array, dtype=np.float32, order="C")
     if eight_bits:
         inputs = inputs / np.float32(_LARGEST_BYTE)
     if not np.isfinite(inputs).all():

@@ -41,7 +41,7 @@ def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
 
 def check_same_order(x: Any, labels: Any) -> None:
     """Refuse labels whose index is that of the frame in another order."""
-    if not (is_frame(x) and _is_pandas(labels, "Series")) or x.index.equals(labels.index):
+    if not (is_frame(x) and (_is_pandas(labels, "Series") or is_frame(labels))) or x.index.equals(labels.index):
         return
     if len(x) == len(labels) and x.index.sort_values().equals(labels.index.sort_values()):
         raise InputError("the labels are in another order than the rows of the frame: give labels.loc[frame.index]")

@@ -162,12 +162,14 @@ def _make_levels(
 def _check_output(out: Path, *, resume: bool) -> None:
     if out.exists():
         raise InputError(f"{out} exists and is never overwritten; choose another --out or move it away")
-    if partial_path(out).exists() and not resume:
+    begun = partial_path(out).exists()
+    if begun and not resume:
         raise InputError(
             f"{partial_path(out)} holds an unfinished training; add --resume to resume it, or delete it to start again"
         )
-    for beside in (curves_path(out), held_out_path(out)):
-        if beside.exists() and not resume:
+    # The held-out part is written at the very end, so without an unfinished training it belongs to something else.
+    for beside, is_ours in ((curves_path(out), resume), (held_out_path(out), resume and begun)):
+        if beside.exists() and not is_ours:
             raise InputError(f"{beside} exists and is never overwritten; move it away or choose another --out")
 
 
