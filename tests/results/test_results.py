@@ -200,6 +200,21 @@ class TestShown:
         with pytest.raises(InputError, match="gaussian, li"):
             both.by_certificate("dipole")
 
+    def test_a_selected_certificate_stays_selected(
+        self, digits: tuple[np.ndarray, list[int]], tmp_path: Path
+    ) -> None:
+        both = smooth().certify(digits[0][:6], labels=digits[1][:6], n0=N0, n=N, certificate="gaussian,li")
+        li = both.by_certificate("li")
+        again = li.recertify(alpha=0.01)
+        assert again.certificates == ("li",)
+        assert again.table().to_frame()["run"].tolist() == ["σ=0.3@li recertified"]
+        assert again.acr == both.recertify(alpha=0.01).by_certificate("li").acr != both.recertify(alpha=0.01).acr
+        assert li.recertify(certificate="gaussian").acr == both.acr
+        page = li.report(tmp_path / "page.html").read_text()
+        assert "σ=0.3@li" in page
+        assert "@gaussian" not in page
+        assert "@li@li" not in page
+
     def test_plot_returns_axes_and_adds_to_them(self, results: Results, digits: tuple[np.ndarray, list[int]]) -> None:
         matplotlib = pytest.importorskip("matplotlib")
         matplotlib.use("Agg")

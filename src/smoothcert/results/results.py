@@ -205,7 +205,7 @@ class Results(Sequence[CertifiedPoint]):
             place = place.with_name(f"{place.name}@{self._certificate}")
         request = ReportRequest(
             runs=() if place is None else (place,),
-            held={self.name: self._hold("a report")} if place is None else {},
+            held={self.name: (self._hold("a report"), self._certificate)} if place is None else {},
             radii=radii,
             gallery=gallery,
             title=title,
@@ -247,13 +247,15 @@ class Results(Sequence[CertifiedPoint]):
     ) -> Results:
         """The same votes at another alpha, with fewer samples, or by another certificate, without the model.
 
+        certificate: by default those of the run, or the one selected by `by_certificate`.
         Choose the settings before you look at results: alpha does not cover the best of several, unless best_of.
         """
         from smoothcert.runs.recertification import recertify_points
 
         where = str(self.path or self.name)
         held = self._hold("recertify")
-        run = recertify_points(held, where, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
+        chosen = self._certificate if certificate is None else certificate
+        run = recertify_points(held, where, alpha=alpha, n=n, certificate=chosen, best_of=best_of)
         return results_of_run(run, name=name or f"{self.name} recertified")
 
     def _hold(self, purpose: str) -> HeldRun:
