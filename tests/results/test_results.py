@@ -70,6 +70,13 @@ class TestSequence:
         with pytest.raises(RunError, match="no results"):
             results[:0].accuracy  # noqa: B018
 
+    def test_nothing_is_proved_about_no_inputs(self, digits: tuple[np.ndarray, list[int]]) -> None:
+        names = tuple("abcdefghij")
+        some = smooth(class_names=names).predict(digits[0][:2], n=20, alpha=0.1)
+        assert some[:0].class_names == some.class_names == names
+        with pytest.raises(RunError, match="nothing to check"):
+            some[:0].verify()
+
     def test_repr_is_one_line(self, results: Results) -> None:
         certified = sum(point.outcome is Outcome.CERTIFIED for point in results)
         assert "\n" not in repr(results)
@@ -200,9 +207,7 @@ class TestShown:
         with pytest.raises(InputError, match="gaussian, li"):
             both.by_certificate("dipole")
 
-    def test_a_selected_certificate_stays_selected(
-        self, digits: tuple[np.ndarray, list[int]], tmp_path: Path
-    ) -> None:
+    def test_a_selected_certificate_stays_selected(self, digits: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
         both = smooth().certify(digits[0][:6], labels=digits[1][:6], n0=N0, n=N, certificate="gaussian,li")
         li = both.by_certificate("li")
         again = li.recertify(alpha=0.01)
@@ -327,6 +332,11 @@ class TestFiles:
         page = results.report(tmp_path / "page.html", title="digits in memory").read_text()
         assert "digits in memory" in page
         assert "results in memory do not contain the inputs" in page
+
+    def test_report_has_the_names_of_the_classes(self, digits: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+        names = [f"digit-{k}" for k in range(10)]
+        named = smooth(class_names=names).certify(digits[0][:3], labels=digits[1][:3], n0=20, n=200)
+        assert names[digits[1][0]] in named.report(tmp_path / "page.html").read_text().partition("class_names")[0]
 
 
 KINDS = {

@@ -160,7 +160,7 @@ def load_sources(
 
 def _list_held(name: str, run: HeldRun, certificate: str | None) -> list[Source]:
     """A run in memory, by this certificate, or once for each that it has."""
-    inputs = Inputs(None, "results in memory do not contain the inputs")
+    inputs = Inputs(None, "results in memory do not contain the inputs", run.manifest.model.class_names)
     samples = sum(run.samples.values())
     return [
         Source(Path(name), results, inputs, run.manifest, frozenset(run.kinds), samples, run.unanimous, run)

@@ -103,7 +103,9 @@ class Results(Sequence[CertifiedPoint]):
     @property
     def class_names(self) -> tuple[str, ...]:
         """The name of each class; empty if the classes have none."""
-        return self.columns.class_names
+        if self.manifest is not None:
+            return self.manifest.model.class_names
+        return self.columns.class_names if len(self) else ()
 
     def by_certificate(self, name: str) -> Results:
         """The same points by another of their certificates."""
@@ -234,7 +236,10 @@ class Results(Sequence[CertifiedPoint]):
 
         if self.path is not None and self.manifest is not None:
             return verify_directory(self.path, unfinished=unfinished)
-        return verify_held(self._hold("verify"), name=self.name)
+        held = self._hold("verify")
+        if not held.points:
+            raise RunError(f"{self.name} has no results, so there is nothing to check; at least one input is required")
+        return verify_held(held, name=self.name)
 
     def recertify(
         self,
