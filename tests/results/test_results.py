@@ -290,6 +290,18 @@ class TestRecertify:
         assert results.recertify() == results
         assert results.recertify(n=500, certificate="li").verify().consistent
 
+    def test_numbers_of_every_kind(self, results: Results, tmp_path: Path) -> None:
+        expected = results[:3].recertify(n=500, alpha=0.1)
+        for n in (np.int64(500), 5e2, "5e2"):
+            again = results[:3].recertify(n=n, alpha=np.float32(0.125))  # type: ignore[arg-type]
+            assert again == results[:3].recertify(n=500, alpha=0.125)
+            again.export(tmp_path / f"{type(n).__name__}", format="certificate")
+        assert results[:3].recertify(n=500, alpha="0.1") == expected  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="alpha is 'small'"):
+            results.recertify(alpha="small")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="has a fraction"):
+            results.recertify(n=0.5)
+
     def test_fewer_samples_are_those_of_a_smaller_call(
         self, results: Results, digits: tuple[np.ndarray, list[int]]
     ) -> None:

@@ -245,7 +245,7 @@ class Results(Sequence[CertifiedPoint]):
         self,
         *,
         alpha: float | None = None,
-        n: int | None = None,
+        n: float | None = None,
         certificate: str | Sequence[str] | None = None,
         best_of: bool = False,
         name: str | None = None,
