@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, fields
 from decimal import Decimal, DecimalException
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -38,6 +38,12 @@ def whole_number(value: object, *, name: str) -> int:
     if number != int(number):
         raise InputError(f"{name} is {value!r}, which has a fraction; expected a whole number such as 100000 or 1e5")
     return int(number)
+
+
+def as_counts(**values: object) -> Iterator[int | None]:
+    """Optional whole numbers by name, also of numpy, as ints; an int of any size and None stay as they are."""
+    for name, value in values.items():
+        yield value if value is None or type(value) is int else whole_number(value, name=name)
 
 
 def real_number(value: object, *, name: str) -> float:

@@ -37,7 +37,7 @@ from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_const
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
-from smoothcert.settings_text import real_number, whole_number
+from smoothcert.settings_text import as_counts, real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.levels import LevelCheck
 from smoothcert.spec import FixedN, QuestionSpec, make_question
@@ -112,11 +112,12 @@ class SmoothedClassifier:
         shared_noise: bool = False,
         tallier: TallierFactory = Sampler,
     ) -> None:
+        seed, batch, workers, num_classes = as_counts(seed=seed, batch=batch, workers=workers, num_classes=num_classes)
         self.noise = as_noise(noise)
         self.shared_noise = shared_noise
         self.seed = secrets.randbits(128) if seed is None else seed
         self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
-        self.workers = workers
+        self.workers, self.tallier = workers, tallier
         self.input_range = input_range
         self._grid = InputGrid(grid, with_memory=memory is not None)
         self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
@@ -129,7 +130,6 @@ class SmoothedClassifier:
         self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
         self._class_names = tuple(class_names)
         self.given = Given(model, memory, seed, batch, self._adapting)
-        self.tallier = tallier
         self._classifier: BaseClassifier | None = None
         self._checks: ModelChecks | None = None
         self._shape: tuple[int, ...] = ()
@@ -202,7 +202,7 @@ class SmoothedClassifier:
 
     @batch.setter
     def batch(self, size: int | None) -> None:
-        self._batch = self._batch.replace(size)
+        self._batch = self._batch.replace(*as_counts(batch=size))
 
     @property
     def rule(self) -> SigmaRule:

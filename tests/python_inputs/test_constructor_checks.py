@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -63,3 +64,31 @@ def test_a_memory_that_cannot_be_made(tmp_path: Path) -> None:
         make(memory="mysql://host/memory")
     make(memory=tmp_path / "memory.sqlite")
     assert list(tmp_path.iterdir()) == []
+
+
+COUNTS = {"seed": 1, "batch": 64, "workers": 1, "num_classes": 3}
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    x = np.full((2, 4), 0.5, dtype=np.float32)
+    expected = make(**COUNTS).certify(x, n0=20, n=100, alpha=0.05)
+    smoothed = make(**{name: np.int64(value) for name, value in COUNTS.items()})
+    results = smoothed.certify(x, n0=20, n=100, alpha=0.05)
+    assert [point.radius for point in results] == [point.radius for point in expected]
+    assert results.verify().consistent
+    stored = smoothed.certify(x, n0=20, n=100, alpha=0.05, out=tmp_path / "run")
+    assert stored.manifest is not None
+    assert (stored.manifest.seed, stored.manifest.measured.batch) == (1, 64)
+    smoothed.batch = np.int64(32)  # type: ignore[assignment]
+    assert type(smoothed.batch) is int
+
+
+def test_a_seed_may_have_128_bits() -> None:
+    assert make(seed=2**128 - 1).seed == 2**128 - 1
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_is_not_a_whole_number(name: str) -> None:
+    for value in (1.5, "many", True, np.nan):
+        with pytest.raises(InputError, match=f"{name} is .*expected a whole number"):
+            make(**{name: value})

@@ -67,6 +67,16 @@ class TestRun:
             assert (len(empty), len(early.columns), early.columns.expected) == (0, 2, 6)
             assert "0 inputs" in repr(empty)
 
+    def test_a_relative_path_stays_right(self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(run)
+        here, li = sc.open_run("."), sc.open_run(".@li")
+        monkeypatch.chdir(run.parent)
+        beside = sc.open_run("digits")
+        monkeypatch.chdir(tmp_path)
+        assert here == beside == sc.open_run(run)
+        assert (here.name, li.name, beside.name) == ("digits", "digits@li", "digits")
+        assert "digits@li" in here.by_certificate("li").report("page.html").read_text()
+
     def test_what_is_no_run(self, tmp_path: Path) -> None:
         with pytest.raises(RunError, match="does not exist"):
             sc.open_run(tmp_path / "nothing")
@@ -113,6 +123,29 @@ class TestCompare:
         assert (comparison.ratio[comparison.both] >= 1).all()
         assert "<table" in comparison._repr_html_()
         assert len(comparison.to_frame()) == len(comparison)
+
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize("levels", [17, 256, "float"])
+    def test_the_stored_run_of_the_same_inputs_has_the_same_data(
+        self, levels: int | str, named: bool, tmp_path: Path
+    ) -> None:
+        steps = 16 if levels == 17 else 255
+        x = np.random.default_rng(0).integers(0, steps + 1, (3, 4)).astype(np.float32) / np.float32(steps)
+        names = ("one", "two", "three") if named else ()
+
+        def certify(**where: Path) -> Results:
+            smoothed = sc.SmoothedClassifier(
+                lambda b: b[:, :3], sigma=0.3, grid=levels, seed=1, batch=64, class_names=names
+            )
+            return smoothed.certify(x, labels=[0, None, 1], n0=20, n=100, alpha=0.05, **where)
+
+        in_memory, stored = certify(), certify(out=tmp_path / "run")
+        assert in_memory.manifest is not None
+        assert stored.manifest is not None
+        assert in_memory.manifest.digests.data == stored.manifest.digests.data
+        assert in_memory.class_names == stored.class_names
+        assert in_memory.manifest.data.input_shape == stored.manifest.data.input_shape
+        assert not any("differ in" in str(note) for note in sc.compare(in_memory, stored).notes)
 
     def test_other_indices(self) -> None:
         smoothed = sc.SmoothedClassifier(

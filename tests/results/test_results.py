@@ -70,6 +70,13 @@ class TestSequence:
         with pytest.raises(RunError, match="no results"):
             results[:0].accuracy  # noqa: B018
 
+    def test_nothing_is_proved_about_no_inputs(self, digits: tuple[np.ndarray, list[int]]) -> None:
+        names = tuple("abcdefghij")
+        some = smooth(class_names=names).predict(digits[0][:2], n=20, alpha=0.1)
+        assert some[:0].class_names == some.class_names == names
+        with pytest.raises(RunError, match="nothing to check"):
+            some[:0].verify()
+
     def test_repr_is_one_line(self, results: Results) -> None:
         certified = sum(point.outcome is Outcome.CERTIFIED for point in results)
         assert "\n" not in repr(results)
@@ -200,6 +207,19 @@ class TestShown:
         with pytest.raises(InputError, match="gaussian, li"):
             both.by_certificate("dipole")
 
+    def test_a_selected_certificate_stays_selected(self, digits: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+        both = smooth().certify(digits[0][:6], labels=digits[1][:6], n0=N0, n=N, certificate="gaussian,li")
+        li = both.by_certificate("li")
+        again = li.recertify(alpha=0.01)
+        assert again.certificates == ("li",)
+        assert again.table().to_frame()["run"].tolist() == ["σ=0.3@li recertified"]
+        assert again.acr == both.recertify(alpha=0.01).by_certificate("li").acr != both.recertify(alpha=0.01).acr
+        assert li.recertify(certificate="gaussian").acr == both.acr
+        page = li.report(tmp_path / "page.html").read_text()
+        assert "σ=0.3@li" in page
+        assert "@gaussian" not in page
+        assert "@li@li" not in page
+
     def test_plot_returns_axes_and_adds_to_them(self, results: Results, digits: tuple[np.ndarray, list[int]]) -> None:
         matplotlib = pytest.importorskip("matplotlib")
         matplotlib.use("Agg")
@@ -270,6 +290,18 @@ class TestRecertify:
         assert results.recertify() == results
         assert results.recertify(n=500, certificate="li").verify().consistent
 
+    def test_numbers_of_every_kind(self, results: Results, tmp_path: Path) -> None:
+        expected = results[:3].recertify(n=500, alpha=0.1)
+        for n in (np.int64(500), 5e2, "5e2"):
+            again = results[:3].recertify(n=n, alpha=np.float32(0.125))  # type: ignore[arg-type]
+            assert again == results[:3].recertify(n=500, alpha=0.125)
+            again.export(tmp_path / f"{type(n).__name__}", format="certificate")
+        assert results[:3].recertify(n=500, alpha="0.1") == expected  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="alpha is 'small'"):
+            results.recertify(alpha="small")  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="has a fraction"):
+            results.recertify(n=0.5)
+
     def test_fewer_samples_are_those_of_a_smaller_call(
         self, results: Results, digits: tuple[np.ndarray, list[int]]
     ) -> None:
@@ -312,6 +344,11 @@ class TestFiles:
         page = results.report(tmp_path / "page.html", title="digits in memory").read_text()
         assert "digits in memory" in page
         assert "results in memory do not contain the inputs" in page
+
+    def test_report_has_the_names_of_the_classes(self, digits: tuple[np.ndarray, list[int]], tmp_path: Path) -> None:
+        names = [f"digit-{k}" for k in range(10)]
+        named = smooth(class_names=names).certify(digits[0][:3], labels=digits[1][:3], n0=20, n=200)
+        assert names[digits[1][0]] in named.report(tmp_path / "page.html").read_text().partition("class_names")[0]
 
 
 KINDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,15 +92,16 @@ class ArrayDataset:
         Names of classes count where labels were texts.
         """
         if self._digest is None:
-            header = (
-                f"smoothcert-data-1 {self.stored.dtype.name} {self.levels} {self.stored.shape} {self.num_classes}\n"
+            digest = digest_data(
+                [self.stored],
+                self.labels,
+                dtype=self.stored.dtype,
+                levels=self.levels,
+                shape=self.stored.shape,
+                num_classes=self.num_classes,
+                class_names=self.class_names if self.has_text_labels else None,
             )
-            sha = hashlib.sha256(header.encode())
-            if self.has_text_labels:
-                sha.update(json.dumps(self.class_names).encode())
-            sha.update(_little_endian(self.stored))
-            sha.update(_little_endian(self.labels))
-            object.__setattr__(self, "_digest", sha.hexdigest())
+            object.__setattr__(self, "_digest", digest)
         assert self._digest is not None
         return self._digest
 
@@ -114,6 +115,32 @@ class ArrayDataset:
             return np.array(selected, dtype=np.float32, order="C")
         # Divide instead of multiplying by 1/255: the quotient is the float32 nearest to the true value.
         return np.asarray(np.divide(selected, np.float32(self.levels - 1), dtype=np.float32))
+
+
+def digest_data(
+    parts: Iterable[NDArray[Any]],
+    labels: IntArray,
+    *,
+    dtype: np.dtype[Any],
+    levels: int | None,
+    shape: tuple[int, ...],
+    num_classes: int,
+    class_names: Sequence[str] | None = None,
+) -> str:
+    """The digest of a dataset whose stored inputs come in parts. class_names: if they count."""
+    sha = hashlib.sha256(f"smoothcert-data-1 {dtype.name} {levels} {shape} {num_classes}\n".encode())
+    if class_names is not None:
+        sha.update(json.dumps(class_names).encode())
+    for part in parts:
+        sha.update(_little_endian(part))
+    sha.update(_little_endian(labels))
+    return sha.hexdigest()
+
+
+def count_classes(labels: IntArray, *, least: int) -> int:
+    """The number of classes that labels show: at least two if there is any label or class; 0 without."""
+    largest = max(int(labels.max()) + 1, least)
+    return 0 if largest == 0 else max(2, largest)
 
 
 def as_indices(indices: Sequence[int] | IntArray | slice, *, size: int, name: str) -> NDArray[np.int64] | slice:

@@ -13,7 +13,7 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data.arrays import ArrayDataset
+from smoothcert.data.arrays import ArrayDataset, count_classes
 from smoothcert.data.csv_files import read_csv_table
 from smoothcert.errors import DataError, InputError
 from smoothcert.records import IntArray
@@ -99,7 +99,9 @@ def make_dataset(
     labels, names = _convert_labels(path, raw, len(stored))
     if raw.texts and num_classes not in (None, len(names)):
         raise InputError(f"{path} has labels of {len(names)} classes, but num_classes is {num_classes}")
-    classes = num_classes if num_classes is not None else len(names) if raw.texts else _count_classes(raw, labels)
+    classes = num_classes
+    if classes is None:
+        classes = len(names) if raw.texts else count_classes(labels, least=raw.classes)
     if classes > _MOST_CLASSES:
         raise DataError(
             f"{path} has labels up to {classes - 1}: expected whole numbers 0, 1, 2, … below {_MOST_CLASSES:,}"
@@ -343,12 +345,6 @@ def _check_numbers(path: Path, labels: NDArray[Any]) -> IntArray:
             f" {_MOST_CLASSES:,}"
         )
     return whole.astype(np.int64)
-
-
-def _count_classes(raw: RawData, labels: IntArray) -> int:
-    """At least two if there is any label; 0 without labels."""
-    largest = max(int(labels.max()) + 1, raw.classes)
-    return 0 if largest == 0 else max(2, largest)
 
 
 def _reshape(path: Path, stored: NDArray[Any], shape: tuple[int, ...] | None) -> NDArray[Any]:

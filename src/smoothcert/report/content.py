@@ -43,7 +43,7 @@ class ReportRequest:
     """What to report. radii: as typed; None chooses them from the data. gallery: inputs shown of each run.
 
     data: where the inputs are, if not where the runs state. bound: of the high-probability curve. decide: evaluates the
-    decision regions of runs in the plane; None does not draw them. held: further runs, which are in memory, by name.
+    decision regions of runs in the plane; None does not draw them. held: as in `load_sources`.
     """
 
     runs: tuple[Path, ...] = ()
@@ -53,7 +53,7 @@ class ReportRequest:
     title: str | None = None
     bound: BoundChoice = field(default_factory=BoundChoice)
     decide: AnswerRegions | None = None
-    held: Mapping[str, HeldRun] = field(default_factory=dict)
+    held: Mapping[str, tuple[HeldRun, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

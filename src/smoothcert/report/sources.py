@@ -140,10 +140,10 @@ class Source:
 
 
 def load_sources(
-    paths: Sequence[Path], *, data: str | None = None, held: Mapping[str, HeldRun] | None = None
+    paths: Sequence[Path], *, data: str | None = None, held: Mapping[str, tuple[HeldRun, str | None]] | None = None
 ) -> list[Source]:
     """Load runs and logs, named as in `table`. data: where the inputs are, if not where the runs state. held: further
-    runs, which are in memory, by name.
+    runs, which are in memory, by name, each with the certificate to show; None shows all of them.
     """
     if not paths and not held:
         raise RunError("no run was given; a report needs at least one")
@@ -155,16 +155,16 @@ def load_sources(
             by_place[place] = _read_source(place, results, data, datasets)
         known = by_place[place]
         sources.append(replace(known, results=results, inputs=_check_labels(known.inputs, results)))
-    return sources + [source for name, run in (held or {}).items() for source in _list_held(name, run)]
+    return sources + [source for name, run in (held or {}).items() for source in _list_held(name, *run)]
 
 
-def _list_held(name: str, run: HeldRun) -> list[Source]:
-    """A run in memory, once for each of its certificates."""
-    inputs = Inputs(None, "results in memory do not contain the inputs")
+def _list_held(name: str, run: HeldRun, certificate: str | None) -> list[Source]:
+    """A run in memory, by this certificate, or once for each that it has."""
+    inputs = Inputs(None, "results in memory do not contain the inputs", run.manifest.model.class_names)
     samples = sum(run.samples.values())
     return [
         Source(Path(name), results, inputs, run.manifest, frozenset(run.kinds), samples, run.unanimous, run)
-        for results in run.results(name=name)
+        for results in run.results(name=name, certificate=certificate)
     ]
 
 

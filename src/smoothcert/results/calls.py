@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.pipeline import Pipeline
@@ -18,6 +16,7 @@ from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
 from smoothcert.results.opening import open_run
 from smoothcert.results.results import Results
+from smoothcert.runs.kept_form import digest_inputs
 from smoothcert.runs.live_specs import spec_of_classifier
 from smoothcert.sampling import SAMPLING_VERSION
 from smoothcert.sigma import ConstantRule, SigmaRule
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from smoothcert.smoothed import SmoothedClassifier
 
 NAME = "inputs given in Python"
-_INPUTS_TOGETHER = 256
 
 
 def make_run(smoothed: SmoothedClassifier, x: Any, *, out: str | Path, **asked: Any) -> Results:
@@ -112,7 +110,7 @@ def describe_call(
         seed=smoothed.seed,
         digests=Digests(
             model=classifier.digest,
-            data=_digest_inputs(source),
+            data=digest_inputs(source, smoothed),
             sigma=rule.digest if varies else None,
             memory=None if memory is None else memory.key.digest,
         ),
@@ -124,7 +122,7 @@ def describe_call(
         ),
         data=DataFacts(
             name=NAME,
-            input_shape=tuple(map(int, source.load([0]).shape[1:])),
+            input_shape=smoothed.known_shape or (),
             size=size,
             inputs=size,
             input_range=None if isinstance(ends, str) else ends,
@@ -133,15 +131,6 @@ def describe_call(
         sigma=_list_sigma_facts(rule) if varies else None,
         alpha_split={} if portfolio is None else split_alpha_of(question, portfolio, alpha=alpha),
     )
-
-
-def _digest_inputs(source: InputSource) -> str:
-    """SHA-256 of the inputs, which are read some at a time."""
-    digest = hashlib.sha256()
-    for at in range(0, len(source), _INPUTS_TOGETHER):
-        part = source.load(range(at, min(at + _INPUTS_TOGETHER, len(source))))
-        digest.update(np.ascontiguousarray(part).data.cast("B"))
-    return digest.hexdigest()
 
 
 def _list_sigma_facts(rule: SigmaRule) -> SigmaFacts:

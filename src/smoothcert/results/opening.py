@@ -23,7 +23,8 @@ def open_run(path: str | Path, *, name: str | None = None) -> Results:
     A run in progress is opened as it is now. name: in tables; by default the last part of the path.
     """
     place, certificate = split_certificate(Path(path).expanduser())
-    name = name or Path(path).name or str(path)
+    place = _resolve(place)
+    name = name or (place.name or str(place)) + ("" if certificate is None else f"@{certificate}")
     content: Content = DirectoryContent(place) if place.is_dir() else LogContent(read_log(place, name=name), place)
     return Results(content, name=name, certificate=certificate)
 
@@ -43,6 +44,11 @@ def compare(a: Results | str | Path, b: Results | str | Path, *, wrong_too: bool
             "certify numbers its inputs on from the last. Give the same indices to both calls: indices=range(len(x))"
         )
     return compare_columns(first.columns, second.columns, wrong_too=wrong_too)
+
+
+def _resolve(place: Path) -> Path:
+    """The absolute path, which stays right when the working directory changes. A link keeps its name."""
+    return place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
 
 
 def _as_results(given: Results | str | Path) -> Results:

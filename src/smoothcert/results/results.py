@@ -103,7 +103,9 @@ class Results(Sequence[CertifiedPoint]):
     @property
     def class_names(self) -> tuple[str, ...]:
         """The name of each class; empty if the classes have none."""
-        return self.columns.class_names
+        if self.manifest is not None:
+            return self.manifest.model.class_names
+        return self.columns.class_names if len(self) else ()
 
     def by_certificate(self, name: str) -> Results:
         """The same points by another of their certificates."""
@@ -205,7 +207,7 @@ class Results(Sequence[CertifiedPoint]):
             place = place.with_name(f"{place.name}@{self._certificate}")
         request = ReportRequest(
             runs=() if place is None else (place,),
-            held={self.name: self._hold("a report")} if place is None else {},
+            held={self.name: (self._hold("a report"), self._certificate)} if place is None else {},
             radii=radii,
             gallery=gallery,
             title=title,
@@ -234,26 +236,31 @@ class Results(Sequence[CertifiedPoint]):
 
         if self.path is not None and self.manifest is not None:
             return verify_directory(self.path, unfinished=unfinished)
-        return verify_held(self._hold("verify"), name=self.name)
+        held = self._hold("verify")
+        if not held.points:
+            raise RunError(f"{self.name} has no results, so there is nothing to check; at least one input is required")
+        return verify_held(held, name=self.name)
 
     def recertify(
         self,
         *,
         alpha: float | None = None,
-        n: int | None = None,
+        n: float | None = None,
         certificate: str | Sequence[str] | None = None,
         best_of: bool = False,
         name: str | None = None,
     ) -> Results:
         """The same votes at another alpha, with fewer samples, or by another certificate, without the model.
 
+        certificate: by default those of the run, or the one selected by `by_certificate`.
         Choose the settings before you look at results: alpha does not cover the best of several, unless best_of.
         """
         from smoothcert.runs.recertification import recertify_points
 
         where = str(self.path or self.name)
         held = self._hold("recertify")
-        run = recertify_points(held, where, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
+        chosen = self._certificate if certificate is None else certificate
+        run = recertify_points(held, where, alpha=alpha, n=n, certificate=chosen, best_of=best_of)
         return results_of_run(run, name=name or f"{self.name} recertified")
 
     def _hold(self, purpose: str) -> HeldRun:

@@ -22,9 +22,9 @@ from smoothcert.data.user_files import RawData, make_dataset
 from smoothcert.errors import InputError
 from smoothcert.files import Content
 from smoothcert.models.backends import FASTEST, get_backend_name
-from smoothcert.noise import to_grid
 from smoothcert.progress_display import ProgressOption, show_progress
 from smoothcert.runs.execution import execute_run, prepare_run
+from smoothcert.runs.kept_form import list_labels, to_kept_form
 from smoothcert.runs.live_specs import spec_of_classifier
 from smoothcert.runs.run_files import INPUTS, SIGMA_RULE
 from smoothcert.runs.store import RunStore, read_manifest
@@ -32,8 +32,6 @@ from smoothcert.sampling.inputs import InputSource
 from smoothcert.sigma.rule_files import StorableRule, dump_rule
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import DataSpec, QuestionSpec, RunSpec
-
-_EIGHT_BITS = 256
 
 
 def make_run(
@@ -83,12 +81,9 @@ def _take_recorded_backend(smoothed: SmoothedClassifier, out: Path) -> None:
 
 
 def _make_dataset(source: InputSource, smoothed: SmoothedClassifier, out: Path) -> ArrayDataset:
-    """The dataset that INPUTS will hold: the inputs as they are certified, 8-bit images as bytes."""
-    inputs = source.load(range(len(source)))
-    stored: Any = inputs
-    if smoothed.grid == _EIGHT_BITS and smoothed.input_range is not None and tuple(smoothed.input_range) == (0, 1):
-        stored = to_grid(inputs, _EIGHT_BITS).astype(np.uint8).reshape(inputs.shape)
-    labels = np.array([-1 if label is None else label for label in source.labels], dtype=np.int64)
+    """The dataset that INPUTS will hold."""
+    stored = to_kept_form(source.load(range(len(source))), smoothed)
+    labels = list_labels(source)
     # With the names the labels are positions among them, here and wherever the file is read.
     known = labels if (labels >= 0).any() else None
     raw = RawData(inputs=stored, labels=known, class_names=smoothed.class_names, classes=len(smoothed.class_names))

@@ -31,6 +31,7 @@ from smoothcert.records import (
 )
 from smoothcert.runs.held_run import HeldRun, list_kinds
 from smoothcert.runs.store import RunStore
+from smoothcert.settings_text import real_number, whole_number
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
 from smoothcert.statistics import first_samples
 
@@ -70,13 +71,15 @@ def recertify_points(
     name: str,
     *,
     alpha: float | None = None,
-    n: int | None = None,
+    n: float | None = None,
     certificate: str | Sequence[str] | None = None,
     best_of: bool = False,
 ) -> HeldRun:
     """`recertify_run` for a run in memory. name: of the run, for messages."""
     manifest, points = run.manifest, run.points
     _check_can_recertify(manifest, points, name)
+    alpha = None if alpha is None else real_number(alpha, name="alpha")
+    n = None if n is None else whole_number(n, name="n")
     spec = _change_spec(manifest.spec, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
     portfolio = get_portfolio(spec.certificates, best_of=spec.best_of)
     _check_kind(points, portfolio, name)
