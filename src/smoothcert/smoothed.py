@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
-from smoothcert.models import NOISE_AT, as_classifier, settle_model
+from smoothcert.models import NOISE_AT, as_classifier, name_settled, settle_model
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
@@ -138,7 +138,7 @@ class SmoothedClassifier:
             self._adapt(input_shape)
 
     def __repr__(self) -> str:
-        model = self._classifier.description if self._classifier is not None else type(self._model).__name__
+        model = self._classifier.description if self._classifier is not None else name_settled(self._model)
         sigma = self._sigma if isinstance(self._sigma, OptimisedSigma) else self._sigma.description
         memory = "" if self._memory is None else f", memory={self._memory}"
         noise = f"{self.noise} noise {self._grid}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from smoothcert.cli.main import app
 from smoothcert.cluster.ray_model import ModelIdentity, pack_model
 from smoothcert.errors import ManifestMismatchError, ModelError
 from smoothcert.models import load_classifier
+from smoothcert.models.checkpoints import ForeignCheckpointWarning
 from smoothcert.models.imported_models import RandomWeightsWarning
+from smoothcert.models.votes import LogitsWarning
 from smoothcert.user_code import RecordedFolderWarning
 
 CODE = """
@@ -31,6 +34,14 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.out(x)
+
+class Wordy(Net):
+    def __init__(self):
+        super().__init__()
+        self.load_state_dict({"out.weight": torch.tensor([[9.0, 0], [0, 9], [-9, 1]]), "out.bias": torch.zeros(3)})
+
+    def forward(self, x):
+        return {"logits": self.out(x), "loss": None}
 
 def level(x):
     return 0.25
@@ -168,6 +179,26 @@ def test_random_weights_are_recorded_and_shown(project: Path) -> None:
     assert invoke(app, "verify", "run").exit_code == 0
     with pytest.warns(RandomWeightsWarning), pytest.raises(ManifestMismatchError, match=r"digests.model"):
         invoke(app, "certify", "--resume", "run")
+
+
+def test_attack_on_a_network_that_answers_with_a_dictionary(project: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LogitsWarning)
+        made = invoke(app, "certify", "--model", "cli_net:Wordy", "--data", "points.npz", *SMALL, "--out", "run")
+        assert made.exit_code == 0, made.output
+        attacked = invoke(app, "attack", "run", *QUICK, "--gradient", "exact")
+    assert attacked.exit_code == 0, attacked.output
+
+
+@pytest.mark.filterwarnings(r"ignore:`torch\.jit\.:DeprecationWarning")
+def test_attack_on_a_torchscript_file(project: Path) -> None:
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(2, 2)), "script.pt")  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ForeignCheckpointWarning)
+        made = invoke(app, "certify", "--model", "script.pt", "--data", "points.npz", *SMALL, "--out", "run")
+        assert made.exit_code == 0, made.output
+        attacked = invoke(app, "attack", "run", *QUICK, "--gradient", "exact")
+    assert attacked.exit_code == 0, attacked.output
 
 
 def test_weights_travel_to_a_cluster_as_bytes(project: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.models.imported_models import RandomWeightsWarning, import_model
 from smoothcert.models.own_weights import AdjustedWeightsWarning
 from smoothcert.models.standardise import Standardise
+from smoothcert.records.outcomes import RemarkCode
+from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.user_code import RecordedFolderWarning, locate_code
 
 CODE = """
@@ -42,6 +45,10 @@ class Wide(nn.Module):
 
 def make():
     return Net()
+
+def make_lazy():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.LazyLinear(3), nn.LazyBatchNorm1d())
 
 def make_seeded():
     torch.manual_seed(0)
@@ -217,12 +224,25 @@ class TestStandardise:
 
 
 class TestRandomWeights:
-    @pytest.mark.parametrize("maker", ["Net", "make"])
+    @pytest.mark.parametrize("maker", ["Net", "make", "make_lazy"])
     def test_are_said_aloud(self, code: Any, maker: str) -> None:
         with pytest.warns(RandomWeightsWarning, match=r"WARNING: home_nets:\w+ was just constructed"):
             classifier = load_classifier(f"home_nets:{maker}", input_shape=SHAPE)
         assert classifier.has_random_weights  # type: ignore[attr-defined]
         assert classifier.description.endswith("random weights")
+
+    @pytest.mark.parametrize("out", [None, "run"])
+    @pytest.mark.parametrize("maker", ["Net", "make_seeded"])
+    def test_are_recorded_by_calls_and_runs_in_python(self, code: Any, maker: str, out: str | None) -> None:
+        is_random = maker == "Net"
+        with pytest.warns(RandomWeightsWarning) if is_random else nullcontext():
+            smoothed = SmoothedClassifier(f"home_nets:{maker}", sigma=0.25, seed=1, batch=32, workers=1)
+        assert repr(smoothed).startswith("SmoothedClassifier(Net, ")
+        results = smoothed.certify(BATCH[:2], n0=10, n=50, out=out)
+        assert results.manifest is not None
+        assert results.manifest.model.has_random_weights is is_random
+        assert any(remark.code is RemarkCode.RANDOM_WEIGHTS for remark in results.columns.remarks) is is_random
+        assert results.manifest.model.description.endswith("random weights") is is_random
 
     @pytest.mark.parametrize("maker", ["make_seeded", "Loaded", "shared", "logits"])
     def test_nothing_is_said_of_weights_that_stay_the_same(self, code: Any, maker: str) -> None:

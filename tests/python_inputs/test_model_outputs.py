@@ -111,6 +111,31 @@ def test_functions(kind: str) -> None:
         assert np.array_equal(classifier.classify(INPUTS), expected)
 
 
+class Embedding(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cat([x, x], dim=1), x[:, :3], x.sum(dim=1)
+
+
+def embed(batch: np.ndarray) -> Any:
+    return np.hstack([batch, batch]), batch[:, :3], batch.sum(axis=1)
+
+
+@pytest.mark.parametrize("model", [Embedding(), embed])
+@pytest.mark.parametrize("options", [{}, {"num_classes": 12}])
+def test_a_tuple_with_two_parts_that_could_be_logits_is_refused(model: Any, options: Any) -> None:
+    """Fails where the embedding is taken as the logits of twelve classes."""
+    with pytest.raises(ModelError, match=r"2 of its parts could be the logits, of shapes \(\d, 12\) and \(\d, 3\)"):
+        as_classifier(model, input_shape=(SIZE,), **options)
+
+
+def test_parts_of_other_lengths_are_no_logits() -> None:
+    def function(batch: np.ndarray) -> Any:
+        return batch[:, :4], np.zeros((7, 4)), batch[:, None]
+
+    with pytest.warns(LogitsWarning, match="the first of its 3 parts"):
+        assert as_classifier(function, input_shape=(SIZE,)).num_classes == 4
+
+
 class Moody(nn.Module):
     """Answers a single input with other logits than a batch."""
 

@@ -35,6 +35,8 @@ from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.models.imported_models import import_model
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
+from smoothcert.models.torch_logits import take_logits
+from smoothcert.models.torchscript import is_torchscript, load_torchscript
 from smoothcert.noise import from_grid, to_grid
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
 from smoothcert.sampling.sampler import Progress
@@ -328,7 +330,7 @@ def _load_module(spec: RunSpec, input_shape: tuple[int, ...]) -> nn.Module | Non
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the same warnings were shown when the classifier was loaded
         model = _load_object(spec.model, input_shape)
-    return model if isinstance(model, nn.Module) else None
+        return take_logits(model, input_shape) if isinstance(model, nn.Module) else None
 
 
 def _load_object(model: ModelSpec, input_shape: tuple[int, ...]) -> object:
@@ -340,10 +342,13 @@ def _load_object(model: ModelSpec, input_shape: tuple[int, ...]) -> object:
             input_shape=input_shape,
             code_folder=model.code_folder,
         ).model
-    if Path(model.place).suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
+    path = Path(model.place)
+    if path.suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
         return None
+    if path.suffix.lower() in TORCH_SUFFIXES and is_torchscript(path):
+        return load_torchscript(path)
     return load_checkpoint(
-        Path(model.place),
+        path,
         arch=model.arch,
         num_classes=model.num_classes,
         input_shape=input_shape,

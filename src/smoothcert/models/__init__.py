@@ -28,7 +28,7 @@ from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerN
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
 from smoothcert.models.guarded_classifier import GuardedClassifier, is_base_classifier
-from smoothcert.models.imported_models import import_model, inherits, is_torch_module
+from smoothcert.models.imported_models import ImportedModel, import_model, inherits, is_torch_module
 
 if TYPE_CHECKING:
     from smoothcert.models.checkpoints import CheckpointHeader
@@ -42,6 +42,7 @@ __all__ = [
     "Standardisation",
     "as_classifier",
     "load_classifier",
+    "name_settled",
     "parse_standardisation",
     "resolve_device",
     "settle_model",
@@ -197,13 +198,19 @@ def _load_code(
         ) from error
     if weights is not None:
         classifier.description += f", weights from {Path(weights).name}"
-    if imported.has_random_weights:
-        classifier.description += ", random weights"
-        cast(Any, classifier).has_random_weights = True
+    return _note_random(classifier) if imported.has_random_weights else classifier
+
+
+def _note_random(classifier: BaseClassifier) -> BaseClassifier:
+    classifier.description += ", random weights"
+    cast(Any, classifier).has_random_weights = True
     return classifier
 
 
 def _adapt(model: object, options: _Options, digest: str | None = None) -> BaseClassifier:
+    if isinstance(model, ImportedModel):
+        classifier = _adapt(model.model, options, digest)
+        return _note_random(classifier) if model.has_random_weights else classifier
     name = type(model).__name__
     if is_base_classifier(model):
         options.check_fit(f"a {name} (already a base classifier)", backend=get_backend_name(model))
@@ -241,27 +248,35 @@ def settle_model(model: object, *, device: str, noise_at: str, backend: str | No
     """The model, or the object that `package.module:attribute` names; an error for what cannot work with any inputs.
 
     Refuses a path that does not exist, a device that this machine does not have, and unknown options. A file is read
-    only when it is adapted.
+    only when it is adapted. A network whose weights are random is an ImportedModel, which says so.
     """
     options = _Options(None, None, device, noise_at, backend)
-    is_file = False
+    is_file = is_random = False
     if isinstance(model, (str, Path)):
         is_file = Path(model).suffix.lower() in (".onnx", ".safetensors", *TORCH_SUFFIXES)
         if is_file and not Path(model).is_file():
             raise ModelError(f"there is no file {model}; give the path of a model")
-        model = model if is_file else _import_code(str(model))
+        if not is_file:
+            imported = _import_code(str(model))
+            model, is_random = imported.model, imported.has_random_weights
     if not is_file:
         _check_is_model(model)
     by_torch = is_torch_module(model) or (is_file and Path(str(model)).suffix.lower() != ".onnx")
     if by_torch and backend != ONNXRUNTIME and parse_device(options.device)[0] not in ("auto", "cpu"):
         resolve_device(options.device)
-    return model
+    return ImportedModel(model, has_random_weights=True) if is_random else model
 
 
-def _import_code(spec: str) -> object:
+def name_settled(model: object) -> str:
+    """The type of what `settle_model` returned."""
+    return type(model.model if isinstance(model, ImportedModel) else model).__name__
+
+
+def _import_code(spec: str) -> ImportedModel:
     if not re.fullmatch(_CODE_NAME, spec):
         raise _unknown_model_error(spec)
-    return _guard(import_model(spec).model, spec)
+    imported = import_model(spec)
+    return replace(imported, model=_guard(imported.model, spec))
 
 
 def _guard(model: object, spec: str) -> object:

@@ -57,15 +57,16 @@ class CallableClassifier(AnswerAdapter):
     def _answer(self, batch: InputArray, /) -> NDArray[Any]:
         try:
             answer = self._function(batch)
-            logits, place = find_logits(answer)
-            if place and self._logits_place is None:
-                warn_of_logits(answer, place)
-            self._logits_place = place
-            return np.asarray(logits)
+            found, place = find_logits(answer)
+            logits = np.asarray(found)
         except MODEL_FAILURES as error:
             raise ModelError(
                 f"{self.name} failed on a float32 batch of shape {batch.shape}: {type(error).__name__}: {error}"
             ) from error
+        if place and self._logits_place is None:
+            warn_of_logits(answer, place)
+        self._logits_place = place
+        return logits
 
 
 def _qualified_name(function: object) -> str:

@@ -111,9 +111,15 @@ def _load_weights(
 
 
 def _is_random(network: nn.Module, spec: str, factory: Any) -> bool:
-    """Whether another construction gives other numbers. A class may load its weights itself, or fix a seed."""
-    import torch
+    """Whether another construction gives other numbers. A class may load its weights itself, or fix a seed.
 
+    Layers such as LazyLinear draw their weights after the construction, when they see the first inputs.
+    """
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    if any(map(is_lazy, _list_tensors(network))):
+        return True
     try:
         other = call_factory(spec, factory)
         pairs = zip(_list_tensors(network), _list_tensors(other), strict=True)

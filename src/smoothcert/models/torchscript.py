@@ -18,10 +18,21 @@ from smoothcert.errors import ModelError
 from smoothcert.models.checkpoints import ForeignCheckpointWarning
 from smoothcert.models.digests import file_digest
 
-_REACHES_FILES = re.compile(rb"\b(from_file|save)\s*\(")
-"""`torch.from_file` maps a file, also for writing; `torch.save` writes one."""
 _MOST_CODE = 2**25
-_CLASSES = re.compile(rb"torch\.classes\.")
+_FILE_OPERATIONS = re.compile(rb"\b(from_file|save)\b")
+"""`torch.from_file` maps a file, also for writing; `torch.save` writes one. The words alone: a call can be indirect."""
+_INDIRECT = re.compile(
+    # A module of operations under another name: torch itself always writes torch.NAME and ops.NAMESPACE.NAME.
+    rb"\btorch\b(?!\.\w)|\btorch\.autograd\b"
+    # Attributes and declarations of attributes may be called ops.
+    rb'|(?<![\w."])ops\b(?! : |\.\w+\.\w)'
+    # torch writes getattr(self, "0") for names that are not identifiers. Escapes could spell any name.
+    rb'|\bgetattr\b(?!\([\w.]+, "[\w-]+"\))'
+)
+_OTHER_OPERATIONS = re.compile(rb'(?<![\w."])ops\.(?!(?:aten|prim|quantized)\b)(\w+)')
+_CLASSES = re.compile(rb"\btorch[.\s]+classes\b")
+_OLD_PROGRAM = "model.json"
+"""With this record torch reads the program from records of any name."""
 
 
 def is_torchscript(path: Path) -> bool:
@@ -54,26 +65,50 @@ def load_torchscript(path: Path) -> nn.Module:
 
 
 def _refuse_reaching_out(path: Path) -> None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-            programs = [entry for entry in entries if entry.filename.lower().endswith(".py")]
-            # torch's own reader might take the other one of two entries with one name.
-            if len({entry.filename.lower() for entry in entries}) != len(entries):
-                raise ModelError(f"{path} was not loaded: it has two entries of one name")
-            if sum(entry.file_size for entry in programs) > _MOST_CODE:
-                raise ModelError(f"{path} was not loaded: its program has more than {_MOST_CODE:,} bytes")
-            codes = [archive.read(entry) for entry in programs]
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        raise ModelError(f"{path} cannot be read: {error}; it may be cut short or damaged") from error
-    for code in codes:
-        if (found := _REACHES_FILES.search(code)) is not None:
-            raise ModelError(
-                f"{path} was not loaded: its program calls {found[1].decode()}, which can read or write files; a "
-                "classifier needs neither"
-            )
-        if _CLASSES.search(code):
+    for name, content in _read_program(path):
+        if _CLASSES.search(content):
             raise ModelError(
                 f"{path} was not loaded: its program uses classes of an extension of torch (torch.classes), about "
                 "which nothing is known"
             )
+        if not name.endswith(".py"):
+            continue
+        if (found := _FILE_OPERATIONS.search(content)) is not None:
+            raise ModelError(
+                f"{path} was not loaded: its program mentions {found[1].decode()}, which can read or write files; a "
+                "classifier needs neither, and an attribute of that name must be renamed"
+            )
+        if (found := _OTHER_OPERATIONS.search(content)) is not None:
+            raise ModelError(
+                f"{path} was not loaded: its program uses operations of an extension of torch "
+                f"(ops.{found[1].decode()}), about which nothing is known"
+            )
+        if (found := _INDIRECT.search(content)) is not None:
+            text = content[found.start() : found.start() + 40].decode(errors="replace").partition("\n")[0]
+            raise ModelError(
+                f"{path} was not loaded: its program reaches operations by other names ({text!r}), which "
+                "torch.jit.save does not write"
+            )
+
+
+def _read_program(path: Path) -> list[tuple[str, bytes]]:
+    """Names in lower case and contents of the records with code and pickles, as the reader of torch finds them.
+
+    Another reader may find other records in a file that was made for that.
+    """
+    try:
+        reader = torch._C.PyTorchFileReader(str(path))
+        records = reader.get_all_records()
+        parts = [name for name in records if name.lower().endswith((".py", ".pkl"))]
+        size = sum(reader.get_record_size(name) for name in parts)
+        # torch does not distinguish upper and lower case in names.
+        if len({name.lower() for name in records}) != len(records):
+            raise ModelError(f"{path} was not loaded: it has two entries of one name")
+        if _OLD_PROGRAM in (name.lower() for name in records):
+            raise ModelError(f"{path} was not loaded: torch before 1.2 wrote it; save it again by torch.jit.save")
+        if size > _MOST_CODE:
+            raise ModelError(f"{path} was not loaded: its program has more than {_MOST_CODE:,} bytes")
+        return [(name.lower(), reader.get_record(name)) for name in parts]
+    except (OSError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]  # the rest is where it happened in torch
+        raise ModelError(f"{path} cannot be loaded as TorchScript: {reason}; it may be cut short or damaged") from error

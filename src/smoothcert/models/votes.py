@@ -26,7 +26,7 @@ def find_logits(answer: object) -> tuple[object, str]:
     """The logits in what a model returns, and where they are: "" if the answer has none, or is not divided.
 
     Known are the outputs of Hugging Face models (`.logits`), a mapping with an entry "logits", and a tuple whose first
-    part is (batch, classes).
+    part is (batch, classes). `warn_of_logits` refuses a tuple with other parts like that.
     """
     if isinstance(answer, Mapping) and "logits" in answer:
         return answer["logits"], "its entry 'logits'"
@@ -38,9 +38,21 @@ def find_logits(answer: object) -> tuple[object, str]:
 
 
 def warn_of_logits(answer: object, place: str) -> None:
-    """Say once which part of the answer is certified."""
+    """Say once which part of the answer is certified. ModelError if several parts of a tuple could be the logits."""
+    if isinstance(answer, tuple) and getattr(answer, "logits", None) is None:
+        _refuse_unclear(answer)
     name = type(answer).__name__
     warnings.warn(f"the model answers with a {name}; {place} is taken as its logits", LogitsWarning, stacklevel=2)
+
+
+def _refuse_unclear(parts: tuple[Any, ...]) -> None:
+    shapes = [tuple(getattr(part, "shape", ())) for part in parts]
+    alike = [shape for shape in shapes if len(shape) == 2 and shape[0] == shapes[0][0]]
+    if len(alike) > 1:
+        raise ModelError(
+            f"the model answers {alike[0][0]} inputs with a tuple, and {len(alike)} of its parts could be the logits, "
+            f"of shapes {' and '.join(map(str, alike))}; give a wrapper that returns the logits alone"
+        )
 
 
 def votes_from_logits(logits: FloatingArray) -> IntArray:

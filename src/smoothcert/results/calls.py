@@ -118,6 +118,7 @@ def describe_call(
         model=ModelFacts(
             num_classes=classifier.num_classes,
             description=classifier.description,
+            has_random_weights=getattr(classifier, "has_random_weights", False),
             class_names=smoothed.class_names,
         ),
         data=DataFacts(
