@@ -167,7 +167,8 @@ def test_models_that_only_vote_are_named() -> None:
 
 
 def test_a_function_that_changes_its_mind_is_named() -> None:
-    answers = [np.zeros((2, 3)), np.zeros((16, 3)), np.zeros(50, dtype=np.int64), np.array(["a"] * 50)]
+    tried = [np.zeros((rows, 3)) for rows in (2, 16)]
+    answers = [*tried, np.zeros(50, dtype=np.int64), np.array(["a"] * 50)]
     classifier = as_classifier(lambda batch: answers.pop(0), input_shape=(2, 3))
     with pytest.raises(ModelError, match="expected logits"):
         require_scores(classifier).votes_and_scores(BATCH)

@@ -328,17 +328,21 @@ def test_a_module_that_was_trained_further_is_noticed():
         smoothed.certify(INPUTS, n=100)
 
 
-def test_a_function_that_changes_between_calls_is_sampled_as_it_is_now():
-    """A function is not copied: the checks call the same object that was sampled."""
+def test_a_function_that_is_changed_between_calls_is_refused():
+    """A function is not copied, so the checks call the same object that was sampled; only its digest differs."""
     side = [0]
 
     def model(batch):
         return np.full(len(batch), side[0])
 
     smoothed = SmoothedClassifier(model, sigma=0.5, num_classes=2, seed=1)
-    for answer in (0, 1):
-        side[0] = answer
-        assert {point.prediction for point in smoothed.certify(INPUTS, n=100)} == {answer}
+    for _ in range(2):
+        assert {point.prediction for point in smoothed.certify(INPUTS, n=100)} == {0}
+    side[0] = 1
+    with pytest.raises(ModelMismatchError, match="changed since"):
+        smoothed.certify(INPUTS, n=100)
+    side[0] = 0
+    assert {point.prediction for point in smoothed.certify(INPUTS, n=100)} == {0}
 
 
 def test_state_inside_a_module_is_not_shared_by_threads():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import ModelError
 from smoothcert.models.adapter import MODEL_FAILURES, AnswerAdapter
 from smoothcert.models.digests import object_digest, text_digest
+from smoothcert.models.object_original import ObjectOriginal
 from smoothcert.models.scores import decide_rule
 from smoothcert.models.votes import find_logits, resolve_num_classes, warn_of_logits
 from smoothcert.records import InputArray
@@ -53,6 +54,7 @@ class CallableClassifier(AnswerAdapter):
         backend = self.backend + self.scores_are.note
         self.digest = text_digest(backend, self.name, content, str(self.num_classes), digest or "")
         self.concurrency = 1
+        self.original = ObjectOriginal(self, function, mark=content, lenient=True)
 
     def _answer(self, batch: InputArray, /) -> NDArray[Any]:
         try:

@@ -56,6 +56,11 @@ def object_digest(value: object, *, lenient: bool = False) -> str:
     return root.hex()
 
 
+def contains(value: object, part: object, *, lenient: bool = False) -> bool:
+    """Whether `part` is one of the objects that the digest of `value` covers."""
+    return atom_digest(value) is None and _key(part) in _read(value, lenient=lenient)
+
+
 @dataclass(frozen=True, slots=True)
 class _Node:
     """One object. children: digests of parts without parts of their own, and keys of other nodes."""

@@ -10,6 +10,7 @@ import numpy as np
 from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.digests import object_digest, text_digest
+from smoothcert.models.object_original import ObjectOriginal
 from smoothcert.models.scores import ScoreRule, normalise_probabilities
 from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.models.votes import check_batch, resolve_num_classes
@@ -24,7 +25,7 @@ class SklearnClassifier:
 
     class_names: of `classes_`, empty if they are 0, 1, 2, … feature_names: of the frame it was fitted on. One thread
     calls it at a time, because estimators need not be thread-safe; it may use every core. The digest covers every
-    fitted parameter.
+    fitted parameter, and `original` detects that it changed.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class SklearnClassifier:
         self.input_shape = input_shape
         self.backend = "scikit-learn"
         self.description = f"scikit-learn {name}, {self.num_classes} classes"
-        self.digest = text_digest(self.backend, object_digest(estimator))
+        content = object_digest(estimator)
+        self.digest = text_digest(self.backend, content)
         self.concurrency = 1
+        self.original = ObjectOriginal(self, estimator, mark=content, lenient=False)
 
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)

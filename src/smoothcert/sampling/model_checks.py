@@ -81,13 +81,17 @@ class ModelChecks:
     def __repr__(self) -> str:
         return f"ModelChecks(drawn={self.drawn}, asked={self.asked}, ties={self.ties})"
 
+    def check_unchanged(self) -> None:
+        """ModelMismatchError if the model was changed since it was given. A user's `BaseClassifier` is not checked."""
+        if isinstance(self._original, Changeable):
+            self._original.check_unchanged()
+
     def expect(self, copies: int) -> None:
         """Announce at the start of a run or a call how many copies will be drawn; the checks are spread over them.
 
         Raises a ModelMismatchError if the model was changed since it was given.
         """
-        if isinstance(self._original, Changeable):
-            self._original.check_unchanged()
+        self.check_unchanged()
         self._expected = copies
         self._least = max(LEAST_ASKED, self.counts.asked + _LEAST_OF_A_CALL)
 
