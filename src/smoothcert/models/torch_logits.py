@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import cast
 
 import torch
@@ -26,15 +27,17 @@ class LogitsOnly(nn.Module):
 def take_logits(module: nn.Module, input_shape: tuple[int, ...] | None) -> nn.Module:
     """The module, or its logits only, with a warning, if it answers two zero inputs with more.
 
-    Without input_shape nothing is known about its answers. A module that fails is returned: its error is reported by
-    the adapter.
+    Without input_shape nothing is known about its answers. A module that fails, or cannot be copied, is returned: its
+    error is reported by the adapter. A copy is asked, because a call may change the module, and what it is like before
+    the first call is what the adapter compares with.
     """
     if input_shape is None or isinstance(module, LogitsOnly):
         return module
     try:
-        inputs = torch.zeros((2, *input_shape), dtype=accepted_dtype(module, input_shape), device=module_device(module))
-        with evaluation_mode(module), torch.no_grad():
-            answer = module(inputs)
+        twin = copy.deepcopy(module)
+        inputs = torch.zeros((2, *input_shape), dtype=accepted_dtype(twin, input_shape), device=module_device(twin))
+        with evaluation_mode(twin), torch.no_grad():
+            answer = twin(inputs)
     except MODEL_FAILURES:
         return module
     _, place = find_logits(answer)
