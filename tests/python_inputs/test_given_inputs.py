@@ -197,7 +197,7 @@ def test_a_run_of_a_dataset_is_that_of_its_arrays(tmp_path: Path) -> None:
 def test_items_are_read_when_they_are_needed() -> None:
     pairs = Pairs()
     certify(pairs)
-    # Once to be checked, once to be sampled, once for the digest of the results; the first also for its shape.
+    # Once to be checked, once to be sampled, once for the digest of the results.
     assert [pairs.read.count(position) for position in range(6)] == [3, 3, 3, 3, 3, 3]
 
 
