@@ -7,6 +7,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.torch_original import accepted_dtype, evaluation_mode, module_device
@@ -27,14 +28,14 @@ class LogitsOnly(nn.Module):
 def take_logits(module: nn.Module, input_shape: tuple[int, ...] | None) -> nn.Module:
     """The module, or its logits only, with a warning, if it answers two zero inputs with more.
 
-    Without input_shape nothing is known about its answers. A module that fails, or cannot be copied, is returned: its
-    error is reported by the adapter. A copy is asked, because a call may change the module, and what it is like before
-    the first call is what the adapter compares with.
+    Without input_shape nothing is known about its answers. A module that fails is returned: its error is reported by
+    the adapter. A copy is asked, because a call may change the module, and what it is like before the first call is
+    what the adapter compares with. Lazy layers cannot be copied before their first call.
     """
     if input_shape is None or isinstance(module, LogitsOnly):
         return module
     try:
-        twin = copy.deepcopy(module)
+        twin = module if any(map(is_lazy, module.parameters())) else copy.deepcopy(module)
         inputs = torch.zeros((2, *input_shape), dtype=accepted_dtype(twin, input_shape), device=module_device(twin))
         with evaluation_mode(twin), torch.no_grad():
             answer = twin(inputs)
