@@ -73,9 +73,14 @@ def is_torch_module(model: object) -> bool:
     return inherits(model, "torch.nn.modules.module", "Module")
 
 
-def inherits(model: object, module: str, name: str) -> bool:
-    """Whether a class of that name is among the ancestors. The package of the class is not imported."""
-    return any(kind.__module__ == module and kind.__name__ == name for kind in type(model).__mro__)
+def inherits(value: object, package: str, name: str) -> bool:
+    """Whether a class of that name is among the ancestors. package: it or a module in it has the class.
+
+    The package is not imported.
+    """
+    return any(
+        kind.__name__ == name and f"{kind.__module__}.".startswith(f"{package}.") for kind in type(value).__mro__
+    )
 
 
 def _refuse_options_of_networks(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.imported_models import inherits
 from smoothcert.records import InputArray
 from smoothcert.records.class_names import clip_name
 from smoothcert.sampling.given_labels import merge_labels, read_labels
@@ -144,20 +145,15 @@ def is_map_dataset(x: Any) -> bool:
 
 
 def is_loader(x: Any) -> bool:
-    return _inherits(x, "torch.utils.data.", "DataLoader")
+    return inherits(x, "torch.utils.data", "DataLoader")
 
 
 def is_iterable_dataset(x: Any) -> bool:
-    return _inherits(x, "torch.utils.data.", "IterableDataset")
+    return inherits(x, "torch.utils.data", "IterableDataset")
 
 
 def is_image(x: Any) -> bool:
-    return _inherits(x, "PIL.", "Image")
-
-
-def _inherits(x: Any, package: str, name: str) -> bool:
-    """Whether a class of that name is among the ancestors. The package is not imported."""
-    return any(kind.__name__ == name and kind.__module__.startswith(package) for kind in type(x).__mro__)
+    return inherits(x, "PIL", "Image")
 
 
 class DatasetItems:
@@ -254,7 +250,7 @@ def _list_labels(labels: Any, count: int) -> Sequence[Any]:
 
 def _refuse_random_order(given: Any, batch_sampler: Any) -> None:
     for sampler in (getattr(given, "sampler", None), getattr(batch_sampler, "sampler", None)):
-        if any(_inherits(sampler, "torch.utils.data.", name) for name in _RANDOM_SAMPLERS):
+        if any(inherits(sampler, "torch.utils.data", name) for name in _RANDOM_SAMPLERS):
             raise InputError(
                 "the DataLoader shuffles, so its inputs would get other numbers and other noise each time: give "
                 "shuffle=False, or the dataset itself"

@@ -9,6 +9,7 @@ import numpy as np
 
 from smoothcert.data.matching import find_order
 from smoothcert.errors import InputError
+from smoothcert.models.imported_models import inherits
 from smoothcert.records import FloatArray
 from smoothcert.records.class_names import list_names
 
@@ -17,7 +18,7 @@ _NUMERIC = "biuf"
 
 def is_frame(x: Any) -> bool:
     """Whether x is a pandas DataFrame."""
-    return _is_pandas(x, "DataFrame")
+    return inherits(x, "pandas", "DataFrame")
 
 
 def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
@@ -41,14 +42,10 @@ def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
 
 def check_same_order(x: Any, labels: Any) -> None:
     """Refuse labels whose index is that of the frame in another order."""
-    if not (is_frame(x) and (_is_pandas(labels, "Series") or is_frame(labels))) or x.index.equals(labels.index):
+    if not (is_frame(x) and (inherits(labels, "pandas", "Series") or is_frame(labels))) or x.index.equals(labels.index):
         return
     if len(x) == len(labels) and x.index.sort_values().equals(labels.index.sort_values()):
         raise InputError("the labels are in another order than the rows of the frame: give labels.loc[frame.index]")
-
-
-def _is_pandas(value: Any, name: str) -> bool:
-    return any(kind.__name__ == name and kind.__module__.partition(".")[0] == "pandas" for kind in type(value).__mro__)
 
 
 def _is_numeric(dtype: Any) -> bool:
