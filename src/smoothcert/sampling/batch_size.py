@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,15 +20,18 @@ _CANDIDATES = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 _LARGEST_BATCH_BYTES = 256 * 2**20
 _USUAL = 128
 _SHARE_OF_THE_WORK = 0.03
-_LEAST_SECONDS, _MOST_SECONDS = 0.2, 4.0
-"""The least is spent once: with a fast model it is enough to measure every size that matters."""
+_LEAST_SECONDS, _LEAST_AGAIN, _MOST_SECONDS = 0.25, 0.1, 4.0
+"""The least is spent once: with a fast model it is enough to measure every size that matters. The least of later choices
+is for the sizes that were close to the best.
+"""
 _SHORT_TURN, _LONG_TURN = 0.004, 0.1
-_TURNS = 16
-_ROUNDS = 3
+_TURNS = 24
+_LARGEST_STEP = 16
 _INPUTS_SHARING = 8
 _LONG_BATCH_SECONDS = 0.25
 _HARDLY_FASTER = 1.05
-_CONTENDER = 0.9
+_CONTENDERS = 0.5, 0.7, 0.9
+"""The shares of the best rate that get a size measured once more, in each round."""
 _GOOD_ENOUGH = 0.98
 """The smallest batch that reaches this share of the best rate is chosen."""
 
@@ -74,18 +77,18 @@ class BatchTuner:
         stream = StreamId(seed=0, index=0, stage=Stage.SELECTION)
         self._example = Request(0, stream, sigma=1.0, start=0, stop=1, noise=noise, shared=shared, grid=grid)
         self._rates: dict[int, float] = {}
-        self._spent = 0.0
+        self._passed_the_best = False
 
     def choose(self, *, samples: int) -> int:
         """The batch size for that many samples; 128 if there is too little work to measure anything.
 
         The measurement takes 3 % of the time that the samples need, at most a few seconds. The first one may take a
-        fifth of a second in any case. Sizes are measured upwards from 128 while that is faster, else downwards, then
-        the best ones again in turn. The best time of each counts: other programs can only make a measurement slower.
+        quarter of a second in any case. Sizes are measured upwards, two turns each, while that is faster, then the best
+        ones again. The best turn of each counts: other programs can only make a measurement slower.
         """
         if samples > self._usual:
             self._explore(samples)
-        if self._usual not in self._rates:
+        if self._usual not in self._rates and not self._passed_the_best:
             return self._usual
         useful = {batch: rate / self._idling(batch, samples) for batch, rate in self._rates.items()}
         return min(batch for batch, rate in useful.items() if rate >= _GOOD_ENOUGH * max(useful.values()))
@@ -102,16 +105,15 @@ class BatchTuner:
         if not self._rates:
             self._measure(self._candidates[0], _SHORT_TURN)
         share = _SHARE_OF_THE_WORK * samples / max(self._rates.values())
-        seconds = max(_LEAST_SECONDS - self._spent, min(_MOST_SECONDS, share))
-        began = _clock()
+        least = _LEAST_SECONDS if len(self._rates) == 1 else _LEAST_AGAIN
+        seconds = max(least, min(_MOST_SECONDS, share))
         turn = min(_LONG_TURN, max(_SHORT_TURN, seconds / _TURNS))
-        for batch in self._plan(deadline=began + seconds):
+        for batch in self._plan(deadline=_clock() + seconds):
             try:
                 self._measure(batch, turn)
             except BatchTooLargeError:
                 self._candidates = [size for size in self._candidates if size < batch]
                 self._usual = min(self._usual, max(self._rates))
-        self._spent += _clock() - began
 
     def _measure(self, batch: int, seconds: float) -> None:
         sampler = Sampler(self._classifier, batch=batch, workers=self._requested_workers)
@@ -120,33 +122,31 @@ class BatchTuner:
 
     def _plan(self, *, deadline: float) -> Iterator[int]:
         """The sizes to measure, one by one; each depends on the rates found before."""
-        start = self._usual if self._fits(self._usual, deadline) else self._candidates[0]
-        if start not in self._rates:
-            yield start
-        if start not in self._rates:
-            start = self._usual  # it did not fit into memory
-        above = [size for size in self._candidates if size > start]
-        yield from self._climb(start, above, deadline)
-        if all(self._rates.get(size, 0.0) < _HARDLY_FASTER * self._rates[start] for size in above):
-            yield from self._climb(start, [size for size in reversed(self._candidates) if size < start], deadline)
-        for _ in range(_ROUNDS - 1):
+        yield from self._climb(deadline)
+        for share in _CONTENDERS:
             best = max(self._rates.values())
-            contenders = [size for size in sorted(self._rates) if self._rates[size] >= _CONTENDER * best]
+            contenders = [size for size in sorted(self._rates) if self._rates[size] >= share * best]
             if len(contenders) > 1:
                 yield from (size for size in contenders if self._fits(size, deadline))
 
-    def _climb(self, start: int, sizes: Iterable[int], deadline: float) -> Iterator[int]:
-        """Sizes that are not measured yet, until two in a row gain nothing, or one that takes long."""
-        best, misses = self._rates[start], 0
-        for size in sizes:
+    def _climb(self, deadline: float) -> Iterator[int]:
+        """Sizes that are not measured yet, upwards, until two in a row gain nothing, or one that takes long.
+
+        The usual size is passed in any case, if there is time: there may be a plateau below it.
+        """
+        best, misses = 0.0, 0
+        for size in tuple(self._candidates):
+            if size not in self._rates or size == self._candidates[0]:
+                for _ in range(2):
+                    if size in self._candidates and self._fits(size, deadline):
+                        yield size
             if size not in self._rates:
-                if not self._fits(size, deadline):
-                    return
-                yield size
-            rate = self._rates.get(size, 0.0)
+                return
+            rate = self._rates[size]
             misses = 0 if rate >= _HARDLY_FASTER * best else misses + 1
             takes_long = size * self._workers > _LONG_BATCH_SECONDS * rate
-            if misses == 2 or (misses and takes_long):
+            if (misses >= 2 and size > self._usual) or (misses and takes_long):
+                self._passed_the_best = True
                 return
             best = max(best, rate)
 
@@ -172,11 +172,10 @@ def _rate(sampler: Sampler, input_shape: tuple[int, ...], example: Request, seco
         sampler.tally(inputs, requests)
 
     draw()
-    finished, began = 0, _clock()
     while True:
+        began = _clock()
         draw()
-        finished += draws
         elapsed = _clock() - began
-        if elapsed >= seconds:
-            return finished * count / elapsed
-        draws = min(draws * 2, max(draws, int(finished / elapsed * seconds)))
+        if elapsed >= seconds / 2:  # long enough: starting the threads hardly counts
+            return draws * count / elapsed
+        draws *= int(min(_LARGEST_STEP, max(2.0, seconds / elapsed)))
