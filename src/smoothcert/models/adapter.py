@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,10 @@ class Adapter(ABC):
 
     def release_threads(self) -> None:  # noqa: B027
         """Nothing to undo."""
+
+    def in_calling_thread(self) -> AbstractContextManager[None]:
+        """A block in which the calling thread may call `classify` as a prepared one does; restored at its end."""
+        return nullcontext()
 
 
 class AnswerAdapter(Adapter):

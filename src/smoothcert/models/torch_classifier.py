@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from contextlib import AbstractContextManager
 from typing import cast
 
 import numpy as np
@@ -14,7 +15,13 @@ from torch.export import ExportedProgram
 from smoothcert.errors import ModelError
 from smoothcert.models.adapter import MODEL_FAILURES, Adapter
 from smoothcert.models.backends import TORCH
-from smoothcert.models.devices import make_thread_sequential, reproducible_kernels, restore_thread_default, usable_cores
+from smoothcert.models.devices import (
+    make_thread_sequential,
+    reproducible_kernels,
+    restore_thread_default,
+    torch_threads,
+    usable_cores,
+)
 from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze
 from smoothcert.models.scores import decide_rule
 from smoothcert.models.torch_digest import module_digest
@@ -118,6 +125,9 @@ class TorchClassifier(TorchAdapter):
 
     def release_threads(self) -> None:
         restore_thread_default()
+
+    def in_calling_thread(self) -> AbstractContextManager[None]:
+        return torch_threads(1)
 
 
 class TorchDeviceClassifier(TorchAdapter):

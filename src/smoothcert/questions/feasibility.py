@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Hashable
 from typing import assert_never
 
 import numpy as np
@@ -116,6 +117,12 @@ def _explain_too_few(choice: Portfolio, n: int, alpha: float) -> str:
 
 def _unanimous_radius(choice: Portfolio, n: int, alpha: float, num_classes: int) -> float:
     """The radius, at σ = 1, when every sample votes for the same class."""
+    # The same question is checked by every call; a user's own certificate may have no hash.
+    compute = _remember_radius if all(isinstance(one, Hashable) for one in choice.certificates) else _compute_radius
+    return compute(choice, n, alpha, num_classes)
+
+
+def _compute_radius(choice: Portfolio, n: int, alpha: float, num_classes: int) -> float:
     constant = Smoothing(dimension=1, num_classes=num_classes)
     if choice.tally is TallyKind.SCORES:
         # The bound grows with n, and many bets take time to play: a few show whether the game can be won.
@@ -123,6 +130,9 @@ def _unanimous_radius(choice: Portfolio, n: int, alpha: float, num_classes: int)
     tally = _make_unanimous_tally(choice.tally, n, num_classes)
     (verdicts,) = judge_tallies([tally], [0], choice, alpha=alpha, smoothing=constant)
     return verdicts[0].radius
+
+
+_remember_radius = functools.lru_cache(maxsize=256)(_compute_radius)
 
 
 def _make_unanimous_tally(kind: TallyKind, n: int, num_classes: int) -> AnyTally:

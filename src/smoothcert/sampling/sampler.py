@@ -104,6 +104,9 @@ class Sampler:
         on_draws = None if progress is None else lambda draws: progress(draws * samples_per_draw(kind))
         if self.classifier.concurrency == 1:
             self._work(counters[0], batches, on_draws)
+        elif workers == 1 and (in_calling_thread := getattr(self.classifier, "in_calling_thread", None)) is not None:
+            with in_calling_thread():  # starting a thread for a single batch takes longer than a small model
+                self._work(counters[0], batches, on_draws)
         else:
             self._work_in_threads(counters, batches, on_draws)
         sums = [counter.sums() for counter in counters]
