@@ -62,9 +62,10 @@ def votes_from_logits(logits: FloatingArray) -> IntArray:
     NaN as the largest value, so the winning value shows whether a row is valid: NaN, +inf, or -inf (then all logits
     are -inf) give K, the invalid vote.
     """
-    winners = logits.argmax(axis=1)
-    largest = np.take_along_axis(logits, winners[:, None], axis=1)[:, 0]
-    votes: IntArray = np.where(np.isfinite(largest), winners, logits.shape[1]).astype(np.int64, copy=False)
+    votes: IntArray = logits.argmax(axis=1).astype(np.int64, copy=False)
+    is_valid = np.isfinite(logits[np.arange(len(logits)), votes])
+    if not is_valid.all():
+        votes[~is_valid] = logits.shape[1]
     return votes
 
 

@@ -129,7 +129,6 @@ def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
     rows = max(1, min(count, _BLOCKS_TOGETHER // blocks))
     draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
     words, further = (-(-n // _LANES) * _LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
-    row, block = np.divmod(np.arange(words, dtype=np.uint32), np.uint32(blocks))
     working = (
         np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
         np.empty(further * c.CHACHA_WORDS, dtype=np.uint32),
@@ -138,4 +137,11 @@ def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
         np.empty(draws.size, dtype=np.int32),
         np.empty(rows, dtype=np.int64),
     )
-    return (row, block), (draws, working)
+    return _number_blocks(words, blocks), (draws, working)
+
+
+@functools.lru_cache(maxsize=64)
+def _number_blocks(words: int, blocks: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """The row and the block in its row, by number. Both are only read."""
+    row, block = np.divmod(np.arange(words, dtype=np.uint32), np.uint32(blocks))
+    return row, block
