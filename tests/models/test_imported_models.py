@@ -57,6 +57,9 @@ def make_seeded():
 def make_wide(width, depth):
     return Wide(width, depth=depth)
 
+def make_function(width):
+    return lambda batch: batch[:, :width]
+
 def make_linear(classes):
     return nn.Linear(4, classes)
 
@@ -266,8 +269,14 @@ class TestFactories:
         assert "give home_nets:make_model" in str(error.value)
 
     def test_one_argument_is_taken_as_a_batch_and_that_is_said(self, code: Any) -> None:
-        with pytest.raises(ModelError, match="was taken as a function of a batch of inputs; if it makes the model"):
+        message = "was taken as a function of a batch of inputs; if it makes the model.* calls it with classes"
+        with pytest.raises(ModelError, match=message):
             load_classifier("home_nets:make_linear", input_shape=SHAPE)
+
+    def test_one_argument_that_anything_fits(self, code: Any) -> None:
+        """Fails where the answer, a function, is taken for labels: the number of classes was said to be missing."""
+        with pytest.raises(ModelError, match=r"with a function, not with logits.* calls it with width"):
+            load_classifier("home_nets:make_function", input_shape=SHAPE)
 
     def test_a_path_is_not_the_name_of_a_module(self) -> None:
         with pytest.raises(ModelError, match="the name of a module, not its path"):

@@ -29,6 +29,7 @@ from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
 from smoothcert.models.guarded_classifier import GuardedClassifier, is_base_classifier
 from smoothcert.models.imported_models import ImportedModel, import_model, inherits, is_torch_module
+from smoothcert.user_code import list_required_arguments
 
 if TYPE_CHECKING:
     from smoothcert.models.checkpoints import CheckpointHeader
@@ -192,9 +193,10 @@ def _load_code(
     except ModelError as error:
         if not inspect.isroutine(model):
             raise
+        names = ", ".join(parameter.name for parameter in list_required_arguments(model))
         raise ModelError(
             f"{error}. {spec} was taken as a function of a batch of inputs; if it makes the model, give a function "
-            "without required arguments"
+            f"without required arguments, which calls it with {names or 'its arguments'}"
         ) from error
     if weights is not None:
         classifier.description += f", weights from {Path(weights).name}"

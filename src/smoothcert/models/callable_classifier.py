@@ -65,6 +65,8 @@ class CallableClassifier(AnswerAdapter):
             raise ModelError(
                 f"{self.name} failed on a float32 batch of shape {batch.shape}: {type(error).__name__}: {error}"
             ) from error
+        if callable(answer):
+            raise ModelError(f"{self.name} answers a batch of inputs with a {type(answer).__name__}, not with logits")
         if place and self._logits_place is None:
             warn_of_logits(answer, place)
         self._logits_place = place
