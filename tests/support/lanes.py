@@ -34,6 +34,14 @@ LANES: dict[str, Kind] = {
         ),
         representatives=("tests/cli/test_kill.py::test_a_second_interrupt_stops_at_once_and_cleanly",),
     ),
+    "whole stories of users, by the public surface alone": Kind(
+        slow=("tests/bug_list/test_reported_bugs.py",),
+        representatives=(
+            "tests/bug_list/test_reported_bugs.py::test_labels_that_are_no_classes_are_refused",
+            "tests/bug_list/test_reported_bugs.py::test_columns_of_a_frame_are_found_by_name",
+            "tests/bug_list/test_reported_bugs.py::test_several_sigmas_at_once",
+        ),
+    ),
     "a Ray cluster": Kind(
         slow=(
             "tests/cluster/test_ray_engine.py",
