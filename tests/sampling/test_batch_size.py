@@ -91,7 +91,9 @@ def test_a_machine_that_is_busy_now_and_then_does_not_mislead(machine: FakeMachi
     good, trials = 0, 100
     for seed in range(trials):
         random = np.random.default_rng(seed)
-        machine.rate = lambda batch, random=random: rate(batch) / (1 if random.random() > 1 / 3 else random.uniform(1, 5))
+        machine.rate = lambda batch, random=random: (
+            rate(batch) / (1 if random.random() > 1 / 3 else random.uniform(1, 5))
+        )
         one = tuner(workers=2)
         one.choose(samples=1100)
         found = one.choose(samples=100_100)

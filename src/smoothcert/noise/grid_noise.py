@@ -73,10 +73,12 @@ def to_grid(inputs: InputArray, levels: int) -> Levels:
     """
     check_levels(levels)
     given = np.asarray(inputs, dtype=np.float32)
-    with np.errstate(invalid="ignore"):  # NaN and infinity are off the grid
-        nearest = np.rint(given.astype(np.float64) * (levels - 1))
-        k: Levels = np.clip(np.nan_to_num(nearest), -FARTHEST, FARTHEST).astype(np.int32)
-    off = from_grid(k, levels) != given
+    nearest = np.rint(given.astype(np.float64) * (levels - 1))
+    if not (np.abs(nearest) <= FARTHEST).all():  # NaN and infinity are off the grid too
+        nearest = np.clip(np.nan_to_num(nearest), -FARTHEST, FARTHEST)
+    k: Levels = nearest.astype(np.int32)
+    # |k| ≤ 2²³, so nothing is to be clipped as in `from_grid`.
+    off = k.astype(np.float32) / np.float32(levels - 1) != given
     if off.any():
         at = tuple(int(i) for i in np.argwhere(off)[0])
         raise InputError(
@@ -118,9 +120,15 @@ def _find_compiled(*, wide: bool) -> Any:
 
 def _arguments(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> tuple[Any, ...]:
     """A law, samples of a stream and scratch space, as the compiled generators take them."""
-    words = tuple(np.uint32(word) for word in grid_key(stream.seed)), np.uint32(stream.index), np.uint32(stream.stage)
     tables = (law.table, law.thresholds), np.int32(law.least)
-    return *tables, words, np.uint64(start), *_scratch(law, count=count, size=size)
+    return *tables, _list_words(stream), np.uint64(start), *_scratch(law, count=count, size=size)
+
+
+@functools.lru_cache(maxsize=256)
+def _list_words(stream: StreamId) -> tuple[Any, ...]:
+    """The key, the index and the stage of a stream."""
+    key = tuple(np.uint32(word) for word in grid_key(stream.seed))
+    return key, np.uint32(stream.index), np.uint32(stream.stage)
 
 
 def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:

@@ -57,6 +57,8 @@ class ModelChecks:
     def __init__(self, classifier: BaseClassifier, *, earlier: CheckCounts | None = None) -> None:
         self._classifier = classifier
         self._original = original_of(classifier)
+        # Once: comparing an object with a protocol takes longer than a small model.
+        self._changeable = self._original if isinstance(self._original, Changeable) else None
         self._behind_layer = classifier if isinstance(classifier, FirstLayerNoise) else None
         self.counts = earlier or CheckCounts()
         self._stored = self.counts
@@ -83,8 +85,8 @@ class ModelChecks:
 
     def check_unchanged(self) -> None:
         """ModelMismatchError if the model was changed since it was given. A user's `BaseClassifier` is not checked."""
-        if isinstance(self._original, Changeable):
-            self._original.check_unchanged()
+        if self._changeable is not None:
+            self._changeable.check_unchanged()
 
     def expect(self, copies: int) -> None:
         """Announce at the start of a run or a call how many copies will be drawn; the checks are spread over them.
