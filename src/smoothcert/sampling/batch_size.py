@@ -21,8 +21,8 @@ _LARGEST_BATCH_BYTES = 256 * 2**20
 _USUAL = 128
 _SHARE_OF_THE_WORK = 0.03
 _LEAST_SECONDS, _LEAST_AGAIN, _MOST_SECONDS = 0.25, 0.1, 4.0
-"""The least is spent once: with a fast model it is enough to measure every size that matters. The least of later choices
-is for the sizes that were close to the best.
+"""The least is spent once: with a fast model it is enough to measure every size that matters. Later choices spend less,
+on the sizes that were close to the best.
 """
 _SHORT_TURN, _LONG_TURN = 0.004, 0.1
 _TURNS = 24
