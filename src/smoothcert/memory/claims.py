@@ -12,12 +12,12 @@ from smoothcert.records import (
     CertifiedPoint,
     InputArray,
     Noise,
-    Norm,
     Outcome,
     Promise,
     Reason,
     ReasonCode,
     Settlement,
+    Smoothing,
     Verdict,
 )
 
@@ -79,19 +79,25 @@ def _apply_promise(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
     return dataclasses.replace(point, verdict=verdict, promise=promise)
 
 
-def point_from_promise(
-    promise: Promise, *, index: int, label: int | None, norm: Norm, grid: int | None = None
-) -> CertifiedPoint:
+def point_from_promise(promise: Promise, *, index: int, label: int | None, smoothing: Smoothing) -> CertifiedPoint:
     """The answer to an input that lies in a promised region. Nothing is sampled, so it has no noise level."""
     verdict = Verdict(
         certificate="",
         prediction=promise.label,
         radius=0.0,
-        norm=norm,
+        norm=smoothing.norm,
         outcome=Outcome.PREDICTED,
         reason=Reason(ReasonCode.IN_PROMISED_REGION, {"position": promise.position}),
         bounds=None,
     )
     return CertifiedPoint(
-        index=index, label=label, verdict=verdict, sigma=math.nan, tallies=(), seconds=0.0, promise=promise, grid=grid
+        index=index,
+        label=label,
+        verdict=verdict,
+        sigma=math.nan,
+        tallies=(),
+        seconds=0.0,
+        promise=promise,
+        grid=smoothing.grid,
+        scale=smoothing.scale,
     )
