@@ -121,10 +121,10 @@ class SmoothedClassifier:
         self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
         self.workers, self.tallier = workers, tallier
         self.input_range = input_range
-        sigma, self._given_scale = split_sigma(sigma, sigma_scale)
+        level, self._given_scale = split_sigma(sigma, sigma_scale)
         self.scale: FeatureScale | None = None
         self._grid = begin_grid(grid, with_memory=memory is not None, scaled=self._given_scale is not None)
-        self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
+        self._sigma = level if isinstance(level, OptimisedSigma) else as_rule(level)
         if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
         self._rule: SigmaRule | None = None
@@ -230,6 +230,7 @@ class SmoothedClassifier:
             grid=self.grid,
             input_shape=self._shape,
             input_range=self.input_range,
+            scaled=self._given_scale is not None,
         )
 
     @property

@@ -12,7 +12,9 @@ from smoothcert.attacks.attack_record import AttackResult, Fate
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings
 from smoothcert.errors import BrokenCertificateError
 from smoothcert.numerics.rounding import format_down, format_up
-from smoothcert.records import Norm, Outcome
+from smoothcert.records import Outcome
+from smoothcert.records.feature_scale import name_norm
+from smoothcert.records.sentences import describe_scale
 
 if TYPE_CHECKING:
     from smoothcert.attacks.attack_run import Attack
@@ -116,6 +118,11 @@ def list_remarks(attack: Attack) -> list[str]:
             f"{remembered} of {len(results)} points lie in regions that the memory has promised: it answered there, "
             "without samples"
         )
+    if attack.scale is not None:
+        remarks.append(
+            f"distances are in the scaled {attack.search.norm} norm, {describe_scale(attack.scale.numbers)}; the points "
+            "in the record are divided by it too"
+        )
     return remarks
 
 
@@ -134,7 +141,9 @@ def fail_if_broken(attack: Attack) -> None:
     raise BrokenCertificateError(
         f"CERTIFICATES BROKEN: inside their certified radius the answer to {len(inputs)} of {len(tested)} inputs "
         "changes:\n"
-        + "\n".join(_describe_break(result, attack.search.norm) for result in broken[:_MOST_NAMED])
+        + "\n".join(
+            _describe_break(result, name_norm(attack.search.norm, attack.scale)) for result in broken[:_MOST_NAMED]
+        )
         + more
         + f"\nChance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
         f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with probability "
@@ -145,7 +154,7 @@ def fail_if_broken(attack: Attack) -> None:
     )
 
 
-def _describe_break(result: AttackResult, norm: Norm) -> str:
+def _describe_break(result: AttackResult, norm: str) -> str:
     answer = "no valid answer" if result.answer is None else f"class {result.answer}"
     votes = "answered by a memory" if result.counts is None else f"votes {list(result.counts)}"
     invalid = f" and {result.invalid} without a valid answer" if result.invalid else ""

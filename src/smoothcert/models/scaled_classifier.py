@@ -67,7 +67,7 @@ class ScaledDeviceClassifier(ScaledClassifier):
         self._on_device = torch.from_numpy(scale.factors).to(base.device)
 
     def classify_tensor(self, batch: torch.Tensor, /) -> torch.Tensor:
-        return cast(Any, self.base).classify_tensor(batch * self._on_device)
+        return cast(ScoringDeviceClassifier, self.base).classify_tensor(batch * self._on_device)
 
     def votes_and_scores_tensor(self, batch: torch.Tensor, /) -> tuple[IntArray, FloatArray]:
         return cast(ScoringDeviceClassifier, self.base).votes_and_scores_tensor(batch * self._on_device)

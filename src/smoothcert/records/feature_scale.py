@@ -71,6 +71,11 @@ class FeatureScale:
         return np.array(self.numbers, dtype=np.float32)
 
 
+def name_norm(norm: str, scale: FeatureScale | None) -> str:
+    """A norm as people read it: "l2", or "scaled l2" where features are divided by a scale first."""
+    return norm if scale is None else f"scaled {norm}"
+
+
 def measure_deviations(inputs: InputArray, names: Sequence[str] = ()) -> FeatureScale:
     """The standard deviation of every feature of (m, d) inputs, divided by m, correctly rounded on every machine.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.records.bounds import Bounds
-from smoothcert.records.feature_scale import FeatureScale
+from smoothcert.records.feature_scale import FeatureScale, name_norm
 from smoothcert.records.noises import Norm
 from smoothcert.records.outcomes import Outcome, Reason, Settlement, Supposition
 from smoothcert.records.sentences import describe_guarantee, describe_noise
@@ -168,8 +168,8 @@ class CertifiedPoint:
     def __repr__(self) -> str:
         verdict = self.verdict
         has_radius = verdict.certificate or verdict.radius > 0  # a log does not name its certificate
-        scaled = "" if self.scale is None else "scaled "
-        radius = f", radius={verdict.radius!r}, norm={scaled + verdict.norm.value!r}" if has_radius else ""
+        norm = name_norm(verdict.norm.value, self.scale)
+        radius = f", radius={verdict.radius!r}, norm={norm!r}" if has_radius else ""
         return (
             f"CertifiedPoint(index={self.index}, label={self.label}, prediction={verdict.prediction}, "
             f"outcome={verdict.outcome.name}{radius}, certificate={verdict.certificate!r}, sigma={self.sigma!r}, "
