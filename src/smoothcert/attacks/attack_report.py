@@ -120,8 +120,8 @@ def list_remarks(attack: Attack) -> list[str]:
         )
     if attack.scale is not None:
         remarks.append(
-            f"distances are in the scaled {attack.search.norm} norm, {describe_scale(attack.scale.numbers)}; the points "
-            "in the record are divided by it too"
+            f"distances are in the scaled {attack.search.norm} norm, {describe_scale(attack.scale.numbers)}; the "
+            "points in the record are divided by it too"
         )
     return remarks
 
@@ -133,7 +133,7 @@ def fail_if_broken(attack: Attack) -> None:
     if not broken:
         return
     run_alpha = attack.manifest.spec.alpha
-    inputs = {result.index for result in broken}
+    inputs, norm = {result.index for result in broken}, name_norm(attack.search.norm, attack.scale)
     tested = {result.index for result in results if result.is_inside}
     # P(at least k of m certificates are false), if each is false with probability α, independently of the others.
     by_chance = float(special.bdtrc(len(inputs) - 1, len(tested), run_alpha))
@@ -141,9 +141,7 @@ def fail_if_broken(attack: Attack) -> None:
     raise BrokenCertificateError(
         f"CERTIFICATES BROKEN: inside their certified radius the answer to {len(inputs)} of {len(tested)} inputs "
         "changes:\n"
-        + "\n".join(
-            _describe_break(result, name_norm(attack.search.norm, attack.scale)) for result in broken[:_MOST_NAMED]
-        )
+        + "\n".join(_describe_break(result, norm) for result in broken[:_MOST_NAMED])
         + more
         + f"\nChance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
         f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with probability "
