@@ -114,7 +114,7 @@ SigmaScale = Annotated[
     typer.Option(
         "--sigma-scale",
         metavar="std|S,S,...",
-        rich_help_panel=NOISE,
+        rich_help_panel=RARE,
         help="For tables: feature j gets the level sigma*S_j, and radii are in the scaled norm, of x/S. std: the "
         "standard deviations of the training part; or a number for each feature.",
     ),

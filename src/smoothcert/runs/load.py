@@ -167,6 +167,9 @@ def _make_results(
             extra={**results.extra, "samples": samples},
         )
     remarks = [*_remark_halved(results, kinds), *_remark_memory(points, results), *_remark_spent(results)]
+    if results.scale is not None and results.has_radius:
+        values = {"norm": results.norm.value, "scale": list(results.scale.numbers)}
+        remarks.append(Remark(RemarkCode.SCALED_NORM, name, values))
     if manifest.grid is None and results.has_radius:
         remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
     if manifest.model.has_random_weights:

@@ -206,9 +206,6 @@ class ResultColumns:
             yield Remark(RemarkCode.SEVERAL_CERTIFICATES, self.name, {"certificates": wins})
         if self.norm is not Norm.L2 and self.has_radius:
             yield Remark(RemarkCode.OTHER_NORM, self.name, {"norm": self.norm.value})
-        if self.scale is not None and self.has_radius:
-            values = {"norm": self.norm.value, "scale": list(self.scale.numbers)}
-            yield Remark(RemarkCode.SCALED_NORM, self.name, values)
         yield from self.remarks
 
     @property
