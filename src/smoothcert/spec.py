@@ -93,7 +93,8 @@ class NoiseSpec(SpecPart, frozen=True, kw_only=True):
     def levels(self) -> int | None:
         """The levels of the grid, None for float32; an InputError while the grid is not known."""
         if isinstance(self.grid, str) or isinstance(self.scale, str):
-            raise InputError("the grid of the inputs, or the scale of their features, is not known yet")
+            unknown = "grid of the inputs" if isinstance(self.grid, str) else "scale of the features"
+            raise InputError(f"the {unknown} is not known yet")
         return self.grid
 
     def settle(self, levels: int | None) -> NoiseSpec:

@@ -112,7 +112,7 @@ REASONS = {
     r"version": "unknown-version",
     r"input\.index": "index-not-requested",
     r"smoothing\.sigma": r"differs (smoothing|tallies)\.sigma",
-    r"smoothing\.noise\.(kind|grid|generator|place|shared|scale)(\.#)?": r"(differs smoothing\.noise|smoothing\.noise\.\1)",
+    r"smoothing\.noise\.(kind|grid|generator|place|shared|scale)(\.#)?": r"smoothing\.noise(\.\1)?",
     r"smoothing\.(dimension|num_classes|envelope|remembered).*": r"(differs|invalid-value) (smoothing\.)?\1",
     r"verdicts\.#\.certificate": "other-certificates",
     r"verdicts\.#\.prediction": r"(not-the-selected-class|impossible-verdict|verdicts\.prediction)",

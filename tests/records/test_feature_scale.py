@@ -64,7 +64,7 @@ def test_powers_of_two_lose_nothing() -> None:
 
 @pytest.mark.parametrize("number", [0.0, -1.0, math.nan, math.inf, 1e-40, 1e39])
 def test_a_number_that_cannot_be_a_scale(number: float) -> None:
-    with pytest.raises(InputError, match="the scale of feature 1 is .*a positive finite number is needed"):
+    with pytest.raises(InputError, match=r"the scale of feature 1 is .*a positive finite number is needed"):
         FeatureScale((1.0, number))
 
 
@@ -93,7 +93,7 @@ def test_standard_deviations_are_those_of_the_population() -> None:
 
 def test_a_constant_feature_is_named() -> None:
     x = np.array([[1.0, 2.0], [1.0, 3.0]], dtype=np.float32)
-    with pytest.raises(InputError, match="of feature 'age' is 0, because it is constant.*--sigma-scale 0.1,2,30"):
+    with pytest.raises(InputError, match=r"of feature 'age' is 0, because it is constant.*--sigma-scale 0.1,2,30"):
         measure_deviations(x, ("age", "height"))
     with pytest.raises(InputError, match="of feature 0 is 0"):
         measure_deviations(x)
