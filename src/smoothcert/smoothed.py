@@ -258,14 +258,11 @@ class SmoothedClassifier:
         array = read_frame(x, get_feature_names(self._model)) if is_frame(x) else read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
-        self.to_noise_units(inputs)  # refuses what is too large there
+        if self.scale is not None:
+            self.scale.divide(inputs)  # refuses what the pipeline could not divide
         choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
         self._grid.check(inputs)
         return inputs
-
-    def to_noise_units(self, inputs: InputArray) -> InputArray:
-        """Inputs as noise is added to them and distances are measured: divided by the scale, if there is one."""
-        return inputs if self.scale is None else self.scale.divide(inputs)
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""

@@ -29,6 +29,7 @@ class FeatureScale:
     def __post_init__(self) -> None:
         if not self.numbers:
             raise InputError("a scale without numbers was given: one positive number for each feature is needed")
+        object.__setattr__(self, "numbers", tuple(map(float, self.numbers)))  # equal scales have equal digests
         for place, number in enumerate(self.numbers):
             if not (math.isfinite(number) and _SMALLEST <= number <= _LARGEST):
                 raise InputError(
