@@ -224,11 +224,11 @@ def settle_grid(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
 
 def _find_grid(spec: RunSpec, dataset: Dataset) -> DetectedGrid:
     requested = spec.noise.grid
+    if spec.noise.scale is not None and requested in (DETECT, None):
+        return DetectedGrid(None, SCALED_INPUTS)
     if requested is None:
         exact = f"; the {dataset.levels} levels of {dataset.name} would allow exact noise" if dataset.levels else ""
         return DetectedGrid(None, f"it was requested{exact}")
-    if requested == DETECT and spec.noise.scale is not None:
-        return DetectedGrid(None, SCALED_INPUTS)
     if requested != DETECT:
         _check_lies_on(dataset, int(requested))
         return DetectedGrid(int(requested))
