@@ -340,6 +340,14 @@ def test_a_grid_must_be_known_in_a_manifest() -> None:
     assert "grid" in refused(changed(("spec", "noise", "grid"), "detect"))
 
 
+def test_a_scale_must_be_known_in_a_manifest() -> None:
+    assert decode_part(to_json(NoiseSpec(scale="std")), NoiseSpec).scale == "std"
+    assert decode_part(to_json(NoiseSpec(scale=(0.5, 2.0))), NoiseSpec).scale == (0.5, 2.0)
+    assert "scale" in refused(changed(("spec", "noise", "scale"), "std"))
+    for wrong in ("deviations", [0.0], ["a"], 2.0):
+        assert "noise.scale" in refused(changed(("spec", "noise", "scale"), wrong))
+
+
 @pytest.mark.parametrize("place", [("sigma",), ("digests", "sigma")], ids=".".join)
 def test_a_rule_without_its_facts_is_not_taken_for_a_constant_level(place: Place) -> None:
     assert "sigma" in refused(changed(place, None))

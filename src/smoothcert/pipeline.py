@@ -6,21 +6,27 @@ repeated when a group is resumed, so that every batch holds the same samples as 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
-from smoothcert.memory import RegionMemory
+from smoothcert.memory import MemoryKey, RegionMemory
 from smoothcert.memory.claims import claim_region, point_from_promise
+from smoothcert.memory.link import MemoryLink
+from smoothcert.models.base import BaseClassifier
+from smoothcert.models.probe import check_probe, probe
 from smoothcert.questions import Inquiry, Votes, predict_votes
 from smoothcert.records import CertifiedPoint, InputArray, Smoothing, Stage
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sampling import inputs_per_shard
 from smoothcert.sampling.drawing import Drawing, Draws
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.sampler import Progress
 from smoothcert.statistics import price_of
+from smoothcert.strict_json import strict_loads
 
 Check = Callable[[Sequence[CertifiedPoint]], None]
 """Raises for points that must not be used."""
@@ -32,7 +38,7 @@ _PREDICTED_TOGETHER = 64
 class Pipeline:
     """draw: makes the `Drawing` of some inputs with their indices. memory: keeps promised regions, if there is one.
 
-    batch, shared_noise: decide how many inputs are sampled together.
+    batch, shared_noise: decide how many inputs are sampled together. scale: by which inputs are divided, if any.
     """
 
     draw: Callable[[InputArray, Sequence[int]], Drawing]
@@ -40,6 +46,7 @@ class Pipeline:
     batch: int
     shared_noise: bool
     progress: Progress | None = None
+    scale: FeatureScale | None = None
 
     def certify(
         self, inquiry: Inquiry, source: InputSource, *, done: Set[int] = frozenset(), check: Check | None = None
@@ -52,7 +59,7 @@ class Pipeline:
         shard_size = inquiry.inputs_together or self._inputs_together(inquiry.n, most=inquiry.most_inputs())
         for group in _groups(source, group_size=group_size, shard_size=shard_size, done=done):
             began = time.perf_counter()
-            inputs = source.load(group.positions)
+            inputs = self._load(source, group.positions)
             drawing = self.draw(inputs, group.indices)
             selection = drawing.votes(Stage.SELECTION, range(len(inputs)), n=inquiry.n0)
             selecting, began = (time.perf_counter() - began) / len(inputs), time.perf_counter()
@@ -101,7 +108,7 @@ class Pipeline:
         # Whole shards, and so many that a cluster can begin the next ones before one is done.
         group_size = shard_size * max(1, _PREDICTED_TOGETHER // shard_size)
         for group in _groups(source, group_size=group_size, shard_size=shard_size, done=done):
-            inputs = source.load(group.positions)
+            inputs = self._load(source, group.positions)
             promised = self._look_up(inputs, group, [row for rows in group.shards for row in rows], smoothing)
             if self.progress is not None and promised:
                 self.progress(n * len(promised))
@@ -141,6 +148,7 @@ class Pipeline:
                     seconds=seconds,
                     norm=smoothing.norm,
                     grid=smoothing.grid,
+                    scale=smoothing.scale,
                     price=price_of(tally, smoothing),
                 )
                 for row, tally in tallies.items()
@@ -153,17 +161,29 @@ class Pipeline:
         """The answers of the memory, for rows that lie in a promised region."""
         found = {} if self.memory is None else {row: self.memory.lookup(inputs[row]) for row in rows}
         return {
-            row: point_from_promise(
-                promise, index=group.indices[row], label=group.labels[row], norm=smoothing.norm, grid=smoothing.grid
-            )
+            row: point_from_promise(promise, index=group.indices[row], label=group.labels[row], smoothing=smoothing)
             for row, promise in found.items()
             if promise is not None
         }
+
+    def _load(self, source: InputSource, positions: Sequence[int]) -> InputArray:
+        """The inputs in the units of the noise."""
+        inputs = source.load(positions)
+        return inputs if self.scale is None else self.scale.divide(inputs)
 
     def _inputs_together(self, samples: int, *, most: int | None = None) -> int:
         """How many inputs share a shard when each takes this many samples: a pure function of the settings."""
         size = inputs_per_shard(samples_per_input=samples, batch=self.batch, shared=self.shared_noise)
         return size if most is None else min(size, most)
+
+
+def open_link(link: MemoryLink, key: MemoryKey, classifier: BaseClassifier, input_shape: tuple[int, ...]) -> None:
+    """Open a memory for this classifier. Its answers to fixed inputs must be those that the memory has stored."""
+    link.open(
+        key,
+        make_probe=lambda: json.dumps(probe(classifier, input_shape)),
+        check_probe=lambda stored, name: check_probe(strict_loads(stored), classifier, input_shape, of=name),
+    )
 
 
 @dataclass(frozen=True, slots=True)

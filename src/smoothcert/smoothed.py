@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -19,30 +18,29 @@ from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier, name_settled, settle_model
 from smoothcert.models.base import BaseClassifier
-from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.scores import require_scores
 from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, as_noise
-from smoothcert.noise.input_grid import InputGrid
-from smoothcert.pipeline import Pipeline
+from smoothcert.pipeline import Pipeline, open_link
 from smoothcert.progress_display import ProgressOption
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
 from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
 from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
 from smoothcert.sampling.given_inputs import check_envelope, read_array, read_source
-from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
+from smoothcert.sampling.grid_choice import begin_grid, check_varying, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
 from smoothcert.settings_text import as_counts, real_number, whole_number
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
+from smoothcert.sigma.feature_sigmas import split_sigma
 from smoothcert.sigma.levels import LevelCheck
 from smoothcert.spec import FixedN, QuestionSpec, make_question
 from smoothcert.statistics import alpha_after_noise, noise_price
-from smoothcert.strict_json import strict_loads
 
 if TYPE_CHECKING:
     from smoothcert.results.results import Results
@@ -65,7 +63,10 @@ class SmoothedClassifier:
         a `BaseClassifier`. It is adapted when the first inputs show their shape, unless `input_shape` is given.
     sigma: noise level in the units of the input; the model standardises afterwards, as its first layer. A number, or a
         rule that gives every input its own level (`smoothcert.sigma`). A plain function of one input, or
-        `OptimisedSigma`, can predict, but has no envelope: it needs a memory to certify.
+        `OptimisedSigma`, can predict, but has no envelope: it needs a memory to certify. For tables, a level for each
+        feature, in order or by name: this is sigma 1 with that `sigma_scale`.
+    sigma_scale: for tables, a number s_j for each feature, whose noise has the level sigma·s_j. Radii are then in the
+        scaled norm, that of x/s, and noise is added in float32.
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise is then added in
         exact steps, and certificates hold in floating point too (docs/security.md). "detect", the default, takes 256
@@ -95,7 +96,8 @@ class SmoothedClassifier:
         self,
         model: Any,
         *,
-        sigma: float | SigmaRule | OptimisedSigma | Callable[[Any], float],
+        sigma: float | Sequence[float] | Mapping[str, float] | SigmaRule | OptimisedSigma | Callable[[Any], float],
+        sigma_scale: Sequence[float] | Mapping[str, float] | None = None,
         noise: Noise | str = Noise.GAUSSIAN,
         grid: int | str | None = DETECT,
         memory: RegionMemory | str | Path | None = None,
@@ -119,8 +121,10 @@ class SmoothedClassifier:
         self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
         self.workers, self.tallier = workers, tallier
         self.input_range = input_range
-        self._grid = InputGrid(grid, with_memory=memory is not None)
-        self._sigma = sigma if isinstance(sigma, OptimisedSigma) else as_rule(sigma)
+        level, self._given_scale = split_sigma(sigma, sigma_scale)
+        self.scale: FeatureScale | None = None
+        self._grid = begin_grid(grid, with_memory=memory is not None, scaled=self._given_scale is not None)
+        self._sigma = level if isinstance(level, OptimisedSigma) else as_rule(level)
         if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
         self._rule: SigmaRule | None = None
@@ -159,7 +163,10 @@ class SmoothedClassifier:
 
     def _adapt(self, input_shape: tuple[int, ...]) -> BaseClassifier:
         if self._classifier is None:
-            self._classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
+            classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
+            if self._given_scale is not None:
+                classifier, self.scale = self._given_scale.apply(classifier, input_shape)
+            self._classifier = classifier
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._grid.levels_so_far)
             self._shape = input_shape
             self._class_names = settle_class_names(self._classifier, self._class_names)
@@ -223,6 +230,7 @@ class SmoothedClassifier:
             grid=self.grid,
             input_shape=self._shape,
             input_range=self.input_range,
+            scaled=self._given_scale is not None,
         )
 
     @property
@@ -233,13 +241,7 @@ class SmoothedClassifier:
     def open_memory(self) -> None:
         """Open the memory, if one was given. Predicting and certifying do it before they sample."""
         if self._memory is not None:
-            self._memory.open(
-                self.memory_key,
-                make_probe=lambda: json.dumps(probe(self.classifier, self._shape)),
-                check_probe=lambda stored, name: check_probe(
-                    strict_loads(stored), self.classifier, self._shape, of=name
-                ),
-            )
+            open_link(self._memory, self.memory_key, self.classifier, self._shape)
 
     def tune(self, input_shape: tuple[int, ...], *, samples: int) -> int:
         """The batch size for that many samples: measured, unless it is known (see `.batch`)."""
@@ -256,6 +258,8 @@ class SmoothedClassifier:
         array = read_frame(x, get_feature_names(self._model)) if is_frame(x) else read_array(x, self.known_shape)
         check_shape(array, self._adapt(array.shape[1:]).input_shape if array.ndim > 1 else None)
         inputs = to_float32(array, self.input_range)
+        if self.scale is not None:
+            self.scale.divide(inputs)  # refuses what the pipeline could not divide
         choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
         self._grid.check(inputs)
         return inputs
@@ -280,6 +284,7 @@ class SmoothedClassifier:
             noise=self.noise,
             remembered=self._memory is not None,
             grid=self.grid,
+            scale=self.scale,
         )
         portfolio.check_suits(found)
         check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
@@ -372,16 +377,18 @@ class SmoothedClassifier:
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
-        smoothing = Smoothing(dimension=int(np.prod(self._shape)), noise=self.noise, grid=self.grid)
+        dimension = int(np.prod(self._shape))
+        smoothing = Smoothing(dimension=dimension, noise=self.noise, grid=self.grid, scale=self.scale)
         if isinstance(self.rule, ConstantRule):
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing
 
-    def derive(self, *, seed: int | None, any_inputs: bool = False) -> Self:
-        """The same classifier with this seed, or a new one, for inputs of any range if wanted; the rest is shared."""
+    def derive(self, *, seed: int | None, any_inputs: bool = False, in_noise_units: bool = False) -> Self:
+        """The same classifier with this seed, or a new one, for inputs of any range, or already scaled, if wanted."""
         twin = copy.copy(self)
         twin.seed = secrets.randbits(128) if seed is None else seed
         twin.input_range = None if any_inputs else self.input_range
+        twin.scale = None if in_noise_units else self.scale
         return twin
 
     def pipeline(self, progress: Progress | None = None) -> Pipeline:
@@ -402,7 +409,7 @@ class SmoothedClassifier:
                 progress=progress,
             )
 
-        return Pipeline(draw, self.memory, self.known_batch(), self.shared_noise, progress)
+        return Pipeline(draw, self.memory, self.known_batch(), self.shared_noise, progress, self.scale)
 
     def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
         """For a run: at least so many copies will be drawn until it ends, after those that were drawn earlier."""

@@ -25,7 +25,7 @@ SCHEMA_VERSION = 3
 Task = Literal["certify", "predict", "recertify"]
 DETECT: Literal["detect"] = "detect"
 """The value of `NoiseSpec.grid` until the data is known."""
-FIRST_LAYER = "first-layer"
+FIRST_LAYER, STD = "first-layer", "std"
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_SAMPLES)]
 Levels = Annotated[int, msgspec.Meta(ge=2)]
@@ -79,6 +79,7 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
 class NoiseSpec(SpecPart, frozen=True, kw_only=True):
     """grid: levels of the inputs, in whose exact steps the noise is added; None for float32; "detect" until the data is
     known. generator: set together with the grid. place: where noise is added. shared: the same noise for all inputs.
+    scale: divides the features of a table before noise is added; "std" until the data is known.
     """
 
     kind: Noise = Noise.GAUSSIAN
@@ -86,12 +87,14 @@ class NoiseSpec(SpecPart, frozen=True, kw_only=True):
     generator: Literal["chacha20", "philox4x32-10"] | None = None
     place: Literal["input", "first-layer"] = "input"
     shared: bool = False
+    scale: tuple[Level, ...] | Literal["std"] | None = None
 
     @property
     def levels(self) -> int | None:
         """The levels of the grid, None for float32; an InputError while the grid is not known."""
-        if isinstance(self.grid, str):
-            raise InputError("the grid of the inputs is not known yet")
+        if isinstance(self.grid, str) or isinstance(self.scale, str):
+            unknown = "grid of the inputs" if isinstance(self.grid, str) else "scale of the features"
+            raise InputError(f"the {unknown} is not known yet")
         return self.grid
 
     def settle(self, levels: int | None) -> NoiseSpec:

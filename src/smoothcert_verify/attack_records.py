@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from smoothcert_verify.arithmetic import ball, binomial_tail
 from smoothcert_verify.document_checks import CheckedInput
+from smoothcert_verify.feature_scales import divide_by_scale
 from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import (
     BOOLEAN,
@@ -323,7 +324,8 @@ def _check_evidence(
     if len(content) != 4 * attack.run.dimension:
         yield note("invalid-value", field="point", value=result["point"], expected="the numbers of an input")
     elif inputs is not None:
-        deltas = np.frombuffer(content, dtype="<f4").astype(np.float64) - inputs(target.index).astype(np.float64)
+        x = divide_by_scale(inputs(target.index), attack.run.scale)  # points are stored in the units of the noise
+        deltas = np.frombuffer(content, dtype="<f4").astype(np.float64) - x.astype(np.float64)
         measured = float(np.abs(deltas).sum()) if attack.norm == "l1" else math.sqrt(float(deltas @ deltas))
         if not abs(measured - result["distance"]) <= _SLIGHTLY * max(measured, _SLIGHTLY):
             yield note("differs", field="distance", value=result["distance"], expected=measured)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.document_checks import CheckedInput
+from smoothcert_verify.feature_scales import divide_by_scale
 from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import TEXT, Document, OneOf, Record, Whole, is_same, parse_json
 from smoothcert_verify.memory_geometry import (
@@ -100,7 +101,7 @@ def _verify_one(
         if one.promise is not None:
             report.promises += 1
             found = [*_check_promise(one.promise, claims, str(memory.identity))]
-            found += _check_place(one.promise, one.index, regions, inputs, report)
+            found += _check_place(one, one.promise, regions, inputs, report)
             report.discrepancies += [finding.at(f"input {one.index}") for finding in found]
 
 
@@ -121,7 +122,7 @@ def _check_key(key: Mapping[str, Any], run: RunFacts) -> Iterator[Finding]:
     sigma = run.manifest["digests"]["sigma"]
     stated = {
         "model": run.manifest["digests"]["model"],
-        "noise": run.kind if run.grid is None else f"{run.kind} on {run.grid} levels",
+        "noise": _name_noise(run),
         "norm": NOISES[run.kind].norm,
         "preprocessing": hashlib.sha256(json.dumps(inputs).encode()).hexdigest(),
         "dimension": run.dimension,
@@ -130,6 +131,12 @@ def _check_key(key: Mapping[str, Any], run: RunFacts) -> Iterator[Finding]:
     for name, value in stated.items():
         if not is_same(key[name], value):
             yield note("another-classifier", field=name, value=key[name], expected=value)
+
+
+def _name_noise(run: RunFacts) -> str:
+    if run.scale is not None:
+        return f"{run.kind} on scaled features"
+    return run.kind if run.grid is None else f"{run.kind} on {run.grid} levels"
 
 
 def compute_entry(previous: str, claim: StoredClaim) -> str:
@@ -253,7 +260,7 @@ def _check_shared_claims(entries: Sequence[CheckedInput]) -> Iterator[Finding]:
 
 
 def _check_place(
-    promise: Mapping[str, Any], index: int, regions: Regions, inputs: Inputs | None, report: MemoryReport
+    one: CheckedInput, promise: Mapping[str, Any], regions: Regions, inputs: Inputs | None, report: MemoryReport
 ) -> Iterator[Finding]:
     """The input is the centre of its own claim; if it claimed nothing, d + radius ≤ the radius of the claim.
 
@@ -265,7 +272,7 @@ def _check_place(
     (rows,) = np.nonzero(regions.positions == promise["position"])
     if not rows.size:
         return  # reported before
-    at, x = int(rows[0]), inputs(index)
+    at, x = int(rows[0]), divide_by_scale(inputs(one.index), one.run.scale)
     if promise["settlement"] != _INHERITED:
         if not np.array_equal(regions.centres[at], x):
             yield note("claim-of-another-input", position=promise["position"])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.document_checks import CheckedInput
+from smoothcert_verify.feature_scales import divide_by_scale
 from smoothcert_verify.findings import Finding, MalformedError, OptionError, note, refuse
 from smoothcert_verify.noise_forms import GridNoise, NoisyInput, Stream
 from smoothcert_verify.replay_model import ReplayData, ReplayModel, Rows, open_data, open_model
@@ -158,7 +159,7 @@ class Replay:
 
     def _check(self, document: Mapping[str, Any], advance: Callable[[int], None]) -> Iterator[Finding]:
         index, label, sigma = document["input"]["index"], document["input"]["label"], document["smoothing"]["sigma"]
-        known, x = self.data.read_label(index), self.data.read_input(index)
+        known, x = self.data.read_label(index), divide_by_scale(self.data.read_input(index), self.facts.scale)
         if label != known:
             yield note("differs", field="input.label", value=label, expected=known)
         found = None if self.rule is None else self.rule.sigma(x)

@@ -146,6 +146,8 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | No
     taken from it: the author of the run chose that.
     """
     from smoothcert.models import load_classifier
+    from smoothcert.models.scaled_classifier import ScaledClassifier
+    from smoothcert.records.feature_scale import FeatureScale
     from smoothcert.user_code import is_code_name
 
     spec = run.manifest["spec"]["model"]
@@ -162,4 +164,7 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | No
         backend=spec["backend"],
         weights=recorded if weights is None else weights,
     )
+    if run.scale is not None:
+        # The manifest was not checked yet; what cannot be scaled has another digest than the run states.
+        classifier = ScaledClassifier(classifier, FeatureScale(tuple(run.scale)))
     return ReplayModel(classifier, tuple(data.dataset.input_shape))

@@ -77,6 +77,8 @@ class Report:
         self._count(one)
         if run.grid is None and document["tallies"]:
             self.remark(note("float-noise"), inputs=1)
+        if run.scale is not None and run.task != "predict":
+            self.remark(note("scaled-norm", norm=document["verdicts"][0]["norm"], scale=run.scale), inputs=1)
         if one.index in run.indices:
             self.entries.append(one)
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from smoothcert_verify.arithmetic import MOST_TRIALS
+from smoothcert_verify.feature_scales import SCALE, check_scale
 from smoothcert_verify.findings import Finding, note, refuse
 from smoothcert_verify.json_values import (
     BOOLEAN,
@@ -58,6 +59,7 @@ NOISE = Record(
     generator=OneOf((_GRID_GENERATOR, _FLOAT_GENERATOR)),
     place=OneOf(("input", "first-layer")),
     shared=BOOLEAN,
+    scale=SCALE,
 )
 _MODEL_SPEC = Record(
     place=TEXT,
@@ -187,6 +189,12 @@ class RunFacts:
     def grid(self) -> int | None:
         grid: int | None = self.noise["grid"]
         return grid
+
+    @property
+    def scale(self) -> list[float] | None:
+        """By what features are divided before noise is added and distances are measured; None without a scale."""
+        scale: list[float] | None = self.noise.get("scale")
+        return scale
 
     @property
     def dimension(self) -> int:
@@ -329,6 +337,7 @@ def _check_noise(run: RunFacts) -> Iterator[Finding]:
         yield _differ("run.spec.noise.place", noise["place"], "input")
     if run.grid is not None and levels is not None and (run.grid - 1) % (levels - 1):
         yield note("data-off-the-grid", grid=run.grid, levels=levels)
+    yield from check_scale(noise, shape=run.shape, sigma=run.manifest["spec"]["sigma"]["kind"])
 
 
 def _check_sigma(run: RunFacts) -> Iterator[Finding]:
@@ -425,5 +434,6 @@ def _list_drawn(run: RunFacts) -> dict[str, Any]:
     question = {name: value for name, value in manifest["spec"]["question"].items() if name != "n"}
     digests = {name: value for name, value in manifest["digests"].items() if name != "code"}
     spec = {f"spec.{name}": value for name, value in manifest["spec"].items() if name not in _FREE_FIELDS}
+    spec["spec.noise"] = {"scale": None, **run.noise}  # earlier versions did not write it
     facts = {name: manifest[name] for name in ("model", "data", "seed", "sampling_version", "sigma", "measured")}
     return {**spec, **facts, "spec.question": question, "digests": digests}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from smoothcert_verify.feature_scales import describe_distance
 from smoothcert_verify.findings import Finding
 
 TEMPLATES: Mapping[str, str] = {
@@ -26,6 +27,7 @@ TEMPLATES: Mapping[str, str] = {
     "certificates-of-a-prediction": "a prediction has a fixed n, no n0 and no certificates; this manifest differs",
     "changed-by-recertify": "{field} is {value!r}; the run it was recertified from has {expected!r}",
     "data-off-the-grid": "the noise is on a grid of {grid} levels, on which data of {levels} levels does not lie",
+    "not-with-a-scale": "{field} is {value!r}; where features have a scale, only {expected!r} is possible",
     "no-certificates": "a run that certifies needs certificates and n0; it has {certificates!r} and {n0}",
     "recertified-too-often": "the run was recertified more than {most} times",
     "recertified-predictions": "a run was recertified from predictions",
@@ -183,6 +185,8 @@ TEMPLATES: Mapping[str, str] = {
     "no-rule-file": "{name} is not in the run, so the rule for sigma was not checked",
     "promises-unchecked": "the promises of the memory were not looked up: give the memory by --memory",
     "replay-skipped": "no samples were drawn again, because what is stored is not consistent",
+    "scaled-norm": "radii are in the scaled {norm} norm: the change |x'_j - x_j| of each feature is divided by its "
+    "scale s_j; s is {scale!r}",
     "several-classifiers": "these inputs belong to {count} different smoothed classifiers (another model, noise or "
     "sigma): a certificate of one says nothing of another",
     "sigma-from-tallies": "the rule for sigma is not a file of the run, so sigma was taken from the tallies",
@@ -229,6 +233,7 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
     """What the first verdict of a verified document states."""
     verdict, promise = document["verdicts"][0], document["promise"]
     label, radius, norm, outcome = (verdict[name] for name in ("prediction", "radius", "norm", "outcome"))
+    distance = describe_distance(norm, document["smoothing"]["noise"].get("scale"))
     index = f"input {document['input']['index']}"
     if outcome == "predicted":
         return f"{index}: class {label} is predicted; no radius is certified"
@@ -241,12 +246,12 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
     if promise is None:
         text = (
             f"{index}: except with probability at most {alpha!r} over the sampling, the smoothed classifier answers "
-            f"class {label} at every point closer than {radius!r} in {norm} distance"
+            f"class {label} at every point closer than {radius!r} in {distance}"
         )
     else:
         text = (
             f"{index}: from position {promise['position']} of the memory {promise['memory'][:12]} on, and as long as "
-            f"that memory is kept and consulted, the answer is class {label} within {radius!r} in {norm} distance"
+            f"that memory is kept and consulted, the answer is class {label} within {radius!r} in {distance}"
         )
         text += (
             f"; except with probability at most {alpha!r} over the sampling, the classifier smoothed with the sigma of "

@@ -29,6 +29,7 @@ _REMARKS = {
     RemarkCode.UNFINISHED: {"done": 2, "expected": 7},
     RemarkCode.SEVERAL_CERTIFICATES: {"certificates": {"dipole": 5, "gaussian": 3}},
     RemarkCode.OTHER_NORM: {"norm": "l1"},
+    RemarkCode.SCALED_NORM: {"norm": "l2", "scale": [0.1, 2.0]},
     RemarkCode.RANDOM_WEIGHTS: {},
 }
 

@@ -14,7 +14,7 @@ import pytest
 from ray_clusters import actor_processes, running_cluster
 from ray_models import kills_its_actor, logistic_with_pid, refuses_batches
 from run_specs import finish_run, make_spec, resumed_spec, without_times
-from sample_models import digits_by_brightness
+from sample_models import digits_by_brightness, roll_by_side
 from smoothcert.cluster import ray_crew
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.cluster.ray_model import ModelIdentity, pack_model
@@ -55,6 +55,22 @@ def certified(
     smoothed: SmoothedClassifier, inputs: np.ndarray, certificate: str, n: int = 3000
 ) -> list[CertifiedPoint]:
     return without_times(smoothed.certify(inputs, n0=60, n=n, certificate=certificate, indices=range(len(inputs))))
+
+
+def test_the_scale_of_features_travels_with_the_model(address: str) -> None:
+    """By name, and as code: a function that is local to this test is pickled by value."""
+
+    def own_model(batch: np.ndarray) -> np.ndarray:
+        return roll_by_side(batch)
+
+    points = load_dataset("swiss-roll").inputs(range(4))
+    settings = {**SMOOTHING, "sigma": [0.2, 0.5], "input_range": None, "num_classes": 2}
+    for model, named in ((roll_by_side, "sample_models:roll_by_side"), (own_model, own_model)):
+        local = certified(SmoothedClassifier(model, **settings), points, "gaussian", n=1000)
+        with RayEngine(named, address=address, actors=1) as engine:
+            remote = SmoothedClassifier(model, tallier=engine, **settings)
+            assert certified(remote, points, "gaussian", n=1000) == local
+        assert local[0].scale is not None
 
 
 def test_every_kind_of_tally_is_that_of_the_local_engine(address: str, inputs: np.ndarray, logistic: object) -> None:

@@ -144,7 +144,7 @@ def test_every_kind_of_run_has_a_page(kind: str, tmp_path: Path) -> None:
     shown = build_content(ReportRequest(runs=(run,)))
     assert shown.headline.sentence in html.unescape(page)
     titles = {remark.title for remark in shown.remarks}
-    assert ("float noise" in titles) == (kind == "float-noise")
+    assert ("float noise" in titles) == (kind in ("float-noise", "scaled"))
     assert ("shared noise" in titles) == (kind == "shared-noise")
     assert ("several certificates" in titles) == (kind == "dipole")
     assert (shown.bounded is None) == (kind in ("shared-noise", "predict", "predict-memory"))

@@ -248,6 +248,7 @@ class TestGuarantees:
             "label": 1,
             "radius": 0.5,
             "norm": "l2",
+            "scale": None,
             "alpha": 0.001,
             "grid": grid,
             "sound_in_floating_point": grid is not None,

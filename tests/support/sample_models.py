@@ -37,6 +37,12 @@ def digits_by_brightness(batch: np.ndarray) -> np.ndarray:
     return batch.reshape(len(batch), -1) @ weights
 
 
+def roll_by_side(batch: np.ndarray) -> np.ndarray:
+    """Logits of two classes of points in the plane: on which side of a line they lie."""
+    side = batch.reshape(len(batch), -1)[:, :2] @ np.array([1.0, -0.5])
+    return np.stack([-side, side], axis=1)
+
+
 def never_finite(batch: np.ndarray) -> np.ndarray:
     return np.full((len(batch), 10), np.nan)
 

@@ -18,6 +18,7 @@ from smoothcert.cli.main import app
 from smoothcert.runs.seals import begin_seals, document_digest, seal_inputs
 
 MODEL = "sample_models:logistic_digits"
+SCALED_MODEL = "sample_models:roll_by_side"
 _DATA = ("--model", MODEL, "--data", "digits", "--seed", 3, "--batch", 64, "--workers", 1, "--skip", 60, "--max", 4)
 _SAMPLES = ("--n0", 20, "--n", 200)
 _LEVEL = ("--sigma", 0.25)
@@ -37,7 +38,7 @@ CERTIFIED: dict[str, tuple[object, ...]] = {
     "abstaining": ("--sigma", 20.0),
 }
 """Options of `certify` by the kind of run."""
-KINDS = (*CERTIFIED, "failed", "predict", "recertified", "envelope", "memory", "predict-memory")
+KINDS = (*CERTIFIED, "scaled", "failed", "predict", "recertified", "envelope", "memory", "predict-memory")
 
 
 def make_run(kind: str, folder: Path) -> Path:
@@ -45,7 +46,7 @@ def make_run(kind: str, folder: Path) -> Path:
 
     A run that names no other file is sampled once in each process of tests, and copied from then on.
     """
-    if kind in (*CERTIFIED, "failed", "predict") and not (folder / kind).exists():
+    if kind in (*CERTIFIED, "scaled", "failed", "predict") and not (folder / kind).exists():
         return Path(shutil.copytree(_sampled_once(kind), folder / kind))
     return _sample_run(kind, folder)
 
@@ -62,6 +63,9 @@ def _sample_run(kind: str, folder: Path) -> Path:
     out = folder / kind
     if kind in CERTIFIED:
         invoke(app, "certify", *_DATA, *_SAMPLES, *CERTIFIED[kind], "--out", out)
+    elif kind == "scaled":
+        data = ("--model", SCALED_MODEL, "--data", "swiss-roll", *_DATA[4:])
+        invoke(app, "certify", *data, *_SAMPLES, *_LEVEL, "--sigma-scale", "0.5,2.0", "--out", out)
     elif kind == "failed":
         data = ("--model", "sample_models:never_finite", "--num-classes", 10, *_DATA[2:])
         invoke(app, "certify", *data, *_SAMPLES, *_LEVEL, "--out", out)

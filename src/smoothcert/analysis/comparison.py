@@ -20,6 +20,7 @@ from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.errors import RunError
 from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
+from smoothcert.records.feature_scale import FeatureScale, name_norm
 from smoothcert.runs.result_columns import NO_CLASS, BoolArray, ResultColumns
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Comparison:
     name_a: str
     name_b: str
     norm: Norm
+    norm_symbol: str
+    scale: FeatureScale | None
     index: IntArray
     label: IntArray
     class_a: IntArray
@@ -183,6 +186,11 @@ def compare(a: ResultColumns, b: ResultColumns, *, wrong_too: bool = False) -> C
             f"{a.name} has radii in {a.norm.value} and {b.name} in {b.norm.value}: they have no ratio; compare runs of "
             "one norm"
         )
+    if not a.has_norm_of(b):
+        raise RunError(
+            f"{a.name} and {b.name} have radii in norms of different scales of the features: they have no ratio; "
+            "compare runs with the same --sigma-scale"
+        )
     on_a, on_b = common_inputs([a, b])
     label = _common_labels(on_a, on_b)
     class_a, class_b = _certified_class(on_a), _certified_class(on_b)
@@ -191,6 +199,8 @@ def compare(a: ResultColumns, b: ResultColumns, *, wrong_too: bool = False) -> C
         name_a=a.name,
         name_b=b.name,
         norm=a.norm,
+        norm_symbol=a.norm_symbol,
+        scale=a.scale,
         index=on_a.index[counted],
         label=label[counted],
         class_a=class_a[counted],
@@ -215,7 +225,7 @@ def summarise_comparison(comparison: Comparison) -> ComparisonSummary:
     return ComparisonSummary(
         run_a=comparison.name_a,
         run_b=comparison.name_b,
-        norm=comparison.norm.value,
+        norm=name_norm(comparison.norm.value, comparison.scale),
         wrong_too=comparison.wrong_too,
         common=comparison.common,
         counted=len(comparison),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from smoothcert.analysis.comparison import Comparison
-from smoothcert.analysis.figures import COLOURS, NORM_SYMBOLS, check_figure_path, open_figure
+from smoothcert.analysis.figures import COLOURS, check_figure_path, open_figure
 from smoothcert.errors import InputError, RunError
 from smoothcert.numerics.rounding import round_step
 from smoothcert.records import FloatArray, IntArray
@@ -131,7 +131,7 @@ def draw_comparison(comparison: Comparison, path: Path, *, bins: str | None = No
         smaller, larger = _draw_bars(axes, counts)
         unchanged = _draw_unchanged(axes, counts)
         mean = _draw_mean(axes, comparison, counts)
-        axes.set_xlabel(f"increase of the certified radius ({NORM_SYMBOLS[comparison.norm]}) in percent")
+        axes.set_xlabel(f"increase of the certified radius ({comparison.norm_symbol}) in percent")
         axes.set_ylabel("number of inputs")
         axes.locator_params(axis="y", integer=True)
         axes.grid(visible=False, axis="x")

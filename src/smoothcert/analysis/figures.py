@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InputError, MissingExtraError
 from smoothcert.files import write_atomically
-from smoothcert.records import Norm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # The palette of Okabe and Ito, for every kind of colour vision, without yellow, which is too faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-NORM_SYMBOLS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
 SUFFIXES = (".png", ".svg", ".pdf")
 _DOTS_PER_INCH = 160
 # Without these a file contains the date and random identifiers.

@@ -129,7 +129,7 @@ def envelope(runs: Sequence[ResultColumns], radii: ArrayLike) -> FloatArray:
     It is at least the curve of every run. No single classifier attains it, because the choice is made after looking.
     """
     _require_runs(runs)
-    if len({run.norm for run in runs}) > 1:
+    if not all(run.has_norm_of(runs[0]) for run in runs):
         raise RunError("the radii of the runs are in different norms, so the best run at a radius is not defined")
     return np.asarray(np.max([certified_accuracy(run, radii) for run in runs], axis=0), dtype=np.float64)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.figures import COLOURS, NORM_SYMBOLS, check_figure_path, open_figure
+from smoothcert.analysis.figures import COLOURS, check_figure_path, open_figure
 from smoothcert.analysis.table_choices import BoundChoice, PlotKind
 from smoothcert.errors import InputError, RunError
 from smoothcert.records import FloatArray
@@ -179,12 +179,11 @@ def _bound_caption(bound: BoundChoice, kind: PlotKind) -> str:
 
 
 def _finish_accuracy(axes: Axes, runs: Sequence[ResultColumns]) -> None:
-    norm, *others = {run.norm for run in runs}
-    if others:
+    if not all(run.has_norm_of(runs[0]) for run in runs):
         raise RunError("the radii of the runs are in different norms: draw the runs in separate figures")
     axes.set_xlim(left=0.0)
     axes.set_ylim(0.0, 1.0)
-    axes.set_xlabel(f"radius ({NORM_SYMBOLS[norm]})")
+    axes.set_xlabel(f"radius ({runs[0].norm_symbol})")
     axes.set_ylabel("certified accuracy")
     _add_legend(axes, len(axes.lines), location="best")
 

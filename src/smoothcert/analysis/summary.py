@@ -18,7 +18,7 @@ from smoothcert.runs.result_columns import ResultColumns
 
 ENVELOPE_NAME = "envelope"
 _MOST_DEFAULT_STEPS = 8
-_LEFT_OUT_IF_EMPTY = ("samples", "samples_per_input", "samples_share", "decided_radii", "lower_bound")
+_LEFT_OUT_IF_EMPTY = ("scale", "samples", "samples_per_input", "samples_share", "decided_radii", "lower_bound")
 
 Radii = Mapping[str, float]
 """Radii by their text, in the given order."""
@@ -44,6 +44,7 @@ class RunSummary:
     mean_radius: float | None = None
     expected_points: int | None = None
     norm: str
+    scale: tuple[float, ...] | None = None
     sigma: float | None = None
     sigma_range: tuple[float, float] | None = None
     samples: int | None = None
@@ -82,6 +83,7 @@ def summarise(results: ResultColumns, *, radii: Radii, bound: BoundChoice | None
     return RunSummary(
         run=results.name,
         norm=results.norm.value,
+        scale=None if results.scale is None else results.scale.numbers,
         points=len(results),
         expected_points=results.expected,
         sigma=sigma_range[0] if sigma_range is not None and sigma_range[0] == sigma_range[1] else None,
@@ -113,6 +115,7 @@ def summarise_envelope(runs: Sequence[ResultColumns], *, radii: Radii, bound: Bo
     return RunSummary(
         run=ENVELOPE_NAME,
         norm=runs[0].norm.value,
+        scale=None if runs[0].scale is None else runs[0].scale.numbers,
         points=len(runs[0]) if metrics.same_inputs(runs) else None,
         certified_accuracy=_by_text(radii, radii, best),
         lower_bound=lower,

@@ -12,7 +12,9 @@ from smoothcert.attacks.attack_record import AttackResult, Fate
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings
 from smoothcert.errors import BrokenCertificateError
 from smoothcert.numerics.rounding import format_down, format_up
-from smoothcert.records import Norm, Outcome
+from smoothcert.records import Outcome
+from smoothcert.records.feature_scale import name_norm
+from smoothcert.records.sentences import describe_scale
 
 if TYPE_CHECKING:
     from smoothcert.attacks.attack_run import Attack
@@ -116,6 +118,11 @@ def list_remarks(attack: Attack) -> list[str]:
             f"{remembered} of {len(results)} points lie in regions that the memory has promised: it answered there, "
             "without samples"
         )
+    if attack.scale is not None:
+        remarks.append(
+            f"distances are in the scaled {attack.search.norm} norm, {describe_scale(attack.scale.numbers)}; the "
+            "points in the record are divided by it too"
+        )
     return remarks
 
 
@@ -126,7 +133,7 @@ def fail_if_broken(attack: Attack) -> None:
     if not broken:
         return
     run_alpha = attack.manifest.spec.alpha
-    inputs = {result.index for result in broken}
+    inputs, norm = {result.index for result in broken}, name_norm(attack.search.norm, attack.scale)
     tested = {result.index for result in results if result.is_inside}
     # P(at least k of m certificates are false), if each is false with probability α, independently of the others.
     by_chance = float(special.bdtrc(len(inputs) - 1, len(tested), run_alpha))
@@ -134,7 +141,7 @@ def fail_if_broken(attack: Attack) -> None:
     raise BrokenCertificateError(
         f"CERTIFICATES BROKEN: inside their certified radius the answer to {len(inputs)} of {len(tested)} inputs "
         "changes:\n"
-        + "\n".join(_describe_break(result, attack.search.norm) for result in broken[:_MOST_NAMED])
+        + "\n".join(_describe_break(result, norm) for result in broken[:_MOST_NAMED])
         + more
         + f"\nChance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
         f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with probability "
@@ -145,7 +152,7 @@ def fail_if_broken(attack: Attack) -> None:
     )
 
 
-def _describe_break(result: AttackResult, norm: Norm) -> str:
+def _describe_break(result: AttackResult, norm: str) -> str:
     answer = "no valid answer" if result.answer is None else f"class {result.answer}"
     votes = "answered by a memory" if result.counts is None else f"votes {list(result.counts)}"
     invalid = f" and {result.invalid} without a valid answer" if result.invalid else ""

@@ -28,12 +28,14 @@ from smoothcert.errors import CorruptRunError, InputError, InterruptedRunError, 
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
 from smoothcert.questions import check_predict_is_possible, check_question
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.execution import Notice
 from smoothcert.runs.load import list_certificates, split_certificate
 from smoothcert.runs.reopening import reopen_run, spec_to_reopen
 from smoothcert.runs.result_columns import find_verdict
 from smoothcert.runs.resumption import NOT_MOVED, Moved
+from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import OptimisedRule
@@ -53,7 +55,8 @@ _SAMPLES_OF_SMALL_INPUTS = 512
 class Attack:
     """A prepared attack. soft: the run is about mean scores. points: the inputs taken from the run.
 
-    recorded_before: number of results that the record held when it was opened.
+    recorded_before: number of results that the record held when it was opened. If the run has a scale of its features,
+    `smoothed` takes inputs that are divided by it: points and distances are in the units of the noise.
     """
 
     settings: AttackSettings
@@ -78,6 +81,11 @@ class Attack:
     def level(self, look: int) -> float:
         """The error probability of one look at one point."""
         return self.settings.alpha / max(self.tests, 1) * self.settings.share(look)
+
+    @property
+    def scale(self) -> FeatureScale | None:
+        """By which inputs are divided before distances are measured; None without a scale."""
+        return scale_of_run(self.manifest)
 
     @property
     def samples_per_test(self) -> int:
@@ -135,8 +143,9 @@ def prepare_attack(
         points = _select_points(store, settings, certificate)
         if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
             raise RunError(f"{run} has no input to attack: none is certified or correctly predicted")
-        if settings.bounds == AttackBounds.ANY:
-            smoothed = smoothed.derive(seed=smoothed.seed, any_inputs=True)
+        _check_bounds(smoothed, settings)
+        if settings.bounds == AttackBounds.ANY or smoothed.scale is not None:
+            smoothed = smoothed.derive(seed=smoothed.seed, any_inputs=True, in_noise_units=True)
         smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
         portfolio = portfolio_of(spec) if certificate is None else get_portfolio(certificate)
         soft = manifest.task == "certify" and is_soft(portfolio.certificates[0])
@@ -152,6 +161,15 @@ def prepare_attack(
                 f"each checked at level {attack.level(0):.2g}"
             )
             yield attack
+
+
+def _check_bounds(smoothed: SmoothedClassifier, settings: AttackSettings) -> None:
+    """A run with a scale is attacked in the units of its noise, where each feature would have its own bounds."""
+    if smoothed.scale is not None and smoothed.input_range is not None and settings.bounds != AttackBounds.ANY:
+        raise InputError(
+            "a run with a scale of its features is attacked in scaled units, in which the range of the data differs "
+            f"from feature to feature: use --bounds {AttackBounds.ANY}"
+        )
 
 
 def _mention_other_certificates(run: Path, manifest: RunManifest, notice: Notice) -> None:
@@ -301,7 +319,8 @@ def _form_groups(attack: Attack) -> Iterator[_AttackGroup]:
 
 
 def _load_inputs(attack: Attack, group: _AttackGroup) -> InputArray:
-    return attack.smoothed.check_inputs(attack.dataset.inputs([point.index for point in group.points]))
+    inputs = attack.dataset.inputs([point.index for point in group.points])
+    return attack.smoothed.check_inputs(inputs if attack.scale is None else attack.scale.divide(inputs))
 
 
 def _search_groups(

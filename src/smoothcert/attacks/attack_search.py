@@ -33,12 +33,14 @@ from smoothcert.errors import InputError
 from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, resolve_device
 from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.models.imported_models import import_model
+from smoothcert.models.scaled_module import ScaledModule
 from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.models.torch_logits import take_logits
 from smoothcert.models.torchscript import is_torchscript, load_torchscript
 from smoothcert.noise import from_grid, to_grid
 from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
+from smoothcert.runs.scales import scale_of
 from smoothcert.sampling.sampler import Progress
 from smoothcert.sigma import SigmaRule
 from smoothcert.spec import ModelSpec, RunSpec
@@ -311,6 +313,8 @@ def choose_gradients(
     if wanted in (GradientSource.AUTO, GradientSource.EXACT):
         module = _load_module(spec, input_shape)
         if module is not None:
+            scale = scale_of(spec.noise)
+            module = module if scale is None else ScaledModule(module, scale)
             device = resolve_device(spec.model.device)
             return GradientAccess(private_copy(module, device), GradientSource.EXACT, device)
         if wanted is GradientSource.EXACT:

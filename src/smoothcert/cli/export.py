@@ -52,6 +52,8 @@ def export(
     else:
         write_json(results, output, points=load_points(run), overwrite=force)
     typer.echo(f"wrote {len(results)} inputs to {output}")
+    if results.scale is not None and form is not ExportFormat.JSON:
+        typer.echo(f"smoothcert: {form} does not state the norm: radii are in the scaled norm of the run", err=True)
     if others:
         names = ", ".join(other.name for other in others)
         typer.echo(f"smoothcert: only {results.name} was written; {run} also has {names}", err=True)

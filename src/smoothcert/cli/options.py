@@ -109,6 +109,16 @@ SigmaRule = Annotated[
         "(see --search).",
     ),
 ]
+SigmaScale = Annotated[
+    str | None,
+    typer.Option(
+        "--sigma-scale",
+        metavar="std|S,S,...",
+        rich_help_panel=RARE,
+        help="For tables: feature j gets the level sigma*S_j, and radii are in the scaled norm, of x/S. std: the "
+        "standard deviations of the training part; or a number for each feature.",
+    ),
+]
 NOISES = "gaussian, or uniform in ±sigma (l1 norm)"
 """Written out: --help loads neither numpy nor the noise laws. `tests/noise/test_every_noise.py` compares them."""
 Noise = Annotated[

@@ -28,6 +28,7 @@ class RunOptions:
     skip: o.Skip = 1
     sigma: o.Sigma = None
     sigma_rule: o.SigmaRule = None
+    sigma_scale: o.SigmaScale = None
     noise: o.Noise = "gaussian"
     alpha: o.Alpha = 0.001
     seed: o.Seed = None

@@ -16,9 +16,11 @@ from smoothcert.models.architectures import is_own
 from smoothcert.models.backends import check_backend
 from smoothcert.noise import DETECT, FLOAT, as_noise, parse_grid
 from smoothcert.records import Noise
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sigma import parse_search
 from smoothcert.sigma.searches import search_settings
 from smoothcert.spec import (
+    STD,
     ConstantLevel,
     DataSpec,
     EngineSpec,
@@ -38,6 +40,7 @@ from smoothcert.spec import (
 if TYPE_CHECKING:
     from smoothcert.cli.run_options import RunOptions
 
+Scale = tuple[float, ...] | Literal["std"] | None
 OPTIMISED, OPTIMISED_TWO_CLASS = "optimised", "optimised-two-class"
 """The names of --sigma-rule that search for the best sigma of every input."""
 _FLOAT_SUFFIX = "-float"
@@ -78,7 +81,13 @@ def build_specs(
             max_inputs=run.max_inputs,
             resize=run.resize,
         ),
-        noise=build_noise(run.noise, grid=run.grid, noise_at=run.noise_at, shared=run.shared_noise),
+        noise=build_noise(
+            run.noise,
+            grid=run.grid,
+            noise_at=run.noise_at,
+            shared=run.shared_noise,
+            scale=parse_scale(run.sigma_scale),
+        ),
         sigma=_build_level(run, levels[0]),
         question=question,
         alpha=run.alpha,
@@ -117,7 +126,8 @@ def _build_level(run: RunOptions, level: float | None) -> SigmaSpec:
 
 def _choose_out(run: RunOptions, task: Task, model: str, data: str, level: float | None, *, several: bool) -> Path:
     if run.out is None:
-        return o.default_out(task, model, data, level, run.sigma_rule)
+        out = o.default_out(task, model, data, level, run.sigma_rule)
+        return out if run.sigma_scale is None else out.with_name(f"{out.name}-scaled")
     return run.out / f"sigma-{level:g}" if several else run.out
 
 
@@ -192,7 +202,7 @@ def build_data(
     )
 
 
-def build_noise(noise: str, *, grid: str, noise_at: str, shared: bool) -> NoiseSpec:
+def build_noise(noise: str, *, grid: str, noise_at: str, shared: bool, scale: Scale = None) -> NoiseSpec:
     """noise: a kind, or one in float32. grid: detect, float or a number of levels."""
     in_float = noise == FLOAT or noise.endswith(_FLOAT_SUFFIX)
     levels = _parse_grid(grid)
@@ -205,6 +215,7 @@ def build_noise(noise: str, *, grid: str, noise_at: str, shared: bool) -> NoiseS
         grid=None if in_float or levels == FLOAT else cast(int | Literal["detect"], levels),
         place=cast(Literal["input", "first-layer"], noise_at),
         shared=shared,
+        scale=scale,
     )
 
 
@@ -216,6 +227,19 @@ def _parse_noise(text: str) -> Noise:
     except InputError as error:
         in_float = [f"{kind}{_FLOAT_SUFFIX}" for kind in Noise if kind is not Noise.GAUSSIAN]
         raise InputError(f"there is no noise {text!r}: use {', '.join((*Noise, FLOAT, *in_float))}") from error
+
+
+def parse_scale(text: str | None) -> Scale:
+    """The numbers of --sigma-scale, or "std"."""
+    if text is None or text == STD:
+        return cast(Literal["std"] | None, text)
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(
+            f"--sigma-scale {text!r} is invalid: expected {STD}, or a number for each feature such as 0.1,2,30"
+        ) from error
+    return FeatureScale(numbers).numbers
 
 
 def _parse_grid(text: str) -> int | str:

@@ -21,6 +21,7 @@ from smoothcert.cluster.ray_model import ModelIdentity, pack_model
 from smoothcert.cluster.ray_worker import LoadedModel
 from smoothcert.errors import ClusterError, InputError
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scaled_classifier import ScaledClassifier
 from smoothcert.records import AnyTally, InputArray, Noise
 from smoothcert.sampling.requests import Request
 from smoothcert.sampling.sampler import OnPicked, Progress
@@ -134,7 +135,8 @@ class RayEngine:
         self._dismiss()
         size = self.actors
         known = {"input_shape": classifier.input_shape or input_shape, "num_classes": classifier.num_classes}
-        model = pack_model(self._model, {**known, **self._arguments})
+        scale = classifier.scale if isinstance(classifier, ScaledClassifier) else None
+        model = pack_model(self._model, {**known, **self._arguments}, scale)
         self._identity = identity
         self._crew = Crew(
             self._ray,

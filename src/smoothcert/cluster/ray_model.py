@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,8 @@ from smoothcert.environment import code_digest, list_versions
 from smoothcert.errors import ClusterError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.scaled_classifier import scale_classifier
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.user_code import is_code_name
 
 
@@ -65,7 +67,7 @@ class PackedModel:
 
     named: package.module:attribute, whose weights may be in files; pickled: a Python object; otherwise files hold the
     model. files: bytes by name, the file to load first. by_value: the code of the object is pickled with it, so its
-    source text cannot be read on the node.
+    source text cannot be read on the node. scale: of the features, if each has its own noise level.
     """
 
     arguments: Mapping[str, Any]
@@ -73,9 +75,18 @@ class PackedModel:
     named: str | None = None
     pickled: bytes | None = None
     by_value: bool = False
+    scale: FeatureScale | None = None
 
     def unpack(self, identity: ModelIdentity) -> BaseClassifier:
         """Make the classifier in this process. identity: of the sender's classifier."""
+        classifier = self._load()
+        if self.scale is not None:
+            classifier = scale_classifier(classifier, self.scale)
+        if self.by_value and classifier.backend == identity.backend:
+            classifier.digest = identity.digest
+        return classifier
+
+    def _load(self) -> BaseClassifier:
         if self.files is not None:
             with _write_files(self.files) as file:
                 if self.named is not None:
@@ -84,10 +95,7 @@ class PackedModel:
         if self.named is not None:
             return load_classifier(self.named, **self.arguments)
         assert self.pickled is not None
-        classifier = as_classifier(_unpickle_model(self.pickled), **self.arguments)
-        if self.by_value and classifier.backend == identity.backend:
-            classifier.digest = identity.digest
-        return classifier
+        return as_classifier(_unpickle_model(self.pickled), **self.arguments)
 
 
 @contextmanager
@@ -101,8 +109,12 @@ def _write_files(files: Mapping[str, bytes]) -> Iterator[Path]:
         yield Path(folder) / next(iter(files))
 
 
-def pack_model(model: object, arguments: Mapping[str, Any]) -> PackedModel:
+def pack_model(model: object, arguments: Mapping[str, Any], scale: FeatureScale | None = None) -> PackedModel:
     """Pack a model: a path, package.module:attribute, or an object that can be pickled."""
+    return replace(_pack(model, arguments), scale=scale)
+
+
+def _pack(model: object, arguments: Mapping[str, Any]) -> PackedModel:
     if isinstance(model, str) and is_code_name(model):
         weights = arguments.get("weights")
         files = None if weights is None else _read_files(Path(weights))

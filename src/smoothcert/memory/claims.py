@@ -12,12 +12,12 @@ from smoothcert.records import (
     CertifiedPoint,
     InputArray,
     Noise,
-    Norm,
     Outcome,
     Promise,
     Reason,
     ReasonCode,
     Settlement,
+    Smoothing,
     Verdict,
 )
 
@@ -28,6 +28,12 @@ _REASONS = {
 }
 
 
+def _name_noise(noise: Noise, grid: int | None, *, scaled: bool) -> str:
+    if scaled:
+        return f"{noise.value} on scaled features"
+    return noise.value if grid is None else f"{noise.value} on {grid} levels"
+
+
 def memory_key(
     *,
     model_digest: str,
@@ -36,8 +42,12 @@ def memory_key(
     grid: int | None,
     input_shape: tuple[int, ...],
     input_range: tuple[float, float] | None,
+    scaled: bool = False,
 ) -> MemoryKey:
-    """The key of the regions of one smoothed classifier: if any of this changes, it is another classifier."""
+    """The key of the regions of one smoothed classifier: if any of this changes, it is another classifier.
+
+    scaled: inputs, and so regions, are divided by a scale, which is a part of the model.
+    """
     # As integers and floats, so that equal shapes and ranges give the same key.
     bounds = None if input_range is None else [float(bound) for bound in input_range]
     preprocessing = json.dumps({"input_shape": [int(size) for size in input_shape], "input_range": bounds})
@@ -45,7 +55,7 @@ def memory_key(
         model=model_digest,
         sigma_rule=sigma_digest,
         # Rounding to a grid is part of the base classifier.
-        noise=noise.value if grid is None else f"{noise.value} on {grid} levels",
+        noise=_name_noise(noise, grid, scaled=scaled),
         norm=noise.norm,
         preprocessing=hashlib.sha256(preprocessing.encode()).hexdigest(),
         dimension=math.prod(input_shape),
@@ -79,19 +89,25 @@ def _apply_promise(point: CertifiedPoint, promise: Promise) -> CertifiedPoint:
     return dataclasses.replace(point, verdict=verdict, promise=promise)
 
 
-def point_from_promise(
-    promise: Promise, *, index: int, label: int | None, norm: Norm, grid: int | None = None
-) -> CertifiedPoint:
+def point_from_promise(promise: Promise, *, index: int, label: int | None, smoothing: Smoothing) -> CertifiedPoint:
     """The answer to an input that lies in a promised region. Nothing is sampled, so it has no noise level."""
     verdict = Verdict(
         certificate="",
         prediction=promise.label,
         radius=0.0,
-        norm=norm,
+        norm=smoothing.norm,
         outcome=Outcome.PREDICTED,
         reason=Reason(ReasonCode.IN_PROMISED_REGION, {"position": promise.position}),
         bounds=None,
     )
     return CertifiedPoint(
-        index=index, label=label, verdict=verdict, sigma=math.nan, tallies=(), seconds=0.0, promise=promise, grid=grid
+        index=index,
+        label=label,
+        verdict=verdict,
+        sigma=math.nan,
+        tallies=(),
+        seconds=0.0,
+        promise=promise,
+        grid=smoothing.grid,
+        scale=smoothing.scale,
     )

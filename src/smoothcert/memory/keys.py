@@ -16,7 +16,8 @@ from smoothcert.records import Norm
 class MemoryKey:
     """Identifies a smoothed classifier. Regions under different keys are independent of each other.
 
-    model, sigma_rule, preprocessing: digests. noise: its name, with the grid if the noise is on one.
+    model, sigma_rule, preprocessing: digests. noise: its name, with the grid if the noise is on one, and that features
+    are divided by a scale if they are: regions are then those of the quotients.
     norm: of the balls. dimension: numbers per input, at least 1.
     """
 

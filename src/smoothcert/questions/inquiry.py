@@ -69,6 +69,7 @@ class Inquiry(ABC):
             seconds=item.seconds,
             further=tuple(further),
             grid=self.smoothing.grid,
+            scale=self.smoothing.scale,
         )
 
     @property

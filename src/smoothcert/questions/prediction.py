@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from smoothcert.records import CertifiedPoint, Norm, Outcome, Reason, ReasonCode, Tally, Verdict
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.statistics import alpha_after_noise, plurality, significant_plurality
 
 
@@ -17,11 +18,13 @@ def predict_votes(
     seconds: float,
     norm: Norm = Norm.L2,
     grid: int | None = None,
+    scale: FeatureScale | None = None,
     price: float = 0.0,
 ) -> CertifiedPoint:
     """PREDICT (Cohen et al. 2019, C.1): the class with the most votes if it is significant at level α.
 
-    norm: of the radii of this classifier. grid: of the noise, if it is on one. price: what the noise takes from α.
+    norm: of the radii of this classifier. grid: of the noise, if it is on one. scale: of the features, if any. price:
+    what the noise takes from α.
     """
     winner = significant_plurality(tally, alpha=alpha_after_noise(alpha, price))
     outcome, reason = (Outcome.PREDICTED, None) if winner is not None else _explain_no_class(tally)
@@ -29,7 +32,14 @@ def predict_votes(
         certificate="", prediction=winner, radius=0.0, norm=norm, outcome=outcome, reason=reason, bounds=None
     )
     return CertifiedPoint(
-        index=index, label=label, verdict=verdict, sigma=tally.sigma, tallies=(tally,), seconds=seconds, grid=grid
+        index=index,
+        label=label,
+        verdict=verdict,
+        sigma=tally.sigma,
+        tallies=(tally,),
+        seconds=seconds,
+        grid=grid,
+        scale=scale,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from smoothcert.certificates import Portfolio
 from smoothcert.errors import InputError
 from smoothcert.records import ConstantSigma, Envelope, Noise, Smoothing, Widened
+from smoothcert.records.feature_scale import FeatureScale
 
 SIGMA_SLACK = 2.0**-22
 """Relative room in every envelope for the error with which σ is computed and carried by float32 noise.
@@ -28,6 +29,7 @@ def describe_smoothing(
     noise: Noise = Noise.GAUSSIAN,
     remembered: bool = False,
     grid: int | None = None,
+    scale: FeatureScale | None = None,
 ) -> Smoothing:
     """The record that certificates take. A σ with neither an envelope nor a memory is refused.
 
@@ -49,7 +51,13 @@ def describe_smoothing(
         shift = 0.0 if grid is None else 2.0 * FLOAT32_ROUNDING * math.sqrt(dimension)
         envelope = Widened(envelope, slack=SIGMA_SLACK, shift=shift)
     return Smoothing(
-        envelope=envelope, dimension=dimension, num_classes=num_classes, noise=noise, remembered=remembered, grid=grid
+        envelope=envelope,
+        dimension=dimension,
+        num_classes=num_classes,
+        noise=noise,
+        remembered=remembered,
+        grid=grid,
+        scale=scale,
     )
 
 

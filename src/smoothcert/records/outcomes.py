@@ -118,6 +118,7 @@ class RemarkCode(enum.StrEnum):
     UNFINISHED = "unfinished"
     SEVERAL_CERTIFICATES = "several-certificates"
     OTHER_NORM = "other-norm"
+    SCALED_NORM = "scaled-norm"
     RANDOM_WEIGHTS = "random-weights"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from smoothcert.errors import InputError
 from smoothcert.records.bounds import Bounds
+from smoothcert.records.feature_scale import FeatureScale, name_norm
 from smoothcert.records.noises import Norm
 from smoothcert.records.outcomes import Outcome, Reason, Settlement, Supposition
 from smoothcert.records.sentences import describe_guarantee, describe_noise
@@ -46,6 +47,7 @@ class Guarantee:
 
     alpha: the probability that sampling was misled; None if an earlier promise is the answer, not the votes.
     promise: set if a memory keeps it. grid: levels of the grid in whose steps the noise was added; None for float32.
+    scale: by which every feature is divided before distances are measured; None without a scale.
     """
 
     label: int
@@ -54,6 +56,7 @@ class Guarantee:
     alpha: float | None
     promise: Promise | None = None
     grid: int | None = None
+    scale: FeatureScale | None = None
 
     @property
     def sound_in_floating_point(self) -> bool:
@@ -74,6 +77,7 @@ class Guarantee:
             "label": self.label,
             "radius": self.radius,
             "norm": self.norm.value,
+            "scale": None if self.scale is None else list(self.scale.numbers),
             "alpha": self.alpha,
             "grid": self.grid,
             "sound_in_floating_point": self.sound_in_floating_point,
@@ -82,9 +86,10 @@ class Guarantee:
 
     def __repr__(self) -> str:
         kept = "" if self.promise is None else f", promise={self.promise!r}"
+        scale = "" if self.scale is None else f", scale={self.scale.numbers!r}"
         return (
-            f"Guarantee(label={self.label}, radius={self.radius!r}, norm={self.norm.value!r}, alpha={self.alpha!r}, "
-            f"noise={describe_noise(self.grid)!r}{kept})"
+            f"Guarantee(label={self.label}, radius={self.radius!r}, norm={self.norm.value!r}{scale}, "
+            f"alpha={self.alpha!r}, noise={describe_noise(self.grid)!r}{kept})"
         )
 
     def __str__(self) -> str:
@@ -145,7 +150,8 @@ class CertifiedPoint:
 
     `promise`: what a memory of regions granted; the verdict then has the class and the radius of the promise, and the
     bounds of the votes. `sigma` is nan if the memory answered and nothing was sampled. `grid`: levels of the grid in
-    whose steps the noise was added; None for noise in float32, which is not sound in floating point.
+    whose steps the noise was added; None for noise in float32, which is not sound in floating point. `scale`: by which
+    features are divided before noise is added and distances are measured; None without one.
     """
 
     index: int
@@ -157,11 +163,13 @@ class CertifiedPoint:
     further: tuple[Verdict, ...] = ()
     promise: Promise | None = None
     grid: int | None = None
+    scale: FeatureScale | None = None
 
     def __repr__(self) -> str:
         verdict = self.verdict
         has_radius = verdict.certificate or verdict.radius > 0  # a log does not name its certificate
-        radius = f", radius={verdict.radius!r}, norm={verdict.norm.value!r}" if has_radius else ""
+        norm = name_norm(verdict.norm.value, self.scale)
+        radius = f", radius={verdict.radius!r}, norm={norm!r}" if has_radius else ""
         return (
             f"CertifiedPoint(index={self.index}, label={self.label}, prediction={verdict.prediction}, "
             f"outcome={verdict.outcome.name}{radius}, certificate={verdict.certificate!r}, sigma={self.sigma!r}, "
@@ -207,7 +215,7 @@ class CertifiedPoint:
         inherited = (Settlement.OVERRULED, Settlement.INHERITED)
         voted = self.promise is None or self.promise.settlement not in inherited
         alpha = self.bounds.alpha if self.bounds is not None and voted else None
-        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise, self.grid)
+        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise, self.grid, self.scale)
 
     def tally(self, stage: Stage) -> AnyTally | None:
         """All votes of one stage, merged; None if the stage was not sampled."""

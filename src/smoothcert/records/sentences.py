@@ -5,6 +5,7 @@ Sentences are made here from codes and numbers, and nothing reads them back: the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.records.outcomes import Reason, ReasonCode, Remark, RemarkCode, Settlement
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 NOT_SOUND = "not sound in floating point"
 """Part of every description of noise that is added in float32."""
 
+_MOST_NUMBERS = 20
+"""Numbers of a scale that a sentence shows."""
 _FLOAT_GUARANTEE = f"The noise was added in float32 and is treated as ideal noise, which is {NOT_SOUND}."
 
 _SETTLEMENTS = {
@@ -75,6 +78,7 @@ _REMARKS = {
     RemarkCode.UNFINISHED: "unfinished: {done} of {expected} inputs.",
     RemarkCode.SEVERAL_CERTIFICATES: "number of largest radii by certificate: {certificates}.",
     RemarkCode.OTHER_NORM: "radii are in the {norm} norm.",
+    RemarkCode.SCALED_NORM: "radii are in the scaled {norm} norm, {measured}.",
     RemarkCode.RANDOM_WEIGHTS: "the weights of the model were random: it was constructed for the run, not trained.",
 }
 
@@ -85,7 +89,10 @@ def describe_reason(reason: Reason) -> str:
 
 def describe_remark(remark: Remark) -> str:
     """The remark as one sentence or more, with the name of the results in front."""
-    return f"{remark.name}: {_REMARKS[remark.code].format(**{k: _format_value(v) for k, v in remark.values.items()})}"
+    values = {name: _format_value(value) for name, value in remark.values.items()}
+    if remark.code is RemarkCode.SCALED_NORM:
+        values["measured"] = describe_scale(remark.values["scale"])
+    return f"{remark.name}: {_REMARKS[remark.code].format(**values)}"
 
 
 def _format_value(value: Any) -> Any:
@@ -113,15 +120,28 @@ def describe_guarantee(guarantee: Guarantee) -> str:
 def _state(guarantee: Guarantee) -> str:
     return (
         f"Except with probability at most {guarantee.alpha!r} over the sampling, the smoothed classifier answers class "
-        f"{guarantee.label} at every point closer than {guarantee.radius!r} in {guarantee.norm} distance."
+        f"{guarantee.label} at every point closer than {guarantee.radius!r} in {_name_distance(guarantee)}."
     )
+
+
+def _name_distance(guarantee: Guarantee) -> str:
+    if guarantee.scale is None:
+        return f"{guarantee.norm} distance"
+    return f"scaled {guarantee.norm} distance, {describe_scale(guarantee.scale.numbers)}"
+
+
+def describe_scale(numbers: Sequence[float]) -> str:
+    """How distances are measured with a scale."""
+    shown = ", ".join(f"{number:g}" for number in numbers[:_MOST_NUMBERS])
+    more = f", … ({len(numbers)} numbers)" if len(numbers) > _MOST_NUMBERS else ""
+    return f"in which the change of each feature is divided by its scale ({shown}{more})"
 
 
 def _state_promise(guarantee: Guarantee, promise: Promise) -> str:
     kept = (
         f"From position {promise.position} of the memory {promise.memory[:12]} on, and for as long as that memory is "
         f"kept and consulted, the answer is class {guarantee.label} at every point within {guarantee.radius!r} in "
-        f"{guarantee.norm} distance."
+        f"{_name_distance(guarantee)}."
     )
     if guarantee.alpha is None:
         return f"{kept} An earlier claim promised it; this input lies in its region."

@@ -13,7 +13,6 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.figures import NORM_SYMBOLS
 from smoothcert.analysis.intervals import certified_accuracy_lower_bound
 from smoothcert.analysis.plots import accuracy_curve
 from smoothcert.analysis.table_choices import BoundChoice
@@ -113,7 +112,7 @@ def thin(x: FloatArray) -> FloatArray:
 
 
 def draw_accuracy_chart(sources: Sequence[Source], drawn: AccuracyCurves) -> Spec:
-    norms = list(dict.fromkeys(NORM_SYMBOLS[source.results.norm] for source in sources))
+    norms = list(dict.fromkeys(source.results.norm_symbol for source in sources))
     return make_chart(
         "accuracy",
         height=320,

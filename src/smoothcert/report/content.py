@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from smoothcert.analysis.figures import NORM_SYMBOLS
 from smoothcert.analysis.formatting import table_notes
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise
 from smoothcert.analysis.table_choices import BoundChoice
@@ -129,7 +128,7 @@ def build_content(request: ReportRequest) -> Content:
         headline=headline,
         remarks=tuple(list_notices(sources, pairs.contradictions)),
         runs=tuple(_show_run(k, *pair) for k, pair in enumerate(zip(sources, summaries, strict=True))),
-        norm=" and ".join(dict.fromkeys(NORM_SYMBOLS[run.norm] for run in results)),
+        norm=" and ".join(dict.fromkeys(run.norm_symbol for run in results)),
         approximate=show_table(
             "certified",
             _caption(results),

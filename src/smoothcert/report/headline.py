@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from smoothcert.analysis.figures import NORM_SYMBOLS
 from smoothcert.analysis.metrics import certified_counts
 from smoothcert.analysis.summary import Radii
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
@@ -67,7 +66,7 @@ def _write_result(sources: Sequence[Source], radii: Radii) -> tuple[str, str | N
 
 def _write_certified(sources: Sequence[Source], certified: Sequence[Source], radii: Radii) -> tuple[str, str]:
     # Radii in different norms cannot be compared.
-    comparable = [source for source in certified if source.results.norm is certified[0].results.norm]
+    comparable = [source for source in certified if source.results.has_norm_of(certified[0].results)]
     text, best = _choose_radius(comparable, radii)
     results = best.results
     robust = int(certified_counts(results, radii[text]))
@@ -78,7 +77,7 @@ def _write_certified(sources: Sequence[Source], certified: Sequence[Source], rad
     stay = "stays" if robust <= 1 else "stay"
     return (
         f"{_part(robust, best)} {_be(robust)} classified correctly and provably {stay} so under every change smaller "
-        f"than {text} ({NORM_SYMBOLS[results.norm]} length){which}."
+        f"than {text} ({results.norm_symbol} length){which}."
     ), text
 
 
@@ -130,7 +129,7 @@ def _write_unlabelled(source: Source) -> str:
     known = int(results.labelled.sum())
     return (
         f"{_part(certified, source)} {have} an answer that provably stays the same within some distance; for half of "
-        f"all inputs that distance is at least {median} ({NORM_SYMBOLS[results.norm]} length). Whether the answers are "
+        f"all inputs that distance is at least {median} ({results.norm_symbol} length). Whether the answers are "
         "correct is " + (f"known for {known:,} of them only." if known else "not known: there are no labels.")
     )
 
@@ -144,15 +143,16 @@ def _describe_method(sources: Sequence[Source]) -> str:
     noise = " or ".join(dict.fromkeys(spec.noise.kind.facts.title for spec in specs))
     most = "up to " if any(source.results.most_samples is not None for source in stored) else ""
     times = " or ".join(f"{n:,}" for n in sorted({spec.question.n for spec in specs}))
-    text = f"Each input was classified {most}{times} times, each time with fresh {noise} noise of {_levels(stored)}, "
+    text = f"Each input was classified {most}{times} times, each time with fresh {noise} noise of {_levels(stored)}"
+    text += _mention_scales(stored)
     if all(TallyKind.SCORES in source.kinds for source in stored):
         text += (
-            "and the scores of each answer were averaged. The final answer is the one with the largest mean; the "
+            ", and the scores of each answer were averaged. The final answer is the one with the largest mean; the "
             "larger its lead, the further the input can be moved before another answer could win."
         )
     else:
         text += (
-            "and the answers were counted. The final answer is the one that wins this vote; the more one-sided the "
+            ", and the answers were counted. The final answer is the one that wins this vote; the more one-sided the "
             "vote, the further the input can be moved before another answer could win."
         )
     names = ", ".join(dict.fromkeys(spec.certificate_text for spec in specs if spec.certificates))
@@ -163,6 +163,14 @@ def _describe_method(sources: Sequence[Source]) -> str:
     if any(source.results.decided_radii for source in stored):
         text += " Only some radii were decided."
     return text if len(stored) == len(sources) else f"{text} How the logs among them were made is not known."
+
+
+def _mention_scales(sources: Sequence[Source]) -> str:
+    scaled = [source.name for source in sources if source.results.scale is not None]
+    if not scaled:
+        return ""
+    which = "" if len(scaled) == len(sources) else f" in {', '.join(scaled)}"
+    return f" times the scale of each feature{which}"
 
 
 def _levels(sources: Sequence[Source]) -> str:
@@ -184,7 +192,7 @@ def _describe_guarantee(sources: Sequence[Source]) -> str:
         alphas = _alphas(sources)
         text = f"Each answer is wrong about the vote with probability at most {alphas[-1]}." if alphas else ""
         return f"{text} {_list_unknown_alphas(sources)}".strip()
-    size = " and ".join(dict.fromkeys(_LENGTHS[source.results.norm] for source in certified))
+    size = " and ".join(dict.fromkeys(_name_length(source.results) for source in certified))
     wrong = " or ".join(map(str, _alphas(certified)))
     text = f"The size of a change is its {size}."
     if wrong:
@@ -198,6 +206,13 @@ def _describe_guarantee(sources: Sequence[Source]) -> str:
             f"deploy {decision}. It states that the answer stays the same, not that it is correct."
         )
     return f"{text} {_list_unknown_alphas(certified)}".strip()
+
+
+def _name_length(results: ResultColumns) -> str:
+    text = _LENGTHS[results.norm]
+    if results.scale is None:
+        return text
+    return f"scaled {text.removesuffix(')')}, after the change of each feature was divided by its scale)"
 
 
 def _alphas(sources: Sequence[Source]) -> list[float]:

@@ -164,7 +164,7 @@ def _list_about_all(sources: Sequence[Source]) -> list[Notice]:
     conditions = [
         (_INPUTS_DIFFER, not same_inputs([source.results for source in sources])),
         (_DATA_DIFFER, len(data) > 1),
-        (_NORMS_DIFFER, len({source.results.norm for source in sources}) > 1),
+        (_NORMS_DIFFER, len({(source.results.norm, source.results.scale) for source in sources}) > 1),
         (_SEVERAL_RUNS, True),
     ]
     return [notice for notice, applies in conditions if applies]

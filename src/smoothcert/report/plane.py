@@ -168,13 +168,15 @@ def draw_planes(sources: Sequence[Source], decide: AnswerRegions | None = None) 
 def _reason_not_drawn(source: Source) -> str:
     if source.inputs.dataset is None:
         return source.inputs.missing or "its inputs are not available"
+    if source.results.scale is not None:
+        return "its radii are in a scaled norm, and the picture has one scale for both features"
     shape = " × ".join(map(str, source.inputs.dataset.input_shape))
     return f"its inputs are not points of the plane: their shape is {shape}"
 
 
 def _select_points(number: int, source: Source) -> _Selection | None:
     dataset = source.inputs.dataset
-    if dataset is None or dataset.input_shape != (2,):
+    if dataset is None or dataset.input_shape != (2,) or source.results.scale is not None:
         return None
     results = source.results.subset(_choose_positions(source.results))
     try:

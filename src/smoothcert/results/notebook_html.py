@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.figures import NORM_SYMBOLS
 from smoothcert.analysis.html_tables import render_html, render_notes
 from smoothcert.analysis.tables import Cell, Column, Kind, Table
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest, round_step
@@ -129,7 +128,7 @@ def _draw_curve(columns: ResultColumns) -> str:
         f"{_draw_axes(most, across, down)}"
         f'<polyline points="{" ".join(corners)}" fill="none" stroke="{_CURVE}" stroke-width="2"/>'
         f'<text x="{_LEFT + across / 2}" y="{_HEIGHT - 6}" text-anchor="middle">radius '
-        f"({escape(NORM_SYMBOLS[columns.norm])})</text>"
+        f"({escape(columns.norm_symbol)})</text>"
         f'<text x="11" y="{_TOP + down / 2}" text-anchor="middle" '
         f'transform="rotate(-90 11 {_TOP + down / 2})">{title}</text></svg>'
     )

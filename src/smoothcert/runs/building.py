@@ -13,6 +13,7 @@ import msgspec
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback, load_dataset
+from smoothcert.data.matching import get_feature_names as get_column_names
 from smoothcert.data.matching import has_text_labels, match_dataset
 from smoothcert.errors import DataError, InputError, RunError
 from smoothcert.files import Content
@@ -24,15 +25,19 @@ from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
 from smoothcert.records.class_names import are_positions, list_names
+from smoothcert.records.feature_scale import measure_deviations
 from smoothcert.runs.run_files import SIGMA_RULE
+from smoothcert.runs.scales import scale_of
 from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
+from smoothcert.sampling.grid_choice import SCALED_INPUTS
 from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule, load_sigma, make_search
 from smoothcert.sigma.levels import list_likely_levels
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
     DETECT,
     FIRST_LAYER,
+    STD,
     ConstantLevel,
     LocalEngineSpec,
     OptimisedLevel,
@@ -55,6 +60,9 @@ class RunParts(Protocol):
     def settle(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
         """The spec with its back end and the grid of its noise; and for float32 why."""
 
+    def settle_scale(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+        """The spec with the numbers of its scale; and what they are, if they were computed here."""
+
     def open_smoothed(self, spec: RunSpec, dataset: Dataset) -> AbstractContextManager[SmoothedClassifier]:
         """The smoothed classifier of a spec that is settled."""
 
@@ -73,6 +81,9 @@ class NamedParts:
 
     def settle(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
         return settle_grid(settle_backend(spec, dataset), dataset)
+
+    def settle_scale(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+        return settle_scale(spec, dataset)
 
     @contextmanager
     def open_smoothed(self, spec: RunSpec, dataset: Dataset) -> Iterator[SmoothedClassifier]:
@@ -185,6 +196,23 @@ def settle_backend(spec: RunSpec, dataset: Dataset) -> RunSpec:
     return msgspec.structs.replace(spec, model=model)
 
 
+def settle_scale(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+    """The spec with the standard deviations that it requests, of the training part; and what they are."""
+    if spec.noise.scale != STD:
+        return spec, ""
+    train = load_data(msgspec.structs.replace(spec, data=msgspec.structs.replace(spec.data, split="train")))
+    # In the order in which the model takes the columns.
+    features = get_feature_names(load_classifier(spec.model.place, **_model_arguments(spec, dataset)))
+    ordered = match_dataset(train, class_names=(), feature_names=features)
+    scale = measure_deviations(ordered.inputs(slice(None)), get_column_names(ordered))
+    noise = msgspec.structs.replace(spec.noise, scale=scale.numbers)
+    if train.digest == dataset.digest:
+        text = f"{dataset.name} itself: it has no other part to train with"
+    else:
+        text = f"the training part of {dataset.name}"
+    return msgspec.structs.replace(spec, noise=noise), text
+
+
 def settle_grid(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
     """The spec with the grid of its noise: the requested one, or what the data states or shows; and for float32 why.
 
@@ -196,6 +224,8 @@ def settle_grid(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
 
 def _find_grid(spec: RunSpec, dataset: Dataset) -> DetectedGrid:
     requested = spec.noise.grid
+    if spec.noise.scale is not None and requested in (DETECT, None):
+        return DetectedGrid(None, SCALED_INPUTS)
     if requested is None:
         exact = f"; the {dataset.levels} levels of {dataset.name} would allow exact noise" if dataset.levels else ""
         return DetectedGrid(None, f"it was requested{exact}")
@@ -255,10 +285,11 @@ def open_engine(spec: RunSpec, dataset: Dataset) -> Iterator[TallierFactory]:
 
 def build_smoothed(spec: RunSpec, dataset: Dataset, *, tallier: TallierFactory = Sampler) -> SmoothedClassifier:
     """The smoothed classifier of a spec whose grid is settled."""
-    levels = spec.noise.levels
+    levels, scale = spec.noise.levels, scale_of(spec.noise)
     return SmoothedClassifier(
         load_classifier(spec.model.place, **_model_arguments(spec, dataset)),
         sigma=load_rule(spec),
+        sigma_scale=None if scale is None else scale.numbers,
         noise=spec.noise.kind,
         grid=FLOAT if levels is None else levels,
         memory=spec.memory,

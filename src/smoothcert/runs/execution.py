@@ -44,6 +44,7 @@ from smoothcert.runs.resumption import (
     with_absolute_places,
 )
 from smoothcert.runs.rigorous import make_rigorous_check
+from smoothcert.runs.scales import check_scale
 from smoothcert.runs.store import RunStore, read_manifest
 from smoothcert.sampling import SAMPLING_VERSION, Sampler
 from smoothcert.sampling.given_inputs import check_envelope
@@ -123,6 +124,7 @@ def check_spec(spec: RunSpec) -> None:
         raise InputError(f"--seed {spec.seed} is outside 0 … 2^128-1")
     if isinstance(spec.sigma, ConstantLevel):
         check_sigma(spec.sigma.level)
+    check_scale(spec)
     if isinstance(spec.sigma, OptimisedLevel):
         load_rule(spec)
     check_backend(spec.model.backend)
@@ -182,6 +184,9 @@ def prepare_run(
     else:
         RunStore.check_can_create(out)
     dataset = parts.load_data(spec)
+    spec, measured = parts.settle_scale(spec, dataset)
+    if measured:
+        notice(f"features are scaled by their standard deviations in {measured}")
     spec, why_float = parts.settle(spec, dataset)
     if spec.noise.levels is None:
         notice(f"noise is added in float32, and certificates treat it as ideal noise: {why_float}")

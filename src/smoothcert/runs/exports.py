@@ -49,6 +49,7 @@ def write_json(
         "alpha": results.alpha,
         "num_classes": results.num_classes,
         "norm": results.norm.value,
+        "scale": None if results.scale is None else list(results.scale.numbers),
         "has_radius": results.has_radius,
         "independent_noise": results.independent_noise,
         "class_names": list(results.class_names) or None,

@@ -40,7 +40,12 @@ def spec_of_classifier(
     out: the directory of the run, which keeps what has no place of its own; None if there is no run.
     """
     given, ends = smoothed.given, smoothed.input_range
-    noise = NoiseSpec(kind=smoothed.noise, place=given.adapting["noise_at"], shared=smoothed.shared_noise)
+    noise = NoiseSpec(
+        kind=smoothed.noise,
+        place=given.adapting["noise_at"],
+        shared=smoothed.shared_noise,
+        scale=None if smoothed.scale is None else smoothed.scale.numbers,
+    )
     return RunSpec(
         task="predict" if portfolio is None else "certify",
         model=ModelSpec(

@@ -13,6 +13,7 @@ import numpy as np
 from smoothcert.errors import RunError
 from smoothcert.records import CertifiedPoint, Outcome, Remark, RemarkCode, Settlement, TallyKind
 from smoothcert.runs.result_columns import ResultColumns
+from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.tsv import read_log
 from smoothcert.spec import Decide, FixedN, RunManifest
 
@@ -153,6 +154,7 @@ def _make_results(
         class_names=manifest.model.class_names,
         has_radius=manifest.task != "predict",
         independent_noise=not spec.noise.shared,
+        scale=scale_of_run(manifest),
         expected=manifest.data.inputs,
         settings={"n": str(spec.question.n), "model": manifest.digests.model, "data": manifest.digests.data},
     )
@@ -165,6 +167,9 @@ def _make_results(
             extra={**results.extra, "samples": samples},
         )
     remarks = [*_remark_halved(results, kinds), *_remark_memory(points, results), *_remark_spent(results)]
+    if results.scale is not None and results.has_radius:
+        values = {"norm": results.norm.value, "scale": list(results.scale.numbers)}
+        remarks.append(Remark(RemarkCode.SCALED_NORM, name, values))
     if manifest.grid is None and results.has_radius:
         remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
     if manifest.model.has_random_weights:

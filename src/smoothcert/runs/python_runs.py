@@ -106,6 +106,9 @@ class LiveParts:
             spec = msgspec.structs.replace(spec, model=msgspec.structs.replace(spec.model, backend=measured))
         return spec, "see `SmoothedClassifier.grid`"
 
+    def settle_scale(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
+        return spec, ""
+
     @contextmanager
     def open_smoothed(self, spec: RunSpec, dataset: Dataset) -> Iterator[SmoothedClassifier]:
         # Not closed: the memory belongs to the classifier that was given.

@@ -30,6 +30,7 @@ from smoothcert.records import (
     envelope_from_json,
 )
 from smoothcert.runs.held_run import HeldRun, list_kinds
+from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.store import RunStore
 from smoothcert.settings_text import real_number, whole_number
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
@@ -153,6 +154,7 @@ def _smoothing_of(manifest: RunManifest, name: str) -> Smoothing:
         num_classes=manifest.model.num_classes,
         noise=manifest.spec.noise.kind,
         grid=manifest.grid,
+        scale=scale_of_run(manifest),
     )
 
 

@@ -23,11 +23,13 @@ from smoothcert.records import (
     RemarkCode,
     Verdict,
 )
+from smoothcert.records.feature_scale import FeatureScale, name_norm
 
 BoolArray = NDArray[np.bool_]
 OutcomeArray = NDArray[np.int8]
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
+_NORM_SYMBOLS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
 """Column `outcome` of ResultColumns contains positions in this tuple."""
 
 NO_CLASS = int(np.iinfo(np.int64).min)
@@ -79,6 +81,7 @@ class ResultColumns:
                   radii are computed from all votes.
     most_samples  limit of the samples per input, if sampling stopped early; the extra column `samples` then has the
                   number of samples. None for a fixed number.
+    scale         by which features are divided before distances are measured; None without one, or if unknown.
     class_names   the name of each class, by its number; empty if the classes have no names.
     remarks       what a reader of these results should know; `list_remarks` adds those that follow from the columns.
     """
@@ -96,6 +99,7 @@ class ResultColumns:
     alpha: float | None = None
     num_classes: int | None = None
     norm: Norm = Norm.L2
+    scale: FeatureScale | None = None
     independent_noise: bool = True
     expected: int | None = None
     certificate: NDArray[np.str_] = field(default_factory=lambda: np.array([], dtype=np.str_))
@@ -171,6 +175,15 @@ class ResultColumns:
         return replace(
             self, **columns, expected=None, extra={key: column[chosen] for key, column in self.extra.items()}
         )
+
+    @property
+    def norm_symbol(self) -> str:
+        """The norm of the radii, for people."""
+        return name_norm(_NORM_SYMBOLS[self.norm], self.scale)
+
+    def has_norm_of(self, other: ResultColumns) -> bool:
+        """Whether the radii of both can be compared: they are in the same norm, with the same scale."""
+        return self.norm is other.norm and self.scale == other.scale
 
     def is_unknown_at(self, radius: float) -> bool:
         """True if only smaller radii were decided."""

@@ -20,6 +20,7 @@ from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyErr
 from smoothcert.files import Content, write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
+from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
 from smoothcert.runs.stored_points import (
     PROMISE_COLUMNS,
@@ -108,6 +109,7 @@ class RunStore:
     ) -> None:
         self.path = path
         self.manifest = manifest
+        self._scale = scale_of_run(manifest)
         self._connection = connection
         self._lock = lock
         self._tables_checked = False
@@ -277,10 +279,7 @@ class RunStore:
             finally:
                 self._connection.execute("ROLLBACK")
             return [
-                point_from_row(
-                    row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0]), grid=self.manifest.grid
-                )
-                for row in rows
+                self._make_point(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows
             ]
 
     def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
@@ -298,7 +297,12 @@ class RunStore:
         if row is None:
             raise RunError(f"{self.path} has no result for input {index}")
         verdicts, tallies = self._read_verdicts(index)[index], self._read_tallies(index).get(index, [])
-        return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid)
+        return self._make_point(row, verdicts, tallies, promise)
+
+    def _make_point(
+        self, row: Sequence[object], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
+    ) -> CertifiedPoint:
+        return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid, scale=self._scale)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any
 
 from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Norm, Outcome, Promise, Reason, Settlement, Verdict
+from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.strict_json import strict_loads
 
 Kinds = tuple[tuple[type, ...], ...]
@@ -94,6 +95,7 @@ def point_from_row(
     promise: Promise | None,
     *,
     grid: int | None,
+    scale: FeatureScale | None,
 ) -> CertifiedPoint:
     index, label, sigma, seconds = check_row(row, POINT_COLUMNS)
     if not math.isfinite(seconds) or (sigma is not None and not math.isfinite(sigma)):
@@ -109,4 +111,5 @@ def point_from_row(
         further=tuple(further),
         promise=promise,
         grid=grid,
+        scale=scale,
     )

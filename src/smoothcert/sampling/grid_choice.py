@@ -13,6 +13,22 @@ from smoothcert.sampling.inputs import InputRange
 from smoothcert.sigma import OptimisedSigma, SigmaRule
 from smoothcert.sigma.levels import list_likely_levels
 
+SCALED_INPUTS = "inputs are divided by the scale of their features, and then lie on no grid"
+"""Why the noise of scaled inputs is float32."""
+
+
+def begin_grid(grid: int | str | None, *, with_memory: bool, scaled: bool) -> InputGrid:
+    """The grid of a classifier before it has seen inputs. scaled: they will be divided by a scale, and lie on none."""
+    begun = InputGrid(grid, with_memory=with_memory)
+    if scaled and begun.levels_so_far is not None:
+        raise InputError(
+            f"grid={grid} is for noise in exact steps, and inputs that are divided by a scale lie on no grid: leave "
+            "grid out, or give one sigma for all features"
+        )
+    if scaled:
+        begun.refuse(SCALED_INPUTS)
+    return begun
+
 
 def choose_grid(
     grid: InputGrid,
