@@ -166,17 +166,13 @@ class ModelChecks:
 
         A base classifier must be a fixed function. One that keeps state or reads a clock may change during sampling.
         """
-        if not self._kept:
-            return
         with asking(self._original, scores=False) as ask:
-            counted = self._classifier.classify(np.stack([kept.noisy for kept in self._kept]))
-            for kept, vote in zip(self._kept, counted.tolist(), strict=True):
-                self._compare_again(kept, vote, ask(kept.noisy))
+            for kept in self._kept:
+                self._compare_again(kept, ask(kept.noisy))
         self._kept, self._seen = [], 0
 
-    def _compare_again(self, kept: _Kept, counted: int, later: Answer) -> None:
-        """counted: by the classifier; later: by the original."""
-        for vote in (counted, later.vote):
+    def _compare_again(self, kept: _Kept, later: Answer) -> None:
+        for vote in (self._ask_classifier(kept.noisy), later.vote):
             if vote != kept.vote and not is_tie(self._original, kept.noisy, later, kept.vote):
                 raise ModelMismatchError(
                     f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a base "
@@ -210,6 +206,9 @@ class ModelChecks:
             "others in the batch (batch statistics must be frozen, in `eval` mode), or it was changed after it was "
             "given, or it keeps state. Otherwise please report that its faster form differs from it"
         )
+
+    def _ask_classifier(self, noisy: InputArray) -> int:
+        return int(self._classifier.classify(noisy[None].copy())[0])
 
     def _keep(self, one: _Kept) -> None:
         """Keep a random sample of the checked copies."""
