@@ -32,7 +32,8 @@ from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyK
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
-from smoothcert.sampling.given_inputs import check_envelope, read_array, read_source
+from smoothcert.sampling.given_arrays import read_array
+from smoothcert.sampling.given_inputs import check_envelope, read_source
 from smoothcert.sampling.grid_choice import check_varying, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.pandas_inputs import is_frame, read_frame
@@ -410,9 +411,12 @@ class SmoothedClassifier:
         self._checks.expect_run(copies)
         return self._checks
 
-    def read_source(self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0) -> InputSource:
-        """The inputs of a call. samples: of each input; the batch size is measured for them."""
-        source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
+    def read_source(
+        self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0, keep_all: bool = False
+    ) -> InputSource:
+        """The inputs of a call. samples: of each input; the batch size is measured for them. keep_all: in memory."""
+        first = self._next_index
+        source = read_source(x, self, labels=labels, indices=indices, first_index=first, keep_all=keep_all)
         check_envelope(self, source)
         if samples:
             self.tune(self._shape, samples=samples * len(source))

@@ -264,7 +264,7 @@ class Augmented(Images):
 
 def refused_data(inputs, labels):
     return {
-        "random transforms": (Augmented(inputs, labels), InputError, "gives other inputs when it is read again"),
+        "random transforms": (Augmented(inputs, labels), InputError, "was another input when it was read again"),
         "a sampler": (
             DataLoader(Images(inputs, labels), sampler=SubsetRandomSampler(range(5))),
             InputError,
