@@ -172,7 +172,7 @@ def _load(
             Path(spec), num_classes=options.num_classes, input_shape=options.input_shape, device=options.device
         )
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
-        return _load_checkpoint(Path(spec), options, arch, standardise)
+        return _load_checkpoint(Path(spec), options, arch, standardise, code_folder)
     raise _unknown_model_error(spec)
 
 
@@ -342,7 +342,11 @@ def _adapt_first_layer(module: Any, options: _Options) -> BaseClassifier:
 
 
 def _load_checkpoint(
-    path: Path, options: _Options, arch: str | None, standardise: Standardisation | None
+    path: Path,
+    options: _Options,
+    arch: str | None,
+    standardise: Standardisation | None,
+    code_folder: str | None,
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_checkpoint
@@ -358,12 +362,14 @@ def _load_checkpoint(
         num_classes=options.num_classes,
         input_shape=options.input_shape,
         standardise=standardise,
+        code_folder=code_folder,
     )
     header = loaded.header
     options = replace(options, num_classes=header.num_classes, input_shape=header.input_shape)
     classifier = _adapt_torch(loaded.module, options)
     text = f"{header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_describe_inputs(header)}"
     classifier.description = add_score_note(text, classifier)
+    cast(Any, classifier).class_names = header.class_names
     return classifier
 
 

@@ -44,13 +44,21 @@ class ForeignCheckpointWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
-    """Description of the network in a checkpoint. `training` holds plain JSON facts for people."""
+    """Description of the network in a checkpoint. `training` holds plain JSON facts for people.
+
+    class_names: one for each class, from the training data; empty if classes are only numbered.
+    """
 
     arch: str
     num_classes: int
     input_shape: tuple[int, ...]
     standardise: Standardisation | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.class_names) not in (0, self.num_classes):
+            raise ValueError(f"{len(self.class_names)} names for {self.num_classes} classes")
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT_VERSION, **asdict(self)}
@@ -64,6 +72,7 @@ class CheckpointHeader:
             input_shape=tuple(int(size) for size in document["input_shape"]),
             standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
             training=dict(document["training"]),
+            class_names=tuple(map(str, document.get("class_names", ()))),  # older checkpoints have none
         )
 
 
@@ -91,6 +100,7 @@ def load_checkpoint(
     num_classes: int | None = None,
     input_shape: tuple[int, ...] | None = None,
     standardise: Standardisation | None = None,
+    code_folder: str | None = None,
 ) -> LoadedCheckpoint:
     """Read a checkpoint of smoothcert, whose header must agree with the arguments, or of another program.
 
@@ -100,7 +110,7 @@ def load_checkpoint(
     `input_shape` override or supply what the file does not say.
 
     A checkpoint of the user's own network needs `arch`, `package.module:attribute`, which *is imported and run*. Code
-    that only the file names is never imported.
+    that only the file names is never imported. code_folder: where that code is, if it cannot be imported from here.
     """
     if path.suffix.lower() != ".safetensors":
         document, digest = read_torch_file(path), file_digest(path)
@@ -108,7 +118,7 @@ def load_checkpoint(
     tensors, header_document = read_tensors(path)
     if header_document is None:
         return _load_foreign(path, file_digest(path), tensors, arch, num_classes, input_shape, standardise)
-    loaded = _load_own(path, tensors, header_document, arch)
+    loaded = _load_own(path, tensors, header_document, arch, code_folder)
     header = loaded.header
     if input_shape is not None and input_shape != header.input_shape:
         raise ModelError(f"{path} takes inputs of shape {header.input_shape}, but the inputs have shape {input_shape}")
@@ -174,12 +184,16 @@ def read_header(path: Path, document: Mapping[str, Any]) -> CheckpointHeader:
 
 
 def _load_own(
-    path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any], arch: str | None
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    document: Mapping[str, Any],
+    arch: str | None,
+    code_folder: str | None,
 ) -> LoadedCheckpoint:
     header = read_header(path, document)
     if is_own(header.arch):
         header = replace(header, arch=_require_named_code(path, header.arch, arch))
-    module = _build_network(path, header, tensors)
+    module = _build_network(path, header, tensors, code_folder)
     fill_network(module, tensors, path)
     return LoadedCheckpoint(module=module, header=header, file_digest=file_digest(path))
 
@@ -335,7 +349,9 @@ def _remove_prefixes(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], St
             return tensors, standardise
 
 
-def _build_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> nn.Module:
+def _build_network(
+    path: Path, header: CheckpointHeader, tensors: Mapping[str, Tensor], code_folder: str | None = None
+) -> nn.Module:
     """The described network, if its size is close to that of the tensors."""
     check_plain(tensors, path)
     try:
@@ -350,6 +366,7 @@ def _build_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, T
             num_classes=header.num_classes,
             input_shape=header.input_shape,
             standardise=header.standardise,
+            code_folder=code_folder,
         ).eval()
     except (InputError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)

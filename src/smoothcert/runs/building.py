@@ -23,7 +23,7 @@ from smoothcert.models.tabular_names import get_class_names, get_feature_names
 from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
-from smoothcert.records.class_names import are_positions, list_names
+from smoothcert.records.class_names import list_names
 from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
@@ -125,12 +125,6 @@ def match_to_model(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
 def match_to_run(dataset: Dataset, manifest: RunManifest) -> Dataset:
     """The data with its columns and labels as the run has them."""
     return match_dataset(dataset, class_names=manifest.model.class_names, feature_names=manifest.data.feature_names)
-
-
-def list_class_names(dataset: Dataset, num_classes: int) -> tuple[str, ...]:
-    """The names of all classes; empty if they are only numbered, or if the data does not name each of them."""
-    names = dataset.class_names
-    return () if are_positions(names) or len(names) != num_classes else tuple(names)
 
 
 def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
-from smoothcert.data.matching import get_feature_names, has_text_labels
+from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
@@ -28,7 +28,6 @@ from smoothcert.records.class_names import clip_name
 from smoothcert.runs.building import (
     NamedParts,
     RunParts,
-    list_class_names,
     load_rule,
     match_to_model,
     match_to_run,

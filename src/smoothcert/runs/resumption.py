@@ -66,7 +66,10 @@ def _move_model(recorded: ModelSpec, moved: Moved) -> ModelSpec:
         return model
     # A file has its own weights; the recorded ones belong to code.
     weights = model.weights if is_code_name(moved.model) else moved.weights
-    return msgspec.structs.replace(model, place=moved.model, weights=weights, code_folder=None)
+    # So does the recorded folder, unless it is that of the code that builds the network of a file.
+    keeps_folder = model.arch is not None and not is_code_name(moved.model)
+    folder = model.code_folder if keeps_folder else None
+    return msgspec.structs.replace(model, place=moved.model, weights=weights, code_folder=folder)
 
 
 def take_recorded_choices(spec: RunSpec, recorded: RunManifest) -> RunSpec:
@@ -106,7 +109,7 @@ def with_absolute_places(spec: RunSpec) -> RunSpec:
             spec.model,
             place=_absolute(spec.model.place),
             weights=None if spec.model.weights is None else _absolute(spec.model.weights),
-            code_folder=_locate(spec.model.place),
+            code_folder=_locate(spec.model.place) or _locate(spec.model.arch or ""),
         ),
         data=data,
         sigma=sigma,
