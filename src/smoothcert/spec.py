@@ -43,7 +43,7 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
 
     standardise: mean and standard deviation of the first layer, one number or one for each channel; None takes what the
     file says. weights: a file with the weights of the network that the code at `place` makes. code_folder: the folder
-    in which that code, or the code that `arch` names, was found.
+    in which that code was found.
     """
 
     place: str

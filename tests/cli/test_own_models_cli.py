@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from smoothcert.models import load_classifier
 from smoothcert.models.checkpoints import CheckpointHeader, ForeignCheckpointWarning, save_checkpoint
 from smoothcert.models.imported_models import RandomWeightsWarning
 from smoothcert.models.votes import LogitsWarning
+from smoothcert.runs.store import read_manifest
 from smoothcert.user_code import RecordedFolderWarning
 
 CODE = """
@@ -104,18 +104,20 @@ def test_a_run_is_used_from_another_folder(project: Path, elsewhere: Path, monke
 def test_the_network_of_a_checkpoint_is_found_from_another_folder(
     project: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    header = CheckpointHeader("cli_net:Net", 3, (2,))
+    header = CheckpointHeader("cli_net:Net", 3, (2,), class_names=("cat", "dog", "bird"))
     save_checkpoint(project / "net.safetensors", load_module(project / "net.pt"), header)
     arguments = ("--model", "net.safetensors", "--arch", "cli_net:Net", "--data", "points.npz", *SMALL)
     assert invoke(app, "certify", *arguments, "--out", "run").exit_code == 0
     forget()
     run = project / "run"
-    assert json.loads((run / "manifest.json").read_text())["spec"]["model"]["code_folder"] == str(project)
+    manifest = read_manifest(run)
+    assert manifest.spec.model.code_folder == str(project)
+    assert manifest.model.class_names == ("cat", "dog", "bird")
     monkeypatch.chdir(elsewhere)
-    moved = shutil.copy(project / "net.safetensors", elsewhere)
+    (elsewhere / "net.safetensors").write_bytes((project / "net.safetensors").read_bytes())
     for command in (
         ("certify", "--resume", run),
-        ("certify", "--resume", run, "--model", moved),
+        ("certify", "--resume", run, "--weights", elsewhere / "net.safetensors"),
         ("attack", run, *QUICK),
         ("report", run, "--regions", "--region-points", 4, "--region-samples", 100, "-o", elsewhere / "page.html"),
     ):

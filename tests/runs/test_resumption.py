@@ -62,14 +62,6 @@ def test_the_recorded_folder_is_used_for_the_recorded_code_only(
     assert (model.place, model.weights, model.code_folder) == expected
 
 
-def test_the_folder_of_the_code_of_a_network_is_kept_when_its_file_moves(tmp_path: Path) -> None:
-    manifest = to_json(sample_manifest())
-    manifest["spec"]["model"] |= {"place": "/old/net.safetensors", "arch": "mynet:Net", "code_folder": "/old"}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    for moved, folder in (("net.safetensors", "/old"), ("other:Net", None)):
-        assert spec_of_run(tmp_path, task="certify", moved=Moved(model=moved)).model.code_folder == folder
-
-
 def test_runs_made_before_a_field_was_added_are_read(tmp_path: Path) -> None:
     manifest = to_json(sample_manifest())
     for part, name in (("model", "weights"), ("model", "code_folder"), ("data", "resize"), ("data", "shorter_side")):

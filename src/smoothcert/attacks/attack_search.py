@@ -353,5 +353,4 @@ def _load_object(model: ModelSpec, input_shape: tuple[int, ...]) -> object:
         num_classes=model.num_classes,
         input_shape=input_shape,
         standardise=model.standardise,
-        code_folder=model.code_folder,
     ).module

@@ -172,7 +172,7 @@ def _load(
             Path(spec), num_classes=options.num_classes, input_shape=options.input_shape, device=options.device
         )
     if suffix == ".safetensors" or suffix in TORCH_SUFFIXES:
-        return _load_checkpoint(Path(spec), options, arch, standardise, code_folder)
+        return _load_checkpoint(Path(spec), options, arch, standardise)
     raise _unknown_model_error(spec)
 
 
@@ -198,6 +198,8 @@ def _load_code(
         ) from error
     if weights is not None:
         classifier.description += f", weights from {Path(weights).name}"
+    if imported.class_names:
+        cast(Any, classifier).class_names = imported.class_names
     return _note_random(classifier) if imported.has_random_weights else classifier
 
 
@@ -342,11 +344,7 @@ def _adapt_first_layer(module: Any, options: _Options) -> BaseClassifier:
 
 
 def _load_checkpoint(
-    path: Path,
-    options: _Options,
-    arch: str | None,
-    standardise: Standardisation | None,
-    code_folder: str | None,
+    path: Path, options: _Options, arch: str | None, standardise: Standardisation | None
 ) -> BaseClassifier:
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_checkpoint
@@ -362,7 +360,6 @@ def _load_checkpoint(
         num_classes=options.num_classes,
         input_shape=options.input_shape,
         standardise=standardise,
-        code_folder=code_folder,
     )
     header = loaded.header
     options = replace(options, num_classes=header.num_classes, input_shape=header.input_shape)

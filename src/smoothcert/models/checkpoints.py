@@ -100,7 +100,6 @@ def load_checkpoint(
     num_classes: int | None = None,
     input_shape: tuple[int, ...] | None = None,
     standardise: Standardisation | None = None,
-    code_folder: str | None = None,
 ) -> LoadedCheckpoint:
     """Read a checkpoint of smoothcert, whose header must agree with the arguments, or of another program.
 
@@ -110,7 +109,7 @@ def load_checkpoint(
     `input_shape` override or supply what the file does not say.
 
     A checkpoint of the user's own network needs `arch`, `package.module:attribute`, which *is imported and run*. Code
-    that only the file names is never imported. code_folder: where that code is, if it cannot be imported from here.
+    that only the file names is never imported.
     """
     if path.suffix.lower() != ".safetensors":
         document, digest = read_torch_file(path), file_digest(path)
@@ -118,7 +117,7 @@ def load_checkpoint(
     tensors, header_document = read_tensors(path)
     if header_document is None:
         return _load_foreign(path, file_digest(path), tensors, arch, num_classes, input_shape, standardise)
-    loaded = _load_own(path, tensors, header_document, arch, code_folder)
+    loaded = _load_own(path, tensors, header_document, arch)
     header = loaded.header
     if input_shape is not None and input_shape != header.input_shape:
         raise ModelError(f"{path} takes inputs of shape {header.input_shape}, but the inputs have shape {input_shape}")
@@ -184,16 +183,12 @@ def read_header(path: Path, document: Mapping[str, Any]) -> CheckpointHeader:
 
 
 def _load_own(
-    path: Path,
-    tensors: Mapping[str, Tensor],
-    document: Mapping[str, Any],
-    arch: str | None,
-    code_folder: str | None,
+    path: Path, tensors: Mapping[str, Tensor], document: Mapping[str, Any], arch: str | None
 ) -> LoadedCheckpoint:
     header = read_header(path, document)
     if is_own(header.arch):
         header = replace(header, arch=_require_named_code(path, header.arch, arch))
-    module = _build_network(path, header, tensors, code_folder)
+    module = _build_network(path, header, tensors)
     fill_network(module, tensors, path)
     return LoadedCheckpoint(module=module, header=header, file_digest=file_digest(path))
 
@@ -349,9 +344,7 @@ def _remove_prefixes(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], St
             return tensors, standardise
 
 
-def _build_network(
-    path: Path, header: CheckpointHeader, tensors: Mapping[str, Tensor], code_folder: str | None = None
-) -> nn.Module:
+def _build_network(path: Path, header: CheckpointHeader, tensors: Mapping[str, Tensor]) -> nn.Module:
     """The described network, if its size is close to that of the tensors."""
     check_plain(tensors, path)
     try:
@@ -366,7 +359,6 @@ def _build_network(
             num_classes=header.num_classes,
             input_shape=header.input_shape,
             standardise=header.standardise,
-            code_folder=code_folder,
         ).eval()
     except (InputError, ValueError, TypeError, OverflowError, RuntimeError) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)

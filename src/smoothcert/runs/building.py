@@ -17,6 +17,7 @@ from smoothcert.data.matching import has_text_labels, match_dataset
 from smoothcert.errors import DataError, InputError, RunError
 from smoothcert.files import Content
 from smoothcert.models import load_classifier
+from smoothcert.models.architectures import is_own
 from smoothcert.models.backends import FASTEST, get_backend_name
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.tabular_names import get_class_names, get_feature_names
@@ -86,6 +87,18 @@ class NamedParts:
             return {SIGMA_RULE: Path(spec.sigma.place).read_bytes()}
         except OSError as error:
             raise RunError(f"{spec.sigma.place} cannot be read: {error.strerror or error}") from error
+
+
+def name_own_code(spec: RunSpec) -> RunSpec:
+    """A file of weights whose network is the user's code, as the code with these weights.
+
+    Then the run records the folder of the code, like that of every model that is code.
+    """
+    model = spec.model
+    if model.arch is None or not is_own(model.arch) or model.weights is not None or is_own(model.place):
+        return spec
+    named = msgspec.structs.replace(model, place=model.arch, weights=model.place, arch=None)
+    return msgspec.structs.replace(spec, model=named)
 
 
 def portfolio_of(spec: RunSpec) -> Portfolio:

@@ -31,6 +31,7 @@ from smoothcert.runs.building import (
     load_rule,
     match_to_model,
     match_to_run,
+    name_own_code,
     portfolio_of,
 )
 from smoothcert.runs.manifest import state_environment
@@ -164,7 +165,7 @@ def prepare_run(
     and classifier; by default they are loaded from the places in the spec.
     """
     parts = NamedParts(fetching) if parts is None else parts
-    spec = _normalise(spec)
+    spec = name_own_code(_normalise(spec))
     check_spec(spec)
     if spec.task == "certify":
         portfolio = portfolio_of(spec)

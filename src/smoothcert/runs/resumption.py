@@ -66,10 +66,7 @@ def _move_model(recorded: ModelSpec, moved: Moved) -> ModelSpec:
         return model
     # A file has its own weights; the recorded ones belong to code.
     weights = model.weights if is_code_name(moved.model) else moved.weights
-    # So does the recorded folder, unless it is that of the code that builds the network of a file.
-    keeps_folder = model.arch is not None and not is_code_name(moved.model)
-    folder = model.code_folder if keeps_folder else None
-    return msgspec.structs.replace(model, place=moved.model, weights=weights, code_folder=folder)
+    return msgspec.structs.replace(model, place=moved.model, weights=weights, code_folder=None)
 
 
 def take_recorded_choices(spec: RunSpec, recorded: RunManifest) -> RunSpec:
@@ -109,7 +106,7 @@ def with_absolute_places(spec: RunSpec) -> RunSpec:
             spec.model,
             place=_absolute(spec.model.place),
             weights=None if spec.model.weights is None else _absolute(spec.model.weights),
-            code_folder=_locate(spec.model.place) or _locate(spec.model.arch or ""),
+            code_folder=_locate(spec.model.place),
         ),
         data=data,
         sigma=sigma,

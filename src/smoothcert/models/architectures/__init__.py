@@ -26,25 +26,20 @@ ARCHITECTURES = ("mlp", "lenet", "small_net", "cifar_resnet20", "cifar_resnet110
 
 
 def build(
-    arch: str,
-    *,
-    num_classes: int,
-    input_shape: Sequence[int],
-    standardise: Standardisation | None = None,
-    code_folder: str | None = None,
+    arch: str, *, num_classes: int, input_shape: Sequence[int], standardise: Standardisation | None = None
 ) -> nn.Module:
     """A network with fresh weights that maps (B, *input_shape) to (B, num_classes) logits.
 
     With `standardise` it is Sequential(Standardise, network), so parameter names get the prefix `1.`; without, it is
     the bare network. A network of the user, `package.module:attribute`, *is imported and run*, and may have
-    another number of logits. code_folder: where its code is, if it cannot be imported from here.
+    another number of logits.
     """
     shape = tuple(input_shape)
     if num_classes < 2:
         raise InputError(f"a classifier needs at least 2 classes, not {num_classes}")
     if not shape or min(shape) < 1:
         raise InputError(f"input shape {shape} is not usable: give positive sizes, as in (1, 28, 28)")
-    network = _build_network(canonical_name(arch), num_classes, shape, code_folder)
+    network = _build_network(canonical_name(arch), num_classes, shape)
     return network if standardise is None else standardise_first(network, standardise, shape)
 
 
@@ -82,9 +77,9 @@ def canonical_name(arch: str) -> str:
     raise InputError(f"there is no architecture {arch!r}: {hint}")
 
 
-def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...], code_folder: str | None) -> nn.Module:
+def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...]) -> nn.Module:
     if is_own(name):
-        return _build_own(name, input_shape, code_folder)
+        return _build_own(name, input_shape)
     if name.startswith("mlp"):
         from smoothcert.models.architectures.mlp import MLP
 
@@ -109,10 +104,10 @@ def _build_network(name: str, num_classes: int, input_shape: tuple[int, ...], co
     return ResNet50(channels=_channels(name, input_shape, side=None), num_classes=num_classes)
 
 
-def _build_own(name: str, input_shape: tuple[int, ...], code_folder: str | None) -> nn.Module:
+def _build_own(name: str, input_shape: tuple[int, ...]) -> nn.Module:
     from smoothcert.models.architectures.own_network import import_network, initialise_lazy_layers
 
-    network = import_network(name, code_folder=code_folder)
+    network = import_network(name)
     initialise_lazy_layers(network, input_shape=input_shape, name=name)
     return network
 

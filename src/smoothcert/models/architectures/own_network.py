@@ -10,13 +10,10 @@ from smoothcert.errors import ModelError
 from smoothcert.user_code import import_object
 
 
-def import_network(name: str, *, code_folder: str | None = None) -> nn.Module:
-    """Import and run the code of that name: a module class, or a function that makes a module, without arguments.
-
-    code_folder: imported from there, with a warning, if there is no such module here.
-    """
+def import_network(name: str) -> nn.Module:
+    """Import and run the code of that name: a module class, or a function that makes a module, without arguments."""
     try:
-        found = import_object(name, code_folder=code_folder)
+        found = import_object(name)
     except (SystemExit, GeneratorExit) as error:
         raise ModelError(f"{name} ended while it was imported: {type(error).__name__}: {error}") from error
     if not isinstance(found, nn.Module):
