@@ -12,7 +12,7 @@ import msgspec
 
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.cluster.ray_engine import RayEngine
-from smoothcert.data import Dataset, ProgressCallback, load_dataset
+from smoothcert.data import Dataset, ProgressCallback, load_requested
 from smoothcert.data.matching import has_text_labels, match_dataset
 from smoothcert.errors import DataError, InputError, RunError
 from smoothcert.files import Content
@@ -70,7 +70,7 @@ class NamedParts:
     fetching: ProgressCallback | None = None
 
     def load_data(self, spec: RunSpec) -> Dataset:
-        return load_data(spec, fetching=self.fetching)
+        return load_requested(spec.data, progress=self.fetching)
 
     def settle(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
         return settle_grid(settle_backend(spec, dataset), dataset)
@@ -106,21 +106,6 @@ def portfolio_of(spec: RunSpec) -> Portfolio:
     constant = isinstance(spec.sigma, ConstantLevel) or spec.memory is not None
     names = spec.certificates or (spec.noise.kind.usual_certificate(constant_sigma=constant),)
     return get_portfolio(names, best_of=spec.best_of)
-
-
-def load_data(spec: RunSpec, *, fetching: ProgressCallback | None = None) -> Dataset:
-    data = spec.data
-    return load_dataset(
-        data.place,
-        split=data.split,
-        root=None if data.root is None else Path(data.root),
-        input_range=data.input_range,
-        input_shape=data.input_shape,
-        resize=data.resize,
-        shorter_side=data.shorter_side,
-        label_column=data.label_column,
-        progress=fetching,
-    )
 
 
 def match_to_model(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
