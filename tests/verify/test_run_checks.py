@@ -292,6 +292,19 @@ class TestForgery:
         resealed(run)
         assert checked(run).discrepancies
 
+    @pytest.mark.parametrize(("early", "late", "is_possible"), [(0, 180, True), (180, 0, False)])
+    def test_counts_of_shards_that_were_begun_before_the_first_was_done(
+        self, votes: Path, tmp_path: Path, early: int, late: int, is_possible: bool
+    ) -> None:
+        """A cluster draws ahead, so a shard may be asked about after it was counted with an earlier one."""
+        run = copy_of(votes, tmp_path)
+        moved = f"(SELECT drawn FROM model_checks WHERE idx = {late})"
+        altered(run / "results.sqlite", f"UPDATE model_checks SET drawn = drawn + {moved} WHERE idx = {early}")
+        altered(run / "results.sqlite", f"UPDATE model_checks SET drawn = 0 WHERE idx = {late}")
+        resealed(run)
+        codes = [finding.code for finding in checked(run).discrepancies]
+        assert codes == ([] if is_possible else ["impossible-model-checks"])
+
     def test_an_input_taken_out(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
         for table in ("seals", "tallies", "verdicts", "points"):
