@@ -117,7 +117,7 @@ def test_the_network_of_a_checkpoint_is_found_from_another_folder(
     (elsewhere / "net.safetensors").write_bytes((project / "net.safetensors").read_bytes())
     for command in (
         ("certify", "--resume", run),
-        ("certify", "--resume", run, "--weights", elsewhere / "net.safetensors"),
+        ("certify", "--resume", run, "--model", elsewhere / "net.safetensors"),
         ("attack", run, *QUICK),
         ("report", run, "--regions", "--region-points", 4, "--region-samples", 100, "-o", elsewhere / "page.html"),
     ):

@@ -241,8 +241,8 @@ def _require_named_code(path: Path, stated: str, given: str | None) -> str:
     if given is None:
         raise ModelError(
             f"{path} holds the weights of {stated}, which is not a network of smoothcert, and code named by a file is "
-            f"never imported. If you trust {stated}, add --arch {stated} (arch= in Python), or name where that "
-            "network is now"
+            f"never imported. If you trust {stated}, add --arch {stated} (arch= of load_classifier in Python), or name "
+            "where that network is now"
         )
     if not is_own(given):
         raise ModelError(f"{path} holds the weights of {stated}, but arch {given} was given: give --arch {stated}")
