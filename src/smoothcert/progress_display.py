@@ -1,4 +1,4 @@
-"""Progress of sampling: counted from any thread, drawn by one thread; on a terminal, in a notebook, or as lines.
+"""Progress: counted from any thread, drawn by one thread; on a terminal, in a notebook, or as lines.
 
 Worker threads only add to a number. A thread of its own reads it at most ten times a second, so that a display costs
 nothing and is never written from two threads.
@@ -27,6 +27,23 @@ SECONDS_BETWEEN_LINES = 20.0
 _SECONDS_BEFORE_SHOWN = 0.5
 """A shorter call shows nothing."""
 _SECONDS_BETWEEN_FRAMES = 0.1
+
+
+class Count(Protocol):
+    """How far some work is."""
+
+    began: float
+
+    @property
+    def fraction(self) -> float:
+        """The share of the work that is done."""
+
+    @property
+    def finished(self) -> int:
+        """A number that grows when a batch is finished."""
+
+    def describe(self, *, ended: bool = False) -> str:
+        """One line."""
 
 
 class SamplingCount:
@@ -85,6 +102,11 @@ class SamplingCount:
         done, total = self._done_and_total()
         return min(1.0, done / total) if total else 1.0
 
+    @property
+    def finished(self) -> int:
+        """The number of new samples."""
+        return self.new_samples
+
     def _done_and_total(self) -> tuple[int, int]:
         if self._samples is None:
             return self._inputs_done, self._inputs or 0
@@ -98,9 +120,9 @@ class SamplingCount:
             parts.append(f"{100 * self._correct / self._labelled:.1f}% {self._accuracy}")
         done, total = self._done_and_total()
         if ended:
-            parts.append(f"{_format_time(elapsed)} taken")
+            parts.append(f"{format_time(elapsed)} taken")
         elif done > self._earlier:
-            parts.append(f"{_format_time(elapsed * max(0, total - done) / (done - self._earlier))} left")
+            parts.append(f"{format_time(elapsed * max(0, total - done) / (done - self._earlier))} left")
         return ", ".join([*parts, f"{self.new_samples / elapsed:,.0f} samples/s"])
 
 
@@ -116,7 +138,8 @@ def count_inputs(inputs: int, question: QuestionSpec, *, certify: bool, done: in
     )
 
 
-def _format_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
+    """Hours, minutes and seconds: 1:02:03, or 2:03."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -127,7 +150,7 @@ class Surface(Protocol):
 
     seconds: float
 
-    def draw(self, count: SamplingCount, *, ended: bool) -> None: ...
+    def draw(self, count: Count, *, ended: bool) -> None: ...
 
 
 class TerminalBar:
@@ -147,7 +170,7 @@ class TerminalBar:
         self._task = self._bars.add_task("", total=1.0)
         self._bars.start()
 
-    def draw(self, count: SamplingCount, *, ended: bool) -> None:
+    def draw(self, count: Count, *, ended: bool) -> None:
         self._bars.update(self._task, completed=count.fraction, description=count.describe(ended=ended))
         if ended:
             self._bars.stop()
@@ -166,7 +189,7 @@ class NotebookBar:
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def draw(self, count: SamplingCount, *, ended: bool) -> None:
+    def draw(self, count: Count, *, ended: bool) -> None:
         from IPython.display import display
 
         text = count.describe(ended=ended)
@@ -187,12 +210,12 @@ class Lines:
     def __init__(self, seconds: float = SECONDS_BETWEEN_LINES, *, how_to_stop: str = "") -> None:
         self.seconds = seconds
         self._how_to_stop = how_to_stop
-        self._samples = 0
+        self._finished = 0
         self._changed = 0.0
 
-    def draw(self, count: SamplingCount, *, ended: bool) -> None:
-        if count.new_samples != self._samples:
-            self._samples, self._changed = count.new_samples, time.perf_counter()
+    def draw(self, count: Count, *, ended: bool) -> None:
+        if count.finished != self._finished:
+            self._finished, self._changed = count.finished, time.perf_counter()
         waited = time.perf_counter() - max(self._changed, count.began)
         if not ended and waited >= self.seconds:
             line = f"no batch was finished in the last {waited:.0f} s{self._how_to_stop}"
@@ -242,7 +265,7 @@ def show_progress(option: ProgressOption, count: SamplingCount) -> Iterator[Call
 
 
 @contextlib.contextmanager
-def draw_count(count: SamplingCount, make_surface: MakeSurface, *, delay: float | None = None) -> Iterator[None]:
+def draw_count(count: Count, make_surface: MakeSurface, *, delay: float | None = None) -> Iterator[None]:
     """Draw while the work is done. delay: seconds before anything is shown, half a second by default."""
     ended = threading.Event()
     delay = _SECONDS_BEFORE_SHOWN if delay is None else delay

@@ -18,7 +18,6 @@ from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier, name_settled, settle_model
 from smoothcert.models.base import BaseClassifier
-from smoothcert.models.scores import require_scores
 from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, as_noise
 from smoothcert.pipeline import Pipeline, open_link
@@ -30,8 +29,9 @@ from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
-from smoothcert.sampling.given_inputs import check_envelope, read_array, read_source
-from smoothcert.sampling.grid_choice import begin_grid, check_varying, choose_grid, is_constant
+from smoothcert.sampling.given_arrays import read_array
+from smoothcert.sampling.given_inputs import check_envelope, read_source
+from smoothcert.sampling.grid_choice import begin_grid, check_can_be_sampled, choose_grid, is_constant
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
@@ -70,25 +70,22 @@ class SmoothedClassifier:
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise is then added in
         exact steps, and certificates hold in floating point too (docs/security.md). "detect", the default, takes 256
-        levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those. The result is part of the
-        classifier, and inputs that are not on the grid are refused. Without a grid, noise is added in float32: `.grid`
-        is None, and `point.guarantee` says "not sound in floating point". "float" requests that; so does a memory
-        without a number of levels, because what is promised must not depend on which input came first.
-    memory: where the promised regions are kept: a `RegionMemory`, the path of an SQLite file or the URL of a PostgreSQL
-        database. `certify` claims a region for every input, and may be granted a smaller one, or another class;
-        `predict` answers with the class of the region an input lies in. Use `close` or a `with` block.
+        levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later inputs must lie on
+        the grid. Without one ("float", or a memory without a number of levels) noise is added in float32: `.grid` is
+        None, and `point.guarantee` says "not sound in floating point".
+    memory: a `RegionMemory`, the path of an SQLite file or the URL of a PostgreSQL database. `certify` claims a region
+        for every input, and may be granted a smaller one, or another class; `predict` answers with the class of the
+        region an input lies in. Use `close` or a `with` block.
     seed: of all noise; None takes one from the operating system (see `.seed`).
     batch: samples classified at once; None measures the best size at the first call, and again when a call asks for ten
         times more samples (see `.batch`).
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
         (0, 1); other integers are taken as they are.
-    backend: what computes a torch model: torch (default), onnxruntime, or fastest, by a short measurement. Another back
-        end rounds differently: it is another base classifier.
+    backend: of a torch model: torch (default), onnxruntime, or fastest, by a short measurement. Each rounds differently.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
         where that layer is narrow.
     class_names: one for each class, if the model does not know them; labels may be given by name.
-    shared_noise: the same noise for all inputs. Each certificate holds, but errors of different inputs are dependent,
-        so there are no bounds for a whole test set.
+    shared_noise: the same noise for all inputs. Each certificate holds, but there are no bounds for a whole test set.
     tallier: who draws and counts: threads of this process, or a cluster (`smoothcert.cluster.ray_engine.RayEngine`).
     """
 
@@ -163,10 +160,9 @@ class SmoothedClassifier:
 
     def _adapt(self, input_shape: tuple[int, ...]) -> BaseClassifier:
         if self._classifier is None:
-            classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
+            self._classifier = as_classifier(self._model, input_shape=input_shape, **self._adapting)
             if self._given_scale is not None:
-                classifier, self.scale = self._given_scale.apply(classifier, input_shape)
-            self._classifier = classifier
+                self._classifier, self.scale = self._given_scale.apply(self._classifier, input_shape)
             check_can_sample(self._classifier, kind=TallyKind.VOTES, noise=self.noise, grid=self._grid.levels_so_far)
             self._shape = input_shape
             self._class_names = settle_class_names(self._classifier, self._class_names)
@@ -287,10 +283,7 @@ class SmoothedClassifier:
             scale=self.scale,
         )
         portfolio.check_suits(found)
-        check_can_sample(self.classifier, kind=portfolio.tally, noise=self.noise, grid=self.grid)
-        if portfolio.tally is TallyKind.SCORES:
-            require_scores(self.classifier)  # a model without scores is refused before anything is sampled
-        check_varying(found, self.input_range)
+        check_can_be_sampled(self.classifier, portfolio.tally, found, input_range=self.input_range)
         if found.remembered:
             check_one_region(portfolio, found)
         return found
@@ -377,8 +370,8 @@ class SmoothedClassifier:
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
-        dimension = int(np.prod(self._shape))
-        smoothing = Smoothing(dimension=dimension, noise=self.noise, grid=self.grid, scale=self.scale)
+        size = int(np.prod(self._shape))
+        smoothing = Smoothing(dimension=size, noise=self.noise, grid=self.grid, scale=self.scale)
         if isinstance(self.rule, ConstantRule):
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing
@@ -394,21 +387,7 @@ class SmoothedClassifier:
     def pipeline(self, progress: Progress | None = None) -> Pipeline:
         """The loop over inputs, for this classifier. Opens the memory."""
         self.open_memory()
-
-        def draw(inputs: InputArray, indices: Sequence[int]) -> Drawing:
-            return Drawing(
-                tallier=self.tallier(self.classifier, batch=self.known_batch(), workers=self.workers),
-                inputs=inputs,
-                indices=indices,
-                sigmas=self.sigmas(inputs, indices),
-                seed=self.seed,
-                noise=self.noise,
-                checks=self.checks,
-                shared_noise=self.shared_noise,
-                grid=self.grid,
-                progress=progress,
-            )
-
+        draw = partial(_draw, self, progress)
         return Pipeline(draw, self.memory, self.known_batch(), self.shared_noise, progress, self.scale)
 
     def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
@@ -417,14 +396,35 @@ class SmoothedClassifier:
         self._checks.expect_run(copies)
         return self._checks
 
-    def read_source(self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0) -> InputSource:
-        """The inputs of a call. samples: of each input; the batch size is measured for them."""
-        source = read_source(x, self, labels=labels, indices=indices, first_index=self._next_index)
+    def read_source(
+        self, x: Any, labels: Any, indices: Any = None, *, samples: int = 0, keep_all: bool = False
+    ) -> InputSource:
+        """The inputs of a call. samples: of each input; the batch size is measured for them. keep_all: in memory."""
+        first = self._next_index
+        source = read_source(x, self, labels=labels, indices=indices, first_index=first, keep_all=keep_all)
         check_envelope(self, source)
         if samples:
             self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
+
+
+def _draw(
+    smoothed: SmoothedClassifier, progress: Progress | None, inputs: InputArray, indices: Sequence[int]
+) -> Drawing:
+    """What is needed to draw samples around these inputs."""
+    return Drawing(
+        tallier=smoothed.tallier(smoothed.classifier, batch=smoothed.known_batch(), workers=smoothed.workers),
+        inputs=inputs,
+        indices=indices,
+        sigmas=smoothed.sigmas(inputs, indices),
+        seed=smoothed.seed,
+        noise=smoothed.noise,
+        checks=smoothed.checks,
+        shared_noise=smoothed.shared_noise,
+        grid=smoothed.grid,
+        progress=progress,
+    )
 
 
 def _answer(smoothed: SmoothedClassifier, *call: Any, **asked: Any) -> Results:

@@ -267,8 +267,7 @@ def _check_model_checks(report: Report, rows: Sequence[tuple[Any, ...]], run: Ru
     if run.source is not None or run.manifest["model"]["probe"] is None:
         report.remark(note("model-not-asked"))
         return
-    sound = all(type(value) is int and value >= 0 for row in rows for value in row)
-    if not sound or any(asked > drawn or ties > asked for drawn, asked, ties in rows):
+    if not _are_possible(rows):
         report.discrepancies.append(note("impossible-model-checks"))
         return
     drawn, asked, ties = (sum(column) for column in zip(*rows, strict=True)) if rows else (0, 0, 0)
@@ -278,6 +277,21 @@ def _check_model_checks(report: Report, rows: Sequence[tuple[Any, ...]], run: Ru
     if asked < min(_LEAST_ASKED, drawn) // _LOST or asked < drawn // (_LOST * _ONE_IN):
         report.discrepancies.append(note("model-asked-too-rarely", asked=asked, drawn=drawn))
     report.model_checks = (drawn, asked, ties)
+
+
+def _are_possible(rows: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether no more copies were asked about than drawn, and no more tied than were asked about, at any time.
+
+    These are sums over all rows so far: a cluster begins to draw several shards before it returns the first.
+    """
+    drawn = asked = ties = 0
+    for row in rows:
+        if not all(type(value) is int and value >= 0 for value in row):
+            return False
+        drawn, asked, ties = drawn + row[0], asked + row[1], ties + row[2]
+        if asked > drawn or ties > asked:
+            return False
+    return True
 
 
 def bound_other_votes(*, asked: int, ties: int) -> float:

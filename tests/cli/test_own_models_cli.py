@@ -18,9 +18,10 @@ from smoothcert.cli.main import app
 from smoothcert.cluster.ray_model import ModelIdentity, pack_model
 from smoothcert.errors import ManifestMismatchError, ModelError
 from smoothcert.models import load_classifier
-from smoothcert.models.checkpoints import ForeignCheckpointWarning
+from smoothcert.models.checkpoints import CheckpointHeader, ForeignCheckpointWarning, save_checkpoint
 from smoothcert.models.imported_models import RandomWeightsWarning
 from smoothcert.models.votes import LogitsWarning
+from smoothcert.runs.store import read_manifest
 from smoothcert.user_code import RecordedFolderWarning
 
 CODE = """
@@ -98,6 +99,39 @@ def test_a_run_is_used_from_another_folder(project: Path, elsewhere: Path, monke
             done = invoke(app, *arguments)
         assert done.exit_code == 0, done.output
         forget()
+
+
+def test_the_network_of_a_checkpoint_is_found_from_another_folder(
+    project: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = CheckpointHeader("cli_net:Net", 3, (2,), class_names=("cat", "dog", "bird"))
+    save_checkpoint(project / "net.safetensors", load_module(project / "net.pt"), header)
+    arguments = ("--model", "net.safetensors", "--arch", "cli_net:Net", "--data", "points.npz", *SMALL)
+    assert invoke(app, "certify", *arguments, "--out", "run").exit_code == 0
+    forget()
+    run = project / "run"
+    manifest = read_manifest(run)
+    assert manifest.spec.model.code_folder == str(project)
+    assert manifest.model.class_names == ("cat", "dog", "bird")
+    monkeypatch.chdir(elsewhere)
+    (elsewhere / "net.safetensors").write_bytes((project / "net.safetensors").read_bytes())
+    for command in (
+        ("certify", "--resume", run),
+        ("certify", "--resume", run, "--model", elsewhere / "net.safetensors"),
+        ("attack", run, *QUICK),
+        ("report", run, "--regions", "--region-points", 4, "--region-samples", 100, "-o", elsewhere / "page.html"),
+    ):
+        with pytest.warns(RecordedFolderWarning, match=str(project)):
+            done = invoke(app, *command)
+        assert done.exit_code == 0, done.output
+        forget()
+
+
+def load_module(weights: Path) -> torch.nn.Module:
+    network = torch.nn.Module()
+    network.out = torch.nn.Linear(2, 3)
+    network.load_state_dict(torch.load(weights))
+    return network
 
 
 def test_a_rule_for_sigma_is_found_from_another_folder(

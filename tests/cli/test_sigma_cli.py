@@ -11,8 +11,9 @@ import pytest
 
 from cli_runner import invoke, smoothcert
 from smoothcert.cli.sigma import app
-from smoothcert.errors import InputError
+from smoothcert.errors import DataError, InputError
 from smoothcert.sigma.rule_files import load_rule
+from tabular_models import write_csv
 
 GIVEN = ["fit", "--data", "digits", "--sigma", 0.25, "--k", 5, "--rate", 0.1, "--offset", 1.2]
 
@@ -61,6 +62,15 @@ def test_a_file_with_training_data_only_is_shown_on_that(tmp_path):
     document = json.loads(invoke(app, *arguments).stdout)
     assert document["sigma"]["split"] == "train"
     assert document["rule"]["points"] == 60
+
+
+def test_a_csv_file_with_a_column_of_labels_of_any_name(tmp_path):
+    data = write_csv(tmp_path / "pets.csv", label="kind", count=20)
+    arguments = ["fit", "--data", data, "--input-range", "any", "--sigma", 0.5, "--out", tmp_path / "r.safetensors"]
+    with pytest.raises(DataError, match="--label-column"):
+        invoke(app, *arguments)
+    document = json.loads(invoke(app, *arguments, "--label-column", "kind", "--json").stdout)
+    assert document["rule"]["input_shape"] == [3]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,9 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier
 from smoothcert.records import CertifiedPoint, Noise
+from smoothcert.results.opening import open_run
 from smoothcert.runs.execution import check_spec
+from smoothcert.runs.store import read_manifest
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import LocalEngineSpec, RayEngineSpec, RunSpec
 
@@ -255,6 +257,31 @@ def test_a_run_is_resumed_by_the_other_engine(address: str, tmp_path: Path) -> N
         assert finish_run(resumed, out) == whole
     # Recorded, and not compared.
     assert resumed_spec(tmp_path / "then-local").engine == RayEngineSpec(address=address, actors=2)
+
+
+def test_a_run_from_python_is_interrupted_and_resumed_by_either_engine(
+    address: str, inputs: np.ndarray, tmp_path: Path
+) -> None:
+    def certify(out: str, progress: Any = False, **settings: Any) -> list[CertifiedPoint]:
+        smoothed = SmoothedClassifier(digits_by_brightness, num_classes=10, **SMOOTHING, **settings)
+        return without_times(smoothed.certify(inputs, n0=60, n=3000, out=tmp_path / out, progress=progress))
+
+    def stop_late(samples: int) -> None:
+        drawn.append(samples)
+        if sum(drawn) > 4 * 3060:
+            raise KeyboardInterrupt
+
+    whole = certify("whole")
+    with RayEngine(digits_by_brightness, address=address, actors=2) as engine:
+        assert certify("there", tallier=engine) == whole
+        assert read_manifest(tmp_path / "there").spec.engine == RayEngineSpec(address=address, actors=2)
+        assert open_run(tmp_path / "there").verify().consistent
+        for first, second in (({"tallier": engine}, {}), ({}, {"tallier": engine})):
+            drawn: list[int] = []
+            out = f"resumed-{len(first)}"
+            with pytest.raises(KeyboardInterrupt):
+                certify(out, stop_late, **first)
+            assert certify(out, **second) == whole
 
 
 def test_settings_of_the_other_engine_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

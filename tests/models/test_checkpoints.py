@@ -7,6 +7,7 @@ import os
 import pickle
 import struct
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +21,11 @@ from smoothcert.models.checkpoints import (
     CheckpointHeader,
     ForeignCheckpointWarning,
     load_checkpoint,
+    read_tensors,
     save_checkpoint,
+    write_tensors,
 )
+from smoothcert.models.tabular_names import get_class_names
 
 CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
 INPUTS = torch.rand(5, 1, 7, 7, generator=torch.Generator().manual_seed(3))
@@ -51,6 +55,20 @@ def test_round_trip(tmp_path, standardise):
     assert not loaded.module.training
     assert torch.equal(loaded.module(INPUTS), module(INPUTS))
     assert len(loaded.file_digest) == 64
+
+
+def test_names_of_classes_are_kept_and_older_files_have_none(tmp_path):
+    names = tuple("abcdefghij")
+    save_checkpoint(tmp_path / "m.safetensors", small_net(), replace(header(), class_names=names))
+    assert load_checkpoint(tmp_path / "m.safetensors").header.class_names == names
+    assert get_class_names(load_classifier(tmp_path / "m.safetensors", device="cpu")) == names
+    tensors, document = read_tensors(tmp_path / "m.safetensors")
+    old = {name: value for name, value in document.items() if name != "class_names"}
+    write_tensors(tmp_path / "old.safetensors", tensors, old)
+    assert load_checkpoint(tmp_path / "old.safetensors").header == header()
+    write_tensors(tmp_path / "bad.safetensors", tensors, old | {"class_names": ["a", "b"]})
+    with pytest.raises(ModelError, match="2 names for 10 classes"):
+        load_checkpoint(tmp_path / "bad.safetensors")
 
 
 def test_nothing_but_the_checkpoint_is_left_in_the_folder(tmp_path):

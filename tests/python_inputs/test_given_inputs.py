@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from smoothcert.errors import InputError, ModelError
 from smoothcert.records import CertifiedPoint
+from smoothcert.sampling import dataset_items, given_inputs
 from smoothcert.smoothed import SmoothedClassifier
 
 SHAPE = (3, 6, 5)
@@ -194,11 +195,42 @@ def test_a_run_of_a_dataset_is_that_of_its_arrays(tmp_path: Path) -> None:
     assert [point.label for point in runs[0]] == LABELS
 
 
-def test_items_are_read_when_they_are_needed() -> None:
-    pairs = Pairs()
-    certify(pairs)
-    # Once to be checked, once to be sampled, once for the digest of the results.
-    assert [pairs.read.count(position) for position in range(6)] == [3, 3, 3, 3, 3, 3]
+def count_reads(pairs: Pairs) -> list[int]:
+    return [pairs.read.count(position) for position in range(len(pairs))]
+
+
+class TestItemsAreRead:
+    """Small numbers instead of the limits, so that six items show what thousands do."""
+
+    @pytest.fixture(autouse=True)
+    def few_are_read_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dataset_items, "_READ_TWICE", 1)
+        monkeypatch.setattr(dataset_items, "_READ_TOGETHER", 4)
+
+    def test_once_where_they_fit_into_memory(self) -> None:
+        pairs = Pairs()
+        assert certify(pairs) == LABELLED
+        assert count_reads(pairs) == [2, 1, 1, 1, 1, 1]  # the first one again, to notice random transforms
+
+    def test_to_be_checked_and_to_be_sampled_where_they_do_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(given_inputs, "_MOST_KEPT", 100)
+        for ask in (certify, lambda data: make().predict(data, n=100)):
+            pairs = Pairs()
+            ask(pairs)
+            assert count_reads(pairs) == [2] * 6
+
+    @pytest.mark.parametrize("most_kept", [2**28, 100])
+    def test_once_for_a_run(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_kept: int) -> None:
+        monkeypatch.setattr(given_inputs, "_MOST_KEPT", most_kept)
+        pairs = Pairs()
+        assert certify(pairs, out=tmp_path / "run", progress=False) == LABELLED
+        assert count_reads(pairs) == [2, 1, 1, 1, 1, 1]
+
+    @pytest.mark.parametrize("most_kept", [2**28, 100])
+    def test_with_the_digest_of_the_array(self, monkeypatch: pytest.MonkeyPatch, most_kept: int) -> None:
+        monkeypatch.setattr(given_inputs, "_MOST_KEPT", most_kept)
+        first, second = (make().certify(x, n0=20, n=100, labels=LABELS) for x in (INPUTS, Pairs()))
+        assert first.manifest.digests == second.manifest.digests
 
 
 def test_everything_is_checked_before_anything_is_sampled() -> None:

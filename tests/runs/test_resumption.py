@@ -50,6 +50,7 @@ def test_what_is_moved_reaches_the_spec_of_the_same_run(run: Path, name: str) ->
         (Moved(weights="net.pt"), ("mynet:Net", "net.pt", "/old")),
         (Moved(model="other:Net"), ("other:Net", "/old/net.pt", None)),
         (Moved(model="whole.safetensors"), ("whole.safetensors", None, None)),
+        (Moved(model="new/net.pt"), ("mynet:Net", "new/net.pt", "/old")),
     ],
 )
 def test_the_recorded_folder_is_used_for_the_recorded_code_only(

@@ -34,7 +34,7 @@ from smoothcert.training.objectives.smoothadv import SmoothAdv
 class SmallDigits:
     """7 by 7 pixels of some digits."""
 
-    name, num_classes, input_shape, class_names, input_range = "small", 10, (1, 7, 7), None, (0.0, 1.0)
+    name, num_classes, input_shape, class_names, input_range = "small", 10, (1, 7, 7), (), (0.0, 1.0)
 
     def __init__(self, count: int = 150, *, split: str = "train", labels: Sequence[int] | None = None) -> None:
         digits = load_dataset("digits", split=split)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from cli_runner import invoke
 from smoothcert import SmoothedClassifier, load_dataset
@@ -15,6 +16,7 @@ from smoothcert.analysis.answers import answer_table, list_answers
 from smoothcert.cli.main import app
 from smoothcert.data.matching import match_dataset
 from smoothcert.errors import DataError, InputError, SmoothcertError
+from smoothcert.models.checkpoints import load_checkpoint
 from smoothcert.records.class_names import name_classes, show_name, title_class
 from smoothcert.runs.load import load_results
 from smoothcert.runs.store import read_manifest
@@ -217,3 +219,36 @@ def test_texts_for_a_model_that_does_not_name_its_classes(tmp_path: Path) -> Non
     assert load_results(run).class_names == ("cat", "dog")
     with pytest.raises(DataError, match="it is not known which class is which"):
         certify(tmp_path / "three", data, model="tabular_models:three_logits")
+
+
+class TestTrainedNetworks:
+    """A checkpoint keeps the names of the labels that it was trained on."""
+
+    TRAIN = ("--arch", "mlp-8", "--sigma", 0.5, "--epochs", 1, "--batch", 8, "--seed", 1, "--device", "cpu")
+
+    def test_texts_of_a_csv(self, tmp_path: Path) -> None:
+        data, out = write_csv(tmp_path / "pets.csv", label="kind", count=40), tmp_path / "pets.safetensors"
+        form = ("--input-range", "any", "--label-column", "kind")
+        done = invoke(app, "train", "--data", data, *form, *self.TRAIN, "--out", out)
+        assert done.exit_code == 0, done.output
+        suggested = done.stdout.splitlines()[-1]
+        assert suggested.startswith(f"smoothcert certify --model {out}")
+        assert "--label-column" not in suggested  # the held-out inputs are an .npz file
+        run = certify(tmp_path, tmp_path / "pets.held-out.npz", model=str(out))
+        assert read_manifest(run).model.class_names == ("cat", "dog")
+        assert read_manifest(run).data.feature_names == FEATURES
+        others = write_csv(tmp_path / "others.csv", classes=("cat", "bird"))
+        with pytest.raises(DataError, match="has the class 'bird', which the model does not have"):
+            certify(tmp_path / "others", others, model=str(out))
+
+    def test_folders_of_images(self, tmp_path: Path) -> None:
+        for place, name in enumerate(("train/cat", "train/dog", "test/dog")):
+            (tmp_path / "pets" / name).mkdir(parents=True)
+            for number in range(4):
+                pixels = np.full((4, 4), 40 * place + number, dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "pets" / name / f"{number}.png")
+        out = tmp_path / "pets.safetensors"
+        done = invoke(app, "train", "--data", tmp_path / "pets", *self.TRAIN, "--out", out)
+        assert done.exit_code == 0, done.output
+        assert load_checkpoint(out).header.class_names == ("cat", "dog")
+        assert SmoothedClassifier(out, sigma=0.5, input_shape=(3, 4, 4)).class_names == ("cat", "dog")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from smoothcert import SmoothedClassifier
-from smoothcert.errors import InputError
+from smoothcert import SmoothedClassifier, load_dataset, open_run
+from smoothcert.data.matching import get_feature_names
+from smoothcert.errors import DataError, InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.original import original_of
+from smoothcert.runs.store import read_manifest
+from smoothcert.spec import RunManifest
 from tabular_models import FEATURES, fit_logistic, fit_pipeline, make_frame
 
 FRAME, LABELS = make_frame(2, seed=1)
@@ -86,3 +92,31 @@ def test_labels_in_another_order_than_the_frame() -> None:
 def test_a_frame_for_a_model_that_is_named_by_its_place() -> None:
     classifier = smoothed("tabular_models:pipeline")
     assert [point.prediction for point in classifier.predict(FRAME[list(reversed(FEATURES))], n=60)] == [0, 1]
+
+
+class TestNamesOfColumns:
+    """A run keeps them as one from a csv file does, so that it can be resumed and verified by name."""
+
+    def certify(self, out: Path, frame: pd.DataFrame = FRAME, **settings: Any) -> RunManifest:
+        smoothed(**settings).certify(frame, labels=LABELS, n0=10, n=60, out=out, progress=False)
+        return read_manifest(out)
+
+    def test_are_those_of_the_model_in_its_order(self, tmp_path: Path) -> None:
+        manifest = self.certify(tmp_path / "run", FRAME[list(reversed(FEATURES))])
+        assert manifest.data.feature_names == FEATURES
+        kept = load_dataset(str(tmp_path / "run" / "inputs.npz"), input_range=None)
+        assert get_feature_names(kept) == FEATURES
+        assert self.certify(tmp_path / "run") == manifest
+        assert open_run(tmp_path / "run").verify().consistent
+
+    def test_are_those_of_the_frame_if_the_model_has_none(self, tmp_path: Path) -> None:
+        model = fit_logistic(with_names=False)
+        assert self.certify(tmp_path / "run", model=model).data.feature_names == FEATURES
+        assert smoothed(model).predict(FRAME, n=60).manifest.data.feature_names == FEATURES
+        with pytest.raises(DataError, match="without the column 'age'"):
+            self.certify(tmp_path / "run", FRAME.rename(columns={"age": "years"}), model=model)
+
+    def test_of_another_number_are_refused(self, tmp_path: Path) -> None:
+        np.savez(tmp_path / "data.npz", x=FRAME.to_numpy(), feature_names=np.array(["height"]))
+        with pytest.raises(DataError, match="1 feature_names for inputs of 3 values"):
+            load_dataset(str(tmp_path / "data.npz"), input_range=None)

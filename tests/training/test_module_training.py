@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, SubsetRandomSampler, T
 import own_networks
 import smoothcert as sc
 from cli_runner import environment, invoke
+from smoothcert import progress_display
 from smoothcert.cli import train as verb
 from smoothcert.data import load_dataset
 from smoothcert.errors import DataError, InputError, ManifestMismatchError, ModelError
@@ -82,7 +83,7 @@ def test_the_history_is_a_frame(arrays):
     assert {"loss", "accuracy_under_noise", "learning_rate", "mean_sigma", "seconds", "evaluated_on"} <= set(frame)
 
 
-def test_progress_is_lines_a_function_or_nothing(arrays, capsys, monkeypatch):
+def test_progress_is_lines_a_bar_or_nothing(arrays, capsys, monkeypatch):
     sc.train(make_net(), arrays, progress=True, **OPTIONS)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
@@ -90,8 +91,12 @@ def test_progress_is_lines_a_function_or_nothing(arrays, capsys, monkeypatch):
     sc.train(make_net(), arrays, **OPTIONS)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress_display, "_SECONDS_BEFORE_SHOWN", 0.0)
     sc.train(make_net(), arrays, **OPTIONS)
-    assert len(capsys.readouterr().err.splitlines()) == 2
+    shown = capsys.readouterr().err
+    assert "100%" in shown
+    assert "epoch 2/2  loss" in shown
+    assert "taken" in shown
     sc.train(make_net(), arrays, progress=False, **OPTIONS)
     assert capsys.readouterr().err == ""
 
@@ -264,7 +269,7 @@ class Augmented(Images):
 
 def refused_data(inputs, labels):
     return {
-        "random transforms": (Augmented(inputs, labels), InputError, "gives other inputs when it is read again"),
+        "random transforms": (Augmented(inputs, labels), InputError, "was another input when it was read again"),
         "a sampler": (
             DataLoader(Images(inputs, labels), sampler=SubsetRandomSampler(range(5))),
             InputError,

@@ -18,7 +18,7 @@ from cli_runner import invoke
 from smoothcert.certificates.lipschitz import lipschitz_constant, lipschitz_radius
 from smoothcert.cli.sigma_train import train_sigma
 from smoothcert.data import Dataset, load_dataset
-from smoothcert.errors import InputError, InterruptedRunError
+from smoothcert.errors import DataError, InputError, InterruptedRunError
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.sigma.network import SigmaNetwork, spectral_norm_up
@@ -30,6 +30,7 @@ from smoothcert.training.sigma_network import (
     radius_objective,
     train_sigma_network,
 )
+from tabular_models import write_csv
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +240,17 @@ def test_the_verb_tells_a_person(tmp_path: Path, model_file: Path) -> None:
     assert "from exact singular values" in result.stdout
     assert "test inputs: min 0.1" in result.stdout
     assert "epoch 1/1  mean radius" in result.stderr
+
+
+def test_the_verb_takes_the_column_of_the_labels(tmp_path: Path) -> None:
+    model, out = tmp_path / "m.safetensors", tmp_path / "s.safetensors"
+    network = build("mlp-4", num_classes=2, input_shape=(3,))
+    save_checkpoint(model, network, CheckpointHeader("mlp-4", 2, (3,)))
+    data = ("--data", write_csv(tmp_path / "pets.csv", label="kind", count=20), "--input-range", "any")
+    settings = ("--sigma-min", 0.1, "--lipschitz", 0.05, "--seed", 1, "--out", out)
+    with pytest.raises(DataError, match="--label-column"):
+        command("--model", model, *data, *settings)
+    assert command("--model", model, *data, *settings, "--label-column", "kind").exit_code == 0
 
 
 @pytest.mark.parametrize(

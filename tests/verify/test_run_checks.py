@@ -292,6 +292,20 @@ class TestForgery:
         resealed(run)
         assert checked(run).discrepancies
 
+    @pytest.mark.parametrize(("index", "found"), [(180, []), (0, ["impossible-model-checks"])])
+    def test_counts_of_shards_that_were_drawn_ahead(
+        self, votes: Path, tmp_path: Path, index: int, found: list[str]
+    ) -> None:
+        """A cluster draws ahead: copies may be asked about in a later shard than they are counted in, never earlier."""
+        run = copy_of(votes, tmp_path)
+        altered(
+            run / "results.sqlite",
+            "UPDATE model_checks SET asked = asked - 5, idx = 60",
+            f"INSERT INTO model_checks (idx, drawn, asked, ties) VALUES ({index}, 0, 5, 0)",
+        )
+        resealed(run)
+        assert [finding.code for finding in checked(run).discrepancies] == found
+
     def test_an_input_taken_out(self, votes: Path, tmp_path: Path) -> None:
         run = copy_of(votes, tmp_path)
         for table in ("seals", "tallies", "verdicts", "points"):

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smoothcert.analysis import metrics
-from smoothcert.analysis.frames import import_pandas
 from smoothcert.analysis.metrics import GoldComparison
 from smoothcert.analysis.summary import RunSummary
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
+from smoothcert.pandas_extra import import_pandas
 from smoothcert.records.class_names import title_class
 from smoothcert.runs.result_columns import ResultColumns
 

@@ -12,7 +12,12 @@ SUFFIX = ".safetensors"
 
 
 def load_splits(
-    data: str, *, data_root: Path | None, input_range: str | None, resize: str | None = None
+    data: str,
+    *,
+    data_root: Path | None,
+    input_range: str | None,
+    resize: str | None = None,
+    label_column: str | None = None,
 ) -> tuple[Dataset, Dataset | None]:
     """Load the training split and the test split; the latter is None for a file without one."""
     from smoothcert import data as room
@@ -27,6 +32,7 @@ def load_splits(
             input_range=room.parse_input_range(input_range),
             resize=size,
             shorter_side=shorter_side,
+            label_column=label_column,
         )
 
 

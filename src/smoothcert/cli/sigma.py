@@ -51,6 +51,7 @@ def fit_command(
         Path | None, typer.Option("--plot", help="Write the histogram to this .png, .svg or .pdf file.")
     ] = None,
     input_range: o.InputRange = None,
+    label_column: o.LabelColumn = None,
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     as_json: o.Json = False,
@@ -73,7 +74,9 @@ def fit_command(
     settings = KnnSettings(
         base_sigma=sigma, k=k, rate=rate, offset=_parse_offset(offset), most=most, loss=loss, most_points=max_points
     )
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
+    dataset, held_out = load_splits(
+        data, data_root=data_root, input_range=input_range, resize=resize, label_column=label_column
+    )
     with inputs_progress("distances") as progress:
         fitted = fit_knn(dataset, settings, progress=progress)
     shown = dataset if held_out is None else held_out

@@ -80,6 +80,7 @@ def train_sigma(
     seed: o.TrainingSeed = None,
     arch: o.Arch = None,
     input_range: o.InputRange = None,
+    label_column: o.LabelColumn = None,
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
@@ -102,7 +103,9 @@ def train_sigma(
     from smoothcert.training.sigma_network import SigmaTrainingConfig, train_sigma_network
 
     check_new_rule(out)
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
+    dataset, held_out = load_splits(
+        data, data_root=data_root, input_range=input_range, resize=resize, label_column=label_column
+    )
     loaded = load_checkpoint(model, arch=arch, input_shape=tuple(dataset.input_shape))
     config = SigmaTrainingConfig(
         floor=sigma_min, lipschitz=lipschitz, seed=secrets.randbits(63) if seed is None else seed,

@@ -12,7 +12,6 @@ from smoothcert.cli import options as o
 from smoothcert.data import parse_input_range, parse_resize, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
-from smoothcert.models.architectures import is_own
 from smoothcert.models.backends import check_backend
 from smoothcert.noise import DETECT, FLOAT, as_noise, parse_grid
 from smoothcert.records import Noise
@@ -161,9 +160,6 @@ def build_model(
 ) -> ModelSpec:
     check_backend(backend)
     statistics = parse_standardisation(standardise)
-    if arch is not None and is_own(arch) and weights is None and not is_own(place):
-        # The user's code with the weights in a file: the run records the code, and where it was found.
-        place, weights, arch = arch, place, None
     return ModelSpec(
         place=place,
         arch=arch,

@@ -131,6 +131,7 @@ def train(
         ),
     ] = None,
     input_range: o.InputRange = None,
+    label_column: o.LabelColumn = None,
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
@@ -154,7 +155,9 @@ def train(
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors, the format of checkpoints")
     level, carried = _parse_level(sigma, sigma_rule)
-    dataset, held_out = load_splits(data, data_root=data_root, input_range=input_range, resize=resize)
+    dataset, held_out = load_splits(
+        data, data_root=data_root, input_range=input_range, resize=resize, label_column=label_column
+    )
     if held_out is None:
         say(training.describe_hold_out(dataset))
     config = training.TrainingConfig(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from smoothcert.data.download_sources import Progress, ProgressCallback
     from smoothcert.data.fetching import FetchReport, fetch
     from smoothcert.data.images import ImageFolderDataset, parse_resize
-    from smoothcert.data.loading import SPLITS, load_dataset, parse_input_range, parse_shape
+    from smoothcert.data.loading import SPLITS, load_dataset, load_requested, parse_input_range, parse_shape
     from smoothcert.data.named_datasets import DatasetInfo, DatasetOrigin, NamedDataset, list_datasets
     from smoothcert.data.splits import DatasetPart, load_splits, write_part
     from smoothcert.data.user_files import InputRange
@@ -37,6 +37,7 @@ __all__ = [
     "fetch",
     "list_datasets",
     "load_dataset",
+    "load_requested",
     "load_splits",
     "parse_input_range",
     "parse_resize",
@@ -51,7 +52,7 @@ _NAMES_BY_MODULE = {
     "download_sources": ("Progress", "ProgressCallback"),
     "fetching": ("FetchReport", "fetch"),
     "images": ("ImageFolderDataset", "parse_resize"),
-    "loading": ("SPLITS", "load_dataset", "parse_input_range", "parse_shape"),
+    "loading": ("SPLITS", "load_dataset", "load_requested", "parse_input_range", "parse_shape"),
     "named_datasets": ("DatasetInfo", "DatasetOrigin", "NamedDataset", "list_datasets"),
     "splits": ("DatasetPart", "load_splits", "write_part"),
     "user_files": ("InputRange",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,16 +92,15 @@ class ArrayDataset:
         Names of classes count where labels were texts.
         """
         if self._digest is None:
-            digest = digest_data(
-                [self.stored],
-                self.labels,
+            digest = DataDigest(
                 dtype=self.stored.dtype,
                 levels=self.levels,
                 shape=self.stored.shape,
                 num_classes=self.num_classes,
                 class_names=self.class_names if self.has_text_labels else None,
             )
-            object.__setattr__(self, "_digest", digest)
+            digest.add(self.stored)
+            object.__setattr__(self, "_digest", digest.finish(self.labels))
         assert self._digest is not None
         return self._digest
 
@@ -117,24 +116,30 @@ class ArrayDataset:
         return np.asarray(np.divide(selected, np.float32(self.levels - 1), dtype=np.float32))
 
 
-def digest_data(
-    parts: Iterable[NDArray[Any]],
-    labels: IntArray,
-    *,
-    dtype: np.dtype[Any],
-    levels: int | None,
-    shape: tuple[int, ...],
-    num_classes: int,
-    class_names: Sequence[str] | None = None,
-) -> str:
+class DataDigest:
     """The digest of a dataset whose stored inputs come in parts. class_names: if they count."""
-    sha = hashlib.sha256(f"smoothcert-data-1 {dtype.name} {levels} {shape} {num_classes}\n".encode())
-    if class_names is not None:
-        sha.update(json.dumps(class_names).encode())
-    for part in parts:
-        sha.update(_little_endian(part))
-    sha.update(_little_endian(labels))
-    return sha.hexdigest()
+
+    def __init__(
+        self,
+        *,
+        dtype: np.dtype[Any],
+        levels: int | None,
+        shape: tuple[int, ...],
+        num_classes: int,
+        class_names: Sequence[str] | None = None,
+    ) -> None:
+        self._sha = hashlib.sha256(f"smoothcert-data-1 {dtype.name} {levels} {shape} {num_classes}\n".encode())
+        if class_names is not None:
+            self._sha.update(json.dumps(class_names).encode())
+
+    def add(self, part: NDArray[Any]) -> None:
+        """The next stored inputs."""
+        self._sha.update(_little_endian(part))
+
+    def finish(self, labels: IntArray) -> str:
+        """The digest, once all inputs were added."""
+        self._sha.update(_little_endian(labels))
+        return self._sha.hexdigest()
 
 
 def count_classes(labels: IntArray, *, least: int) -> int:

@@ -93,9 +93,7 @@ def _find_label_column(path: Path, header: Sequence[str], label_column: str | No
     if len(found) != 1:
         usual = f"{', '.join(LABEL_COLUMNS[:-1])} or {LABEL_COLUMNS[-1]}"
         has = f"it has {_show([header[at] for at in found])}" if found else f"its header has {_show(header)}"
-        texts = [
-            f"{name} ({value!r})" for name, value in zip(header, first.fields, strict=True) if not _is_number(value)
-        ]
+        texts = [f"{name} ({value})" for name, value in zip(header, first.fields, strict=True) if not _is_number(value)]
         has += f", with texts in {_show(texts)}" if texts and not found else ""
         raise DataError(
             f"{path} needs exactly one column named {usual}; {has}: name the column of the labels by label_column "

@@ -29,6 +29,7 @@ from smoothcert.data.synthetic import make_cone, make_swiss_roll
 from smoothcert.data.user_files import FILE_ENDINGS, InputRange, load_file
 from smoothcert.errors import DataError, InputError, MissingExtraError
 from smoothcert.records import IntArray
+from smoothcert.spec import DataSpec
 
 SPLITS = ("train", "test")
 
@@ -79,6 +80,22 @@ def load_dataset(
     if resize is not None or shorter_side is not None:
         raise InputError(f"resize is for folders of images, and {name_or_path} is not one: resize its inputs yourself")
     return _load_path(name_or_path, split, input_range, input_shape, num_classes, label_column)
+
+
+def load_requested(data: DataSpec, *, fetch_missing: bool = True, progress: ProgressCallback | None = None) -> Dataset:
+    """Load the dataset that a run requested, all of its inputs."""
+    return load_dataset(
+        data.place,
+        split=data.split,
+        root=None if data.root is None else Path(data.root),
+        input_range=data.input_range,
+        input_shape=data.input_shape,
+        label_column=data.label_column,
+        resize=data.resize,
+        shorter_side=data.shorter_side,
+        fetch_missing=fetch_missing,
+        progress=progress,
+    )
 
 
 def parse_input_range(text: str | None) -> InputRange | Literal["default"]:

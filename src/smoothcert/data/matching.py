@@ -96,6 +96,12 @@ def get_feature_names(dataset: Dataset) -> tuple[str, ...]:
     return names
 
 
+def list_class_names(dataset: Dataset, num_classes: int) -> tuple[str, ...]:
+    """The names of all classes; empty if they are only numbered, or if the data does not name each of them."""
+    names = dataset.class_names
+    return () if are_positions(names) or len(names) != num_classes else tuple(names)
+
+
 def has_text_labels(dataset: Dataset) -> bool:
     """Whether labels were given as texts, which are numbered in sorted order."""
     return bool(getattr(dataset, "has_text_labels", False))

@@ -100,6 +100,8 @@ def write_part(path: Path, part: DatasetPart) -> bool:
     arrays: dict[str, NDArray[Any]] = {"x": _storable_inputs(part, part.whole), "y": part.labels}
     if part.class_names != tuple(str(label) for label in range(part.num_classes)):
         arrays["class_names"] = np.array(part.class_names)
+    if part.whole.feature_names:
+        arrays["feature_names"] = np.array(part.whole.feature_names)
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     try:

@@ -56,7 +56,7 @@ def load_file(
     """Load a dataset from one file.
 
     .npz: arrays x_SPLIT and y_SPLIT, or x and y (also inputs, images or data; labels, label or targets), and optionally
-        class_names.
+        class_names, and feature_names of the columns.
     .npy: inputs; labels in NAME_labels.npy or labels.npy beside it, otherwise the inputs are unlabelled.
     .csv: one input per line. With a header the labels are in the column `label_column`, or the one named label, target,
         class or y, and the others are named features; without a header the label is last.
@@ -96,6 +96,9 @@ def make_dataset(
 ) -> ArrayDataset:
     """The dataset in a file with this content, as `load_file` describes it."""
     stored, levels = _convert_inputs(path, raw.inputs, input_range)
+    values = math.prod(stored.shape[1:])
+    if len(raw.feature_names) not in (0, values):
+        raise DataError(f"{path} has {len(raw.feature_names)} feature_names for inputs of {values} values")
     labels, names = _convert_labels(path, raw, len(stored))
     if raw.texts and num_classes not in (None, len(names)):
         raise InputError(f"{path} has labels of {len(names)} classes, but num_classes is {num_classes}")
@@ -127,8 +130,7 @@ def _read_npz(path: Path, split: str, _label_column: str | None) -> RawData:
             raise DataError(f"{path} is named .npz but is not an npz archive")
         keys = {key.lower(): key for key in archive.files}
         input_key, label_key = _find_keys(path, keys, split)
-        names_key = keys.get("class_names")
-        names = () if names_key is None else tuple(str(name) for name in _read_member(path, archive, names_key).ravel())
+        names = _read_names(path, archive, keys.get("class_names"))
         every = [_read_member(path, archive, key) for key in _list_label_keys(keys)]
         return RawData(
             inputs=_read_member(path, archive, input_key),
@@ -136,7 +138,12 @@ def _read_npz(path: Path, split: str, _label_column: str | None) -> RawData:
             classes=max([len(names), *(_largest_label(labels) + 1 for labels in every)]),
             class_names=names,
             texts=frozenset().union(*map(_list_texts, every)),
+            feature_names=_read_names(path, archive, keys.get("feature_names")),
         )
+
+
+def _read_names(path: Path, archive: np.lib.npyio.NpzFile, key: str | None) -> tuple[str, ...]:
+    return () if key is None else tuple(str(name) for name in _read_member(path, archive, key).ravel())
 
 
 def _find_keys(path: Path, keys: dict[str, str], split: str) -> tuple[str, str | None]:

@@ -200,6 +200,8 @@ def _load_code(
         ) from error
     if weights is not None:
         classifier.description += f", weights from {Path(weights).name}"
+    if imported.class_names:
+        cast(Any, classifier).class_names = imported.class_names
     return _note_random(classifier) if imported.has_random_weights else classifier
 
 
@@ -366,6 +368,7 @@ def _load_checkpoint(
     classifier = _adapt_torch(loaded.module, options)
     text = f"{header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_describe_inputs(header)}"
     classifier.description = add_score_note(text, classifier)
+    cast(Any, classifier).class_names = header.class_names
     return classifier
 
 

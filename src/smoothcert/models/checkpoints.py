@@ -44,13 +44,21 @@ class ForeignCheckpointWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHeader:
-    """Description of the network in a checkpoint. `training` holds plain JSON facts for people."""
+    """Description of the network in a checkpoint. `training` holds plain JSON facts for people.
+
+    class_names: one for each class, from the training data; empty if classes are only numbered.
+    """
 
     arch: str
     num_classes: int
     input_shape: tuple[int, ...]
     standardise: Standardisation | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.class_names) not in (0, self.num_classes):
+            raise ValueError(f"{len(self.class_names)} names for {self.num_classes} classes")
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT_VERSION, **asdict(self)}
@@ -64,6 +72,7 @@ class CheckpointHeader:
             input_shape=tuple(int(size) for size in document["input_shape"]),
             standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
             training=dict(document["training"]),
+            class_names=tuple(map(str, document.get("class_names", ()))),  # older checkpoints have none
         )
 
 
@@ -232,8 +241,8 @@ def _require_named_code(path: Path, stated: str, given: str | None) -> str:
     if given is None:
         raise ModelError(
             f"{path} holds the weights of {stated}, which is not a network of smoothcert, and code named by a file is "
-            f"never imported. If you trust {stated}, add --arch {stated} (arch= in Python), or name where that "
-            "network is now"
+            f"never imported. If you trust {stated}, add --arch {stated} (arch= of load_classifier in Python), or name "
+            "where that network is now"
         )
     if not is_own(given):
         raise ModelError(f"{path} holds the weights of {stated}, but arch {given} was given: give --arch {stated}")

@@ -23,10 +23,14 @@ class RandomWeightsWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """model: any object. has_random_weights: it was just constructed, and every construction gives other weights."""
+    """model: any object. has_random_weights: it was just constructed, and every construction gives other weights.
+
+    class_names: that the file of its weights states; else empty.
+    """
 
     model: Any
     has_random_weights: bool = False
+    class_names: tuple[str, ...] = ()
 
 
 def import_model(
@@ -48,6 +52,7 @@ def import_model(
             _refuse_options_of_networks(spec, model, weights, standardise)
             return ImportedModel(model)
         is_new = model is not found
+        class_names: tuple[str, ...] = ()
         if weights is not None:
             # A module that lives in the user's code is not changed.
             model = model if is_new else copy.deepcopy(model)
@@ -55,7 +60,7 @@ def import_model(
                 from smoothcert.models.architectures.own_network import initialise_lazy_layers
 
                 initialise_lazy_layers(model, input_shape=input_shape, name=spec)
-            standardise = _load_weights(model, Path(weights), spec, standardise)
+            standardise, class_names = _load_weights(model, Path(weights), spec, standardise)
         random = is_new and weights is None and _is_random(model, spec, found)
     except MODEL_FAILURES as error:
         if isinstance(error, Exception):
@@ -65,7 +70,7 @@ def import_model(
         warnings.warn(_describe_random(spec), RandomWeightsWarning, stacklevel=2)
     if standardise is not None:
         model = standardise_first(model, standardise, input_shape)
-    return ImportedModel(model, random)
+    return ImportedModel(model, random, class_names)
 
 
 def is_torch_module(model: object) -> bool:
@@ -102,17 +107,17 @@ def _refuse_options_of_networks(
 
 def _load_weights(
     network: nn.Module, path: Path, spec: str, standardise: Standardisation | None
-) -> Standardisation | None:
-    """Returns the standardisation to use: the one given, or the one in the file."""
+) -> tuple[Standardisation | None, tuple[str, ...]]:
+    """Returns the standardisation to use, the one given or the one in the file, and the class names of the file."""
     from smoothcert.models.own_weights import load_own_weights
 
-    stored = load_own_weights(network, path, name=spec)
+    stored, class_names = load_own_weights(network, path, name=spec)
     if standardise is None or stored is None:
-        return standardise or stored
+        return standardise or stored, class_names
     given = (tuple(standardise[0]), tuple(standardise[1]))
     if given != stored:
         raise ModelError(f"{path} says standardise is {stored}, but {given} was given; omit it to use what it says")
-    return stored
+    return stored, class_names
 
 
 def _is_random(network: nn.Module, spec: str, factory: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,19 +29,28 @@ class AdjustedWeightsWarning(UserWarning):
     """Weights were taken from one entry of a file, or their names were changed."""
 
 
-def load_own_weights(network: nn.Module, path: Path, *, name: str) -> Standardisation | None:
+class StatedForm(NamedTuple):
+    """What a checkpoint of smoothcert states besides the weights: the layer in front of the network, and its classes.
+
+    Files of other programs state neither.
+    """
+
+    standardise: Standardisation | None = None
+    class_names: tuple[str, ...] = ()
+
+
+def load_own_weights(network: nn.Module, path: Path, *, name: str) -> StatedForm:
     """Copy a state_dict from a file into the network. name: of the network, for messages.
 
     The names and shapes of all tensors must be those of the network, and no number may be rounded. A state_dict inside
-    a training checkpoint is found, and the prefixes of wrappers are removed; a warning says so. Returns the
-    standardisation in front of the network, which only checkpoints of smoothcert state.
+    a training checkpoint is found, and the prefixes of wrappers are removed; a warning says so.
     """
     if not path.is_file():
         raise ModelError(
             f"there is no file {path} with the weights of {name}: give its place by --weights, or by --replay-weights "
             "for verify"
         )
-    state, standardise = _read_state(path)
+    state, stated = _read_state(path)
     for prefix in _WRAPPERS:
         if all(one.startswith(prefix) for one in state) and not any(
             one.startswith(prefix) for one in network.state_dict()
@@ -49,10 +59,10 @@ def load_own_weights(network: nn.Module, path: Path, *, name: str) -> Standardis
             _warn(f"{path.name}: all names begin with {prefix!r}, which a wrapper of the network added; it was removed")
     _check_is_exact(network, state, path, name=name)
     fill_network(network, state, path, name=name)
-    return standardise
+    return stated
 
 
-def _read_state(path: Path) -> tuple[dict[str, Tensor], Standardisation | None]:
+def _read_state(path: Path) -> tuple[dict[str, Tensor], StatedForm]:
     suffix = path.suffix.lower()
     if suffix == ".onnx":
         raise InputError(f"--weights {path} is a whole network: give it as --model {path}, without --weights")
@@ -60,14 +70,16 @@ def _read_state(path: Path) -> tuple[dict[str, Tensor], Standardisation | None]:
         state, entry = find_state(read_torch_file(path), path)
         if entry is not None:
             _warn(f"{path.name}: its entry {entry!r} holds the weights; nothing else in it is used")
-        return state, None
+        return state, StatedForm()
     state, document = read_tensors(path)
     check_plain(state, path)
-    standardise = None if document is None else read_header(path, document).standardise
-    if standardise is not None:
+    if document is None:
+        return state, StatedForm()
+    header = read_header(path, document)
+    if header.standardise is not None:
         # Saved as Sequential(Standardise, network).
         state = {one.removeprefix("1."): tensor for one, tensor in state.items() if not one.startswith("0.")}
-    return state, standardise
+    return state, StatedForm(header.standardise, header.class_names)
 
 
 def _check_is_exact(network: nn.Module, state: Mapping[str, Tensor], path: Path, *, name: str) -> None:

@@ -19,8 +19,11 @@ from smoothcert.records.feature_scale import FeatureScale
 if TYPE_CHECKING:
     import torch
 
-_PASSED_ON = ("class_names", "feature_names", "scores_are", "has_independent_rows", "has_random_weights", "as_given")
-"""What some classifiers state of themselves, and what is true of their scaled form too."""
+_PASSED_ON = (
+    "class_names", "feature_names", "scores_are", "has_independent_rows", "has_random_weights", "as_given",
+    "in_calling_thread",
+)  # fmt: skip
+"""What some classifiers have, and what is true of their scaled form too."""
 
 
 class ScaledClassifier:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.errors import ModelError
 from smoothcert.models.adapter import MODEL_FAILURES
 from smoothcert.models.digests import object_digest, text_digest
 from smoothcert.models.object_original import ObjectOriginal
 from smoothcert.models.scores import ScoreRule, normalise_probabilities
 from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.models.votes import check_batch, resolve_num_classes
+from smoothcert.pandas_extra import import_pandas
 from smoothcert.records import FloatArray, InputArray, IntArray
 from smoothcert.records.class_names import name_classes
 
@@ -103,11 +104,7 @@ class SklearnClassifier:
 
 def _make_index(names: tuple[str, ...]) -> Any:
     """The columns of a frame, made once."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingExtraError("pandas", "pandas", "an estimator that was fitted on a frame") from error
-    return pd.Index(names)
+    return import_pandas("an estimator that was fitted on a frame").Index(names)
 
 
 def _make_frame(rows: InputArray, columns: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from smoothcert.data import Dataset, load_dataset
+from smoothcert.data import Dataset, load_requested
 from smoothcert.data.matching import match_dataset
 from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
@@ -235,17 +235,7 @@ def _load_inputs(data: DataSpec, *, named_by_user: bool) -> Inputs:
     try:
         if not named_by_user:
             _refuse_large_file(data.place)
-        dataset = load_dataset(
-            data.place,
-            split=data.split,
-            root=None if data.root is None else Path(data.root),
-            input_range=data.input_range,
-            input_shape=data.input_shape,
-            resize=data.resize,
-            shorter_side=data.shorter_side,
-            label_column=data.label_column,
-            fetch_missing=False,
-        )
+        dataset = load_requested(data, fetch_missing=False)
     except (SmoothcertError, OSError, ValueError, RuntimeError) as error:
         # The error may quote the file, and the page may be sent to the person who named that file.
         quotable = named_by_user or data.place in CATALOGUE

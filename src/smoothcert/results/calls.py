@@ -8,28 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.pipeline import Pipeline
 from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
-from smoothcert.questions import split_alpha_of
 from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
 from smoothcert.results.opening import open_run
 from smoothcert.results.results import Results
-from smoothcert.runs.kept_form import digest_inputs
+from smoothcert.runs.kept_form import InputDigest
 from smoothcert.runs.live_specs import spec_of_classifier
-from smoothcert.sampling import SAMPLING_VERSION
-from smoothcert.sigma import ConstantRule, SigmaRule
-from smoothcert.spec import (
-    ConstantLevel,
-    DataFacts,
-    Digests,
-    Measured,
-    ModelFacts,
-    QuestionSpec,
-    RunManifest,
-    SigmaFacts,
-)
+from smoothcert.runs.run_description import make_manifest
+from smoothcert.spec import ConstantLevel, DataFacts, QuestionSpec, RunManifest
 
 if TYPE_CHECKING:
     from smoothcert.certificates import Portfolio
@@ -59,10 +47,12 @@ def answer_call(
     """The answers of a call, with its progress. copies: the least number that will be drawn."""
     smoothed.checks.expect_call(copies)
     count = count_inputs(len(source), asked["question"], certify=asked["portfolio"] is not None)
+    digest = InputDigest(source, smoothed)
     with show_progress(progress, count) as on_samples:
-        points = count.collect(ask(smoothed.pipeline(on_samples)))
+        loop = smoothed.pipeline(on_samples)
+        points = count.collect(ask(loop if source.is_kept else digest.watch(loop)))
     smoothed.checks.ask_again()
-    return gather_results(points, smoothed, source=source, **asked)
+    return gather_results(points, smoothed, source=source, data_digest=digest.finish(), **asked)
 
 
 def gather_results(
@@ -73,9 +63,10 @@ def gather_results(
     question: QuestionSpec,
     portfolio: Portfolio | None,
     alpha: float,
+    data_digest: str,
 ) -> Results:
     """The points of a call as Results, named by the noise level. portfolio: None for a prediction."""
-    manifest = describe_call(smoothed, source, question, portfolio, alpha=alpha)
+    manifest = describe_call(smoothed, source, question, portfolio, alpha=alpha, data_digest=data_digest)
     symbol = smoothed.noise.facts.level_symbol
     level = manifest.spec.sigma
     name = f"{symbol}={level.level:g}" if isinstance(level, ConstantLevel) else f"{symbol} by input"
@@ -89,51 +80,27 @@ def describe_call(
     portfolio: Portfolio | None,
     *,
     alpha: float,
+    data_digest: str,
 ) -> RunManifest:
-    """The manifest of a call. portfolio: None for a prediction.
+    """The manifest of a call. portfolio: None for a prediction. data_digest: of its inputs.
 
     It is made at once, because the caller may change the inputs later, and so that results hold no model. What takes
     longer than a sample is left out: versions and the code digest, which `state_environment` adds, and a probe of the
     model, which is for resuming.
     """
-    classifier, rule, memory = smoothed.classifier, smoothed.rule, smoothed.memory
     spec = spec_of_classifier(smoothed, question, alpha=alpha, portfolio=portfolio)
     # The address of a memory may contain a password.
-    spec = msgspec.structs.replace(spec, memory=None if memory is None else memory.location)
-    varies = not isinstance(rule, ConstantRule)
+    spec = msgspec.structs.replace(spec, memory=None if smoothed.memory is None else smoothed.memory.location)
     # Indices count all inputs of the classifier, so an earlier call has those that are missing here.
     size = max(source.indices) + 1
     ends = spec.data.input_range
-    return RunManifest(
-        spec=spec,
-        sampling_version=SAMPLING_VERSION,
-        seed=smoothed.seed,
-        digests=Digests(
-            model=classifier.digest,
-            data=digest_inputs(source, smoothed),
-            sigma=rule.digest if varies else None,
-            memory=None if memory is None else memory.key.digest,
-        ),
-        measured=Measured(batch=smoothed.known_batch(), backend=classifier.backend),
-        model=ModelFacts(
-            num_classes=classifier.num_classes,
-            description=classifier.description,
-            has_random_weights=getattr(classifier, "has_random_weights", False),
-            class_names=smoothed.class_names,
-        ),
-        data=DataFacts(
-            name=NAME,
-            input_shape=smoothed.known_shape or (),
-            size=size,
-            inputs=size,
-            input_range=None if isinstance(ends, str) else ends,
-            feature_names=get_feature_names(classifier),
-        ),
-        sigma=_list_sigma_facts(rule) if varies else None,
-        alpha_split={} if portfolio is None else split_alpha_of(question, portfolio, alpha=alpha),
+    data = DataFacts(
+        name=NAME,
+        input_shape=smoothed.known_shape or (),
+        size=size,
+        inputs=size,
+        input_range=None if isinstance(ends, str) else ends,
+        feature_names=source.feature_names,
     )
-
-
-def _list_sigma_facts(rule: SigmaRule) -> SigmaFacts:
-    envelope = None if rule.envelope is None else dict(rule.envelope.to_json())
-    return SigmaFacts(rule=dict(rule.to_json()), envelope=envelope)
+    names = smoothed.class_names
+    return make_manifest(spec, smoothed, data, data_digest=data_digest, class_names=names, portfolio=portfolio)

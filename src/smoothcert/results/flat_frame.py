@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.analysis.frames import import_pandas
+from smoothcert.pandas_extra import import_pandas
 from smoothcert.records import CertifiedPoint, Stage
 from smoothcert.runs.exports import point_rows
 from smoothcert.runs.result_columns import ResultColumns

@@ -12,19 +12,20 @@ import msgspec
 
 from smoothcert.certificates import Portfolio, get_portfolio
 from smoothcert.cluster.ray_engine import RayEngine
-from smoothcert.data import Dataset, ProgressCallback, load_dataset
+from smoothcert.data import Dataset, ProgressCallback, load_requested
 from smoothcert.data.matching import get_feature_names as get_column_names
 from smoothcert.data.matching import has_text_labels, match_dataset
 from smoothcert.errors import DataError, InputError, RunError
 from smoothcert.files import Content
 from smoothcert.models import load_classifier
+from smoothcert.models.architectures import is_own
 from smoothcert.models.backends import FASTEST, get_backend_name
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.tabular_names import get_class_names, get_feature_names
 from smoothcert.noise import FLOAT, DetectedGrid, detect_grid, to_grid
 from smoothcert.noise.input_grid import MEMORY_NEEDS_A_GRID
 from smoothcert.records import InputArray
-from smoothcert.records.class_names import are_positions, list_names
+from smoothcert.records.class_names import list_names
 from smoothcert.records.feature_scale import measure_deviations
 from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.runs.scales import scale_of
@@ -77,7 +78,7 @@ class NamedParts:
     fetching: ProgressCallback | None = None
 
     def load_data(self, spec: RunSpec) -> Dataset:
-        return load_data(spec, fetching=self.fetching)
+        return load_requested(spec.data, progress=self.fetching)
 
     def settle(self, spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
         return settle_grid(settle_backend(spec, dataset), dataset)
@@ -99,26 +100,23 @@ class NamedParts:
             raise RunError(f"{spec.sigma.place} cannot be read: {error.strerror or error}") from error
 
 
+def name_own_code(spec: RunSpec) -> RunSpec:
+    """A file of weights whose network is the user's code, as the code with these weights.
+
+    Then the run records the folder of the code, like that of every model that is code.
+    """
+    model = spec.model
+    if model.arch is None or not is_own(model.arch) or model.weights is not None or is_own(model.place):
+        return spec
+    named = msgspec.structs.replace(model, place=model.arch, weights=model.place, arch=None)
+    return msgspec.structs.replace(spec, model=named)
+
+
 def portfolio_of(spec: RunSpec) -> Portfolio:
     """The certificates of the spec, or the usual one."""
     constant = isinstance(spec.sigma, ConstantLevel) or spec.memory is not None
     names = spec.certificates or (spec.noise.kind.usual_certificate(constant_sigma=constant),)
     return get_portfolio(names, best_of=spec.best_of)
-
-
-def load_data(spec: RunSpec, *, fetching: ProgressCallback | None = None) -> Dataset:
-    data = spec.data
-    return load_dataset(
-        data.place,
-        split=data.split,
-        root=None if data.root is None else Path(data.root),
-        input_range=data.input_range,
-        input_shape=data.input_shape,
-        resize=data.resize,
-        shorter_side=data.shorter_side,
-        label_column=data.label_column,
-        progress=fetching,
-    )
 
 
 def match_to_model(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
@@ -136,12 +134,6 @@ def match_to_model(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
 def match_to_run(dataset: Dataset, manifest: RunManifest) -> Dataset:
     """The data with its columns and labels as the run has them."""
     return match_dataset(dataset, class_names=manifest.model.class_names, feature_names=manifest.data.feature_names)
-
-
-def list_class_names(dataset: Dataset, num_classes: int) -> tuple[str, ...]:
-    """The names of all classes; empty if they are only numbered, or if the data does not name each of them."""
-    names = dataset.class_names
-    return () if are_positions(names) or len(names) != num_classes else tuple(names)
 
 
 def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
@@ -200,7 +192,7 @@ def settle_scale(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
     """The spec with the standard deviations that it requests, of the training part; and what they are."""
     if spec.noise.scale != STD:
         return spec, ""
-    train = load_data(msgspec.structs.replace(spec, data=msgspec.structs.replace(spec.data, split="train")))
+    train = load_requested(msgspec.structs.replace(spec.data, split="train"))
     # In the order in which the model takes the columns.
     features = get_feature_names(load_classifier(spec.model.place, **_model_arguments(spec, dataset)))
     ordered = match_dataset(train, class_names=(), feature_names=features)

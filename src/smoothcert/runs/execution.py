@@ -13,8 +13,7 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
-from smoothcert.data.matching import get_feature_names, has_text_labels
-from smoothcert.environment import code_digest, list_versions
+from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.probe import check_probe, probe
@@ -23,18 +22,19 @@ from smoothcert.noise import check_sigma
 from smoothcert.noise.self_test import check_noise
 from smoothcert.pipeline import Check
 from smoothcert.progress_display import SamplingCount, count_inputs
-from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, split_alpha_of
+from smoothcert.questions import Inquiry, check_predict_is_possible, check_question
 from smoothcert.records import CertifiedPoint, InputArray
 from smoothcert.records.class_names import clip_name
 from smoothcert.runs.building import (
     NamedParts,
     RunParts,
-    list_class_names,
     load_rule,
     match_to_model,
     match_to_run,
+    name_own_code,
     portfolio_of,
 )
+from smoothcert.runs.manifest import state_environment
 from smoothcert.runs.resumption import (
     check_has_promises,
     check_key_is_known,
@@ -44,9 +44,10 @@ from smoothcert.runs.resumption import (
     with_absolute_places,
 )
 from smoothcert.runs.rigorous import make_rigorous_check
+from smoothcert.runs.run_description import make_manifest
 from smoothcert.runs.scales import check_scale
 from smoothcert.runs.store import RunStore, read_manifest
-from smoothcert.sampling import SAMPLING_VERSION, Sampler
+from smoothcert.sampling import Sampler
 from smoothcert.sampling.given_inputs import check_envelope
 from smoothcert.sampling.inputs import InputSource
 from smoothcert.sampling.sampler import Progress
@@ -55,16 +56,12 @@ from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
     ConstantLevel,
     DataFacts,
-    Digests,
     FixedN,
-    Measured,
-    ModelFacts,
     OptimisedLevel,
     RayEngineSpec,
     RuleLevel,
     RunManifest,
     RunSpec,
-    SigmaFacts,
     decode_part,
     to_json,
 )
@@ -170,7 +167,7 @@ def prepare_run(
     and classifier; by default they are loaded from the places in the spec.
     """
     parts = NamedParts(fetching) if parts is None else parts
-    spec = _normalise(spec)
+    spec = name_own_code(_normalise(spec))
     check_spec(spec)
     if spec.task == "certify":
         portfolio = portfolio_of(spec)
@@ -305,48 +302,26 @@ def _note_other_versions(stored: RunManifest, now: RunManifest, notice: Notice) 
 
 
 def _make_manifest(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset, *, inputs: int) -> RunManifest:
-    classifier, rule = smoothed.classifier, smoothed.rule
-    sigma = None
-    if not isinstance(spec.sigma, ConstantLevel):
-        envelope = None if rule.envelope is None else dict(rule.envelope.to_json())
-        sigma = SigmaFacts(rule=dict(rule.to_json()), envelope=envelope)
-    split = {} if spec.task == "predict" else split_alpha_of(spec.question, portfolio_of(spec), alpha=spec.alpha)
-    input_range = (
-        None if dataset.input_range is None else (float(dataset.input_range[0]), float(dataset.input_range[1]))
+    ends = dataset.input_range
+    data = DataFacts(
+        name=dataset.name,
+        input_shape=tuple(dataset.input_shape),
+        size=len(dataset),
+        inputs=inputs,
+        levels=dataset.levels,
+        input_range=None if ends is None else (float(ends[0]), float(ends[1])),
+        feature_names=get_feature_names(dataset),
     )
-    return RunManifest(
-        spec=with_absolute_places(spec),
-        sampling_version=SAMPLING_VERSION,
-        seed=smoothed.seed,
-        digests=Digests(
-            model=classifier.digest,
-            data=dataset.digest,
-            sigma=None if sigma is None else rule.digest,
-            # Not the identity of the memory: whether it is the same is seen from the promises it keeps.
-            memory=None if smoothed.memory is None else smoothed.memory.key.digest,
-            code=code_digest(),
-        ),
-        measured=Measured(batch=smoothed.known_batch(), backend=classifier.backend),
-        model=ModelFacts(
-            num_classes=classifier.num_classes,
-            description=classifier.description,
-            probe=probe(classifier, dataset.input_shape),
-            has_random_weights=getattr(classifier, "has_random_weights", False),
-            class_names=list_class_names(dataset, classifier.num_classes),
-        ),
-        data=DataFacts(
-            name=dataset.name,
-            input_shape=tuple(dataset.input_shape),
-            size=len(dataset),
-            inputs=inputs,
-            levels=dataset.levels,
-            input_range=input_range,
-            feature_names=get_feature_names(dataset),
-        ),
-        sigma=sigma,
-        alpha_split=split,
-        environment=list_versions(),
+    manifest = make_manifest(
+        with_absolute_places(spec),
+        smoothed,
+        data,
+        data_digest=dataset.digest,
+        class_names=list_class_names(dataset, smoothed.classifier.num_classes),
+        portfolio=None if spec.task == "predict" else portfolio_of(spec),
+        probe=probe(smoothed.classifier, dataset.input_shape),
     )
+    return state_environment(manifest)
 
 
 def execute_run(

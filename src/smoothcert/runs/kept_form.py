@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.data.arrays import count_classes, digest_data
+from smoothcert.data.arrays import DataDigest, count_classes
 from smoothcert.noise import to_grid
 from smoothcert.records import InputArray, IntArray
 
 if TYPE_CHECKING:
+    from smoothcert.pipeline import Pipeline
+    from smoothcert.sampling.drawing import Drawing
     from smoothcert.sampling.inputs import InputSource
     from smoothcert.smoothed import SmoothedClassifier
 
@@ -32,25 +35,44 @@ def list_labels(source: InputSource) -> IntArray:
     return np.array([-1 if label is None else label for label in source.labels], dtype=np.int64)
 
 
-def digest_inputs(source: InputSource, smoothed: SmoothedClassifier) -> str:
-    """The digest of the dataset that a run of these inputs would keep. They are read some at a time."""
-    labels = list_labels(source)
-    return digest_data(
-        _read_parts(source, smoothed),
-        labels,
-        dtype=np.dtype(np.uint8 if _keeps_bytes(smoothed) else np.float32),
-        levels=_EIGHT_BITS if _keeps_bytes(smoothed) else None,
-        shape=(len(source), *(smoothed.known_shape or ())),
-        num_classes=count_classes(labels, least=len(smoothed.class_names)),
-    )
+class InputDigest:
+    """The digest of the dataset that a run of these inputs would keep.
+
+    Inputs that are read while they are sampled can be added then (`watch`); the others are read some at a time.
+    """
+
+    def __init__(self, source: InputSource, smoothed: SmoothedClassifier) -> None:
+        self._source, self._smoothed = source, smoothed
+        self._labels = list_labels(source)
+        self._added = 0
+        self._digest = DataDigest(
+            dtype=np.dtype(np.uint8 if _keeps_bytes(smoothed) else np.float32),
+            levels=_EIGHT_BITS if _keeps_bytes(smoothed) else None,
+            shape=(len(source), *(smoothed.known_shape or ())),
+            num_classes=count_classes(self._labels, least=len(smoothed.class_names)),
+        )
+
+    def watch(self, loop: Pipeline) -> Pipeline:
+        """The same loop, which adds the inputs that it draws, as long as they come in order and none is left out."""
+
+        def draw(inputs: InputArray, indices: Sequence[int]) -> Drawing:
+            if list(indices) == self._source.indices[self._added : self._added + len(indices)]:
+                self._add(inputs)
+            return loop.draw(inputs, indices)
+
+        return dataclasses.replace(loop, draw=draw)
+
+    def finish(self) -> str:
+        """The digest. Inputs that were not added are read."""
+        for at in range(self._added, len(self._source), _INPUTS_TOGETHER):
+            self._add(self._source.load(range(at, min(at + _INPUTS_TOGETHER, len(self._source)))))
+        return self._digest.finish(self._labels)
+
+    def _add(self, inputs: InputArray) -> None:
+        self._digest.add(to_kept_form(inputs, self._smoothed))
+        self._added += len(inputs)
 
 
 def _keeps_bytes(smoothed: SmoothedClassifier) -> bool:
     ends = smoothed.input_range
     return smoothed.grid == _EIGHT_BITS and ends is not None and tuple(ends) == (0, 1)
-
-
-def _read_parts(source: InputSource, smoothed: SmoothedClassifier) -> Iterator[NDArray[Any]]:
-    for at in range(0, len(source), _INPUTS_TOGETHER):
-        part = source.load(range(at, min(at + _INPUTS_TOGETHER, len(source))))
-        yield to_kept_form(part, smoothed)

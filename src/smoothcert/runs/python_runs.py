@@ -52,7 +52,7 @@ def make_run(
     if portfolio is not None:
         _check_names(portfolio)
     _take_recorded_backend(smoothed, out)
-    dataset = _make_dataset(smoothed.read_source(x, labels), smoothed, out)
+    dataset = _make_dataset(smoothed.read_source(x, labels, keep_all=True), smoothed, out)
     spec = spec_of_classifier(smoothed, question, alpha=alpha, portfolio=portfolio, out=out)
     with prepare_run(spec, out, parts=LiveParts(smoothed, dataset)) as run:
         count = run.count()
@@ -86,7 +86,13 @@ def _make_dataset(source: InputSource, smoothed: SmoothedClassifier, out: Path) 
     labels = list_labels(source)
     # With the names the labels are positions among them, here and wherever the file is read.
     known = labels if (labels >= 0).any() else None
-    raw = RawData(inputs=stored, labels=known, class_names=smoothed.class_names, classes=len(smoothed.class_names))
+    raw = RawData(
+        inputs=stored,
+        labels=known,
+        class_names=smoothed.class_names,
+        classes=len(smoothed.class_names),
+        feature_names=source.feature_names,
+    )
     return make_dataset(out / INPUTS, raw, split=DataSpec(place="").split, input_range=smoothed.input_range)
 
 
@@ -129,4 +135,6 @@ class LiveParts:
             arrays["y"] = self.dataset.labels
         if self.smoothed.class_names:
             arrays["class_names"] = np.array(self.smoothed.class_names)
+        if self.dataset.feature_names:
+            arrays["feature_names"] = np.array(self.dataset.feature_names)
         np.savez(stream, **cast(Any, arrays))

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from smoothcert.data import Dataset, ProgressCallback
+from smoothcert.data import Dataset, ProgressCallback, load_requested
 from smoothcert.errors import ManifestMismatchError, RunError
 from smoothcert.models.probe import check_probe
-from smoothcert.runs.building import build_smoothed, load_data, match_to_run
+from smoothcert.runs.building import build_smoothed, match_to_run
 from smoothcert.runs.resumption import (
     Moved,
     check_key_is_known,
@@ -40,7 +40,7 @@ def reopen_run(
     """
     if spec.memory is not None:
         check_memory_exists(spec.memory, run)
-    dataset = load_data(spec, fetching=fetching)
+    dataset = load_requested(spec.data, progress=fetching)
     with build_smoothed(spec, dataset) as smoothed, RunStore.open(run) as store:
         dataset = match_to_run(dataset, store.manifest)
         _check_same(run, store.manifest, smoothed, dataset)

@@ -64,9 +64,18 @@ def _move_model(recorded: ModelSpec, moved: Moved) -> ModelSpec:
     )
     if moved.model is None:
         return model
+    if _is_weights(moved.model, recorded):
+        return msgspec.structs.replace(model, weights=moved.weights or moved.model)
     # A file has its own weights; the recorded ones belong to code.
     weights = model.weights if is_code_name(moved.model) else moved.weights
     return msgspec.structs.replace(model, place=moved.model, weights=weights, code_folder=None)
+
+
+def _is_weights(place: str, recorded: ModelSpec) -> bool:
+    """Whether a file is the weights of the recorded code: `--model FILE --arch mynet:Net` is recorded as both."""
+    if recorded.weights is None or is_code_name(place):
+        return False
+    return Path(place).suffix == Path(recorded.weights).suffix
 
 
 def take_recorded_choices(spec: RunSpec, recorded: RunManifest) -> RunSpec:

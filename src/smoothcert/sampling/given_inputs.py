@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,20 +12,27 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError, ModelError
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.imported_models import inherits
+from smoothcert.models.tabular_names import get_feature_names
 from smoothcert.records import InputArray
 from smoothcert.records.class_names import clip_name
+from smoothcert.sampling.dataset_items import (
+    DatasetItems,
+    is_iterable_dataset,
+    is_loader,
+    is_map_dataset,
+    split_item,
+)
+from smoothcert.sampling.given_arrays import Shape, read_array, read_numbers, read_one, stack_inputs
 from smoothcert.sampling.given_labels import merge_labels, read_labels
 from smoothcert.sampling.inputs import InputSource
-from smoothcert.sampling.pandas_inputs import check_same_order
+from smoothcert.sampling.pandas_inputs import check_same_order, list_columns
 from smoothcert.sigma import SigmaRule
 from smoothcert.sigma.envelope_check import check_spread_inputs
 
-_READ_TOGETHER = 256
-"""Inputs of a dataset that are read at once when it is checked."""
+_MOST_KEPT = 2**28
+"""Bytes. A map-style dataset whose inputs take more is read again when they are needed."""
 _RANDOM_SAMPLERS = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler")
-_ITEMS = "an item must be an input, or a pair (input, label)"
-
-Shape = tuple[int, ...]
+_ONE_INPUT = "a certificate is about one input: remove random transforms"
 
 
 class Checker(Protocol):
@@ -46,32 +52,39 @@ class Checker(Protocol):
 
 
 def read_source(
-    x: Any, checker: Checker, *, labels: Any, indices: Sequence[int] | None, first_index: int
+    x: Any,
+    checker: Checker,
+    *,
+    labels: Any,
+    indices: Sequence[int] | None,
+    first_index: int,
+    keep_all: bool = False,
 ) -> InputSource:
     """The inputs of a call, all of them checked before anything is sampled.
 
-    x: see `read_array`, or a torch Dataset or DataLoader, whose labels are taken. Items of a map-style dataset are read
-    here and again when they are needed, so the dataset need not fit into memory; a loader or an iterable
-    dataset is read once and kept. indices: None counts from first_index.
+    x: see `read_array`, or a torch Dataset or DataLoader, whose labels are taken. A loader or an iterable dataset is
+    read once and kept. So is a map-style dataset of up to 256 MiB, or of any size with `keep_all`; the items of a
+    larger one are read again when they are needed, so it need not fit into memory. indices: None counts from
+    first_index.
     """
     own_labels: Sequence[Any] | None = None
+    items, inputs = None, None
     if is_map_dataset(x):
-        items = DatasetItems(x, checker)
-        for part in items.parts():
-            checker.check_inputs(items.read(part))
+        items = DatasetItems(x, reason=_ONE_INPUT, known_shape=lambda: checker.known_shape)
+        inputs = _check_items(items, checker, keep_all=keep_all)
         count, own_labels = len(items), items.labels
-
-        def load(positions: Sequence[int]) -> InputArray:
-            return checker.check_inputs(items.read(positions))
     else:
         if is_loader(x) or is_iterable_dataset(x):
             x, own_labels = _read_all(x, checker.known_shape)
         inputs = _check_array(x, checker)
         count = len(inputs)
 
-        def load(positions: Sequence[int]) -> InputArray:
-            chosen: InputArray = inputs[np.asarray(positions)]
-            return chosen
+    def load(positions: Sequence[int]) -> InputArray:
+        if inputs is None:
+            assert items is not None
+            return checker.check_inputs(items.read(positions))
+        chosen: InputArray = inputs[np.asarray(positions)]
+        return chosen
 
     indices = range(first_index, first_index + count) if indices is None else _read_indices(indices)
     check_same_order(x, labels)
@@ -83,7 +96,27 @@ def read_source(
         raise InputError(f"{count} inputs came with {len(indices)} indices; one each is needed")
     if len(set(indices)) != count:
         raise InputError("an index was given twice: two inputs would share their noise")
-    return InputSource(indices=list(indices), labels=merge_labels(own, given), load=load)
+    return InputSource(
+        indices=list(indices),
+        labels=merge_labels(own, given),
+        load=load,
+        is_kept=inputs is not None,
+        feature_names=get_feature_names(checker.classifier) or list_columns(x),
+    )
+
+
+def _check_items(items: DatasetItems, checker: Checker, *, keep_all: bool) -> InputArray | None:
+    """All items, once they were checked; None if they are too large to be kept."""
+    kept: InputArray | None = None
+    for part in items.parts():
+        inputs = checker.check_inputs(items.read(part))
+        if part.start == 0 and (keep_all or len(items) * inputs[0].nbytes <= _MOST_KEPT):
+            kept = np.empty((len(items), *inputs.shape[1:]), dtype=np.float32)
+        if kept is not None:
+            kept[part.start : part.stop] = inputs
+    if kept is not None:
+        items.check_repeats()
+    return kept
 
 
 def _read_indices(indices: Sequence[Any]) -> list[int]:
@@ -123,103 +156,6 @@ def _check_array(x: Any, checker: Checker) -> InputArray:
         raise
 
 
-def read_array(x: Any, input_shape: Shape | None = None) -> NDArray[Any]:
-    """One array of numbers from an array, a tensor on any device, an image of PIL, or a list of them.
-
-    Values are not changed: bfloat16, which numpy does not have, becomes float32. Pixels of images are put in the order
-    of `input_shape`, channels first if it is not known. A single image, or a single input of that shape, becomes a
-    batch of one.
-    """
-    if is_image(x):
-        return _read_image(x, input_shape)[None]
-    if isinstance(x, (list, tuple)) and x and all(is_image(one) or hasattr(one, "shape") for one in x):
-        return _stack([_read_one(one, input_shape) for one in x])
-    array = _read_numbers(x)
-    return array[None] if array.shape == input_shape else array
-
-
-def is_map_dataset(x: Any) -> bool:
-    """Whether x is indexed like a torch Dataset: items by number, which are not rows of an array."""
-    is_plain = isinstance(x, (list, tuple, str, bytes, Mapping)) or hasattr(x, "__array__")
-    return not is_plain and hasattr(x, "__getitem__") and not is_loader(x) and not is_iterable_dataset(x)
-
-
-def is_loader(x: Any) -> bool:
-    return inherits(x, "torch.utils.data", "DataLoader")
-
-
-def is_iterable_dataset(x: Any) -> bool:
-    return inherits(x, "torch.utils.data", "IterableDataset")
-
-
-def is_image(x: Any) -> bool:
-    return inherits(x, "PIL", "Image")
-
-
-class DatasetItems:
-    """Items of a map-style dataset, read on demand. labels: of all items, once all were read; None where one has none.
-
-    An item that differs when it is read again is refused: a certificate is about one input.
-    """
-
-    def __init__(self, dataset: Any, checker: Checker) -> None:
-        try:
-            self._count = len(dataset)
-        except TypeError as error:
-            raise InputError(f"a {type(dataset).__name__} has no length: give a dataset with __len__") from error
-        if self._count == 0:
-            raise InputError("there are no inputs to work on: the dataset is empty")
-        self._dataset = dataset
-        self._checker = checker
-        self._labels: dict[int, Any] = {}
-        self._digests: dict[int, bytes] = {}
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def labels(self) -> list[Any]:
-        return [self._labels.get(position) for position in range(self._count)]
-
-    def parts(self) -> Iterator[range]:
-        for start in range(0, self._count, _READ_TOGETHER):
-            yield range(start, min(start + _READ_TOGETHER, self._count))
-
-    def read(self, positions: Sequence[int]) -> NDArray[Any]:
-        return _stack([self._read_item(int(position)) for position in positions], positions)
-
-    def _read_item(self, position: int) -> NDArray[Any]:
-        try:
-            item = self._dataset[position]
-        except Exception as error:  # any error of the user's own code
-            raise InputError(f"item {position} of the dataset failed: {type(error).__name__}: {error}") from error
-        value, label = split_item(item)
-        self._labels[position] = label
-        array = _read_one(value, self._checker.known_shape)
-        digest = hashlib.blake2b(np.ascontiguousarray(array).tobytes(), digest_size=16).digest()
-        if self._digests.setdefault(position, digest) != digest:
-            raise InputError(
-                f"item {position} of the dataset was another input when it was read again, and a certificate is about "
-                "one input: remove random transforms"
-            )
-        return array
-
-
-def split_item(item: Any) -> tuple[Any, Any]:
-    """(input, label) of an item or batch; the label is None if there is none."""
-    if isinstance(item, Mapping):
-        names = ", ".join(str(name) for name in item)
-        raise InputError(
-            f"the dataset gives dictionaries ({names}), and which entry is the input is not known: {_ITEMS}. Wrap it, "
-            "or give arrays: certify(inputs, labels=labels)"
-        )
-    if not isinstance(item, (tuple, list)):
-        return item, None
-    if len(item) not in (1, 2):
-        raise InputError(f"the dataset gives items of {len(item)} parts; {_ITEMS}: wrap it to leave out the others")
-    return item[0], item[1] if len(item) == 2 else None
-
-
 def _read_all(given: Any, input_shape: Shape | None) -> tuple[NDArray[Any], list[Any]]:
     """All inputs and labels of a loader or an iterable dataset."""
     batch_sampler = getattr(given, "batch_sampler", None)
@@ -229,7 +165,7 @@ def _read_all(given: Any, input_shape: Shape | None) -> tuple[NDArray[Any], list
     for item in given:
         value, label = split_item(item)
         if batch_sampler is None:
-            rows.append(_read_one(value, input_shape))
+            rows.append(read_one(value, input_shape))
             labels.append(label)
         else:
             batch = read_array(value)
@@ -237,12 +173,12 @@ def _read_all(given: Any, input_shape: Shape | None) -> tuple[NDArray[Any], list
             labels.extend([None] * len(batch) if label is None else _list_labels(label, len(batch)))
     if not rows:
         raise InputError(f"there are no inputs to work on: the {type(given).__name__} is empty")
-    return _stack(rows), labels
+    return stack_inputs(rows), labels
 
 
 def _list_labels(labels: Any, count: int) -> Sequence[Any]:
     """The labels of a batch, one for each input."""
-    values = _read_numbers(labels) if hasattr(labels, "detach") else labels
+    values = read_numbers(labels) if hasattr(labels, "detach") else labels
     if getattr(values, "shape", (0,)) == () or not hasattr(values, "__len__") or len(values) != count:
         raise InputError(f"the loader gives a batch of {count} inputs with labels {labels!r}; one label each is needed")
     return list(values)
@@ -255,47 +191,3 @@ def _refuse_random_order(given: Any, batch_sampler: Any) -> None:
                 "the DataLoader shuffles, so its inputs would get other numbers and other noise each time: give "
                 "shuffle=False, or the dataset itself"
             )
-
-
-def _read_one(x: Any, input_shape: Shape | None) -> NDArray[Any]:
-    return _read_image(x, input_shape) if is_image(x) else _read_numbers(x)
-
-
-def _read_numbers(x: Any) -> NDArray[Any]:
-    try:
-        if hasattr(x, "detach"):
-            x = x.detach().cpu()
-            x = x.float() if str(x.dtype) == "torch.bfloat16" else x
-        array = np.asarray(x)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"inputs given as {type(x).__name__} cannot be read as one array: {error}") from error
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"inputs of type {array.dtype} cannot be smoothed; numbers were expected")
-    return array
-
-
-def _read_image(image: Any, input_shape: Shape | None) -> NDArray[Any]:
-    """The pixels in the order that the model takes."""
-    if image.mode in ("P", "PA"):
-        raise InputError('images with a palette have no colours of their own: convert them with convert("RGB") first')
-    pixels = _read_numbers(image)
-    orders = [pixels[None], pixels, pixels[..., None]] if pixels.ndim == 2 else [np.moveaxis(pixels, -1, 0), pixels]
-    fitting = [order for order in orders if order.shape == input_shape]
-    if input_shape is not None and not fitting:
-        raise InputError(
-            f"a PIL image of {image.width} x {image.height} pixels, mode {image.mode}, gives inputs of shape "
-            f"{orders[0].shape}, but the model takes {input_shape}: resize or convert it first"
-        )
-    return (fitting or orders)[0]
-
-
-def _stack(arrays: Sequence[NDArray[Any]], positions: Sequence[int] | None = None) -> NDArray[Any]:
-    """One array of inputs of equal shapes."""
-    for place, array in enumerate(arrays):
-        if array.shape != arrays[0].shape:
-            first, other = (0, place) if positions is None else (positions[0], positions[place])
-            raise InputError(
-                f"input {other} has shape {array.shape}, and input {first} has {arrays[0].shape}; inputs of one shape "
-                "were expected: resize or crop them first"
-            )
-    return np.stack(arrays)

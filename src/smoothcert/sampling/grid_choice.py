@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
+from smoothcert.models.scores import require_scores
 from smoothcert.noise import FLOAT
 from smoothcert.noise.input_grid import InputGrid
-from smoothcert.records import ConstantSigma, InputArray, Noise, Smoothing
+from smoothcert.records import ConstantSigma, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling.inputs import InputRange
+from smoothcert.sampling.sampler import check_can_sample
 from smoothcert.sigma import OptimisedSigma, SigmaRule
 from smoothcert.sigma.levels import list_likely_levels
 
@@ -63,7 +65,17 @@ def _stays_near_zero(input_range: InputRange | None) -> bool:
     return input_range is not None and max(abs(bound) for bound in input_range) <= 1
 
 
-def check_varying(smoothing: Smoothing, input_range: InputRange | None) -> None:
+def check_can_be_sampled(
+    classifier: BaseClassifier, kind: TallyKind, smoothing: Smoothing, *, input_range: InputRange | None
+) -> None:
+    """An InputError if such tallies of the model cannot be drawn, or not with a known law."""
+    check_can_sample(classifier, kind=kind, noise=smoothing.noise, grid=smoothing.grid)
+    if kind is TallyKind.SCORES:
+        require_scores(classifier)  # a model without scores is refused before anything is sampled
+    _check_varying(smoothing, input_range)
+
+
+def _check_varying(smoothing: Smoothing, input_range: InputRange | None) -> None:
     """Refuse a sigma that varies on a grid, where float32 may be too far from it."""
     if smoothing.varying and smoothing.grid is not None and not _stays_near_zero(input_range):
         raise InputError(

@@ -20,12 +20,15 @@ _LARGEST_BYTE = 255
 class InputSource:
     """Inputs with the indices of their noise streams and their labels, if known.
 
-    load: gives the inputs at some positions, (k, *input_shape) float32; they may be read from disk only then.
+    load: gives the inputs at some positions, (k, *input_shape) float32; they may be read from disk only then. is_kept:
+    they are in memory. feature_names: of the columns, in the order the model takes them; empty if they have none.
     """
 
     indices: Sequence[int]
     labels: Sequence[int | None]
     load: Callable[[Sequence[int]], InputArray]
+    is_kept: bool = True
+    feature_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -21,14 +21,18 @@ def is_frame(x: Any) -> bool:
     return inherits(x, "pandas", "DataFrame")
 
 
+def list_columns(x: Any) -> tuple[str, ...]:
+    """The names of the columns of a frame; empty for anything else."""
+    return tuple(str(name) for name in x.columns) if is_frame(x) else ()
+
+
 def read_frame(frame: Any, feature_names: Sequence[str]) -> FloatArray:
     """The numbers of a frame, (rows, columns), with columns in the order of `feature_names`, if those are known.
 
     An InputError names columns that the model lacks or does not take, and columns that are not numeric.
     """
-    columns = [str(name) for name in frame.columns]
     if feature_names:
-        order = find_order(columns, feature_names)
+        order = find_order(list_columns(frame), feature_names)
         frame = frame if order is None else frame.iloc[:, order]
     wrong = [str(name) for name, kind in zip(frame.columns, frame.dtypes, strict=True) if not _is_numeric(kind)]
     if wrong:

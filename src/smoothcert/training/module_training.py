@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +10,6 @@ from torch import nn
 
 from smoothcert.errors import InputError
 from smoothcert.noise import as_noise
-from smoothcert.progress_display import choose_surface
 from smoothcert.records import Noise
 from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.carried_sigma import CarriedSigma
@@ -21,9 +19,10 @@ from smoothcert.training.holding_out import HELD_OUT_SHARE, describe_hold_out
 from smoothcert.training.objective import Objective
 from smoothcert.training.objectives import parse_objective
 from smoothcert.training.schedule import Schedule, parse_schedule
+from smoothcert.training.shown_progress import TrainingProgressOption, show_training
 from smoothcert.training.state import choose_seed
 from smoothcert.training.training_data import as_dataset, read_training_data
-from smoothcert.training.training_loop import TrainedModel, TrainingProgress, print_epoch
+from smoothcert.training.training_loop import TrainedModel
 from smoothcert.training.training_run import run_training
 
 ChoiceT = TypeVar("ChoiceT", Optimiser, Augment, FloatFormat)
@@ -53,7 +52,7 @@ def train(
     device: str = "auto",
     threads: int | None = None,
     tensorboard: str | Path | None = None,
-    progress: bool | Callable[[TrainingProgress], None] | None = None,
+    progress: TrainingProgressOption = None,
 ) -> TrainedModel:
     """Train a torch module to classify correctly under noise; `module, history = train(…)`.
 
@@ -70,8 +69,8 @@ def train(
     "consistency" or "consistency:weight=5,noises=4". lr: peak learning rate, 0.1 for sgd and 0.001 for adamw.
     out: a checkpoint to write (.safetensors), and the curves beside it. Its state is stored after every epoch and once
     a minute; the same call resumes an interrupted training, on the CPU bit for bit. None: nothing is written.
-    seed: of order, noise and dropout; random if None. progress: True prints a line per epoch, False nothing, None
-    prints on terminals and in notebooks; or a function of `TrainingProgress`, called several times a second.
+    seed: of order, noise and dropout; random if None. progress: None shows a bar on terminals and in notebooks, True a
+    line per epoch elsewhere too, False nothing; or a function of `TrainingProgress`, called several times a second.
     The other arguments are the options of `smoothcert train`.
     """
     path = None if out is None else Path(out)
@@ -97,19 +96,12 @@ def train(
         augment=_choose(Augment, augment, "augment"), precision=_choose(FloatFormat, precision, "precision"),
         patience=patience, hold_out=hold_out,
     )  # fmt: skip
-    return run_training(
-        config, dataset, network=network, held_out=held_out, out=path, resume=True, device=device, threads=threads,
-        tensorboard=None if tensorboard is None else Path(tensorboard), progress=_choose_progress(progress),
-        notice=lambda text: warnings.warn(text, stacklevel=4),
-    )  # fmt: skip
-
-
-def _choose_progress(
-    option: bool | Callable[[TrainingProgress], None] | None,
-) -> Callable[[TrainingProgress], None] | None:
-    if option is not None and not isinstance(option, bool):
-        return option
-    return None if choose_surface(option) is None else print_epoch
+    with show_training(progress) as report:
+        return run_training(
+            config, dataset, network=network, held_out=held_out, out=path, resume=True, device=device, threads=threads,
+            tensorboard=None if tensorboard is None else Path(tensorboard), progress=report,
+            notice=lambda text: warnings.warn(text, stacklevel=4),
+        )  # fmt: skip
 
 
 def _name_network(module: object) -> tuple[str, nn.Module | None]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from smoothcert.errors import CorruptRunError, ManifestMismatchError, MissingExtraError, ModelError
+from smoothcert.errors import CorruptRunError, ManifestMismatchError, ModelError
 from smoothcert.models.checkpoints import FORMAT_VERSION, read_tensors, write_tensors
+from smoothcert.pandas_extra import import_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,11 +59,8 @@ class History(tuple[EpochResult, ...]):
 
     def to_frame(self) -> pd.DataFrame:
         """The rows as a pandas frame."""
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise MissingExtraError("pandas", "pandas", "a frame of the training history") from error
-        return pd.DataFrame(self.to_rows())
+        frame: pd.DataFrame = import_pandas("a frame of the training history").DataFrame(self.to_rows())
+        return frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, defau
 
 from smoothcert.data import ArrayDataset, Dataset, load_splits
 from smoothcert.errors import InputError
-from smoothcert.sampling.given_inputs import is_loader, is_map_dataset, read_array, split_item
+from smoothcert.sampling.dataset_items import DatasetItems, is_loader, is_map_dataset
+from smoothcert.sampling.given_arrays import read_array
 from smoothcert.sampling.given_labels import read_labels
 from smoothcert.sampling.inputs import to_float32
 
-_READ_TOGETHER, _READ_TWICE = 256, 16
+_READ_ONCE = 'a training reads it once: remove random transforms, and use augment="shift" or "flip-crop"'
 _MOST_CLASSES = 1_000_000
 _EXPECTED = (
     "expected the name of a dataset, a file, (x, y) as arrays or tensors, a torch Dataset of (input, label), or its "
@@ -92,29 +93,9 @@ def _dataset_of_loader(loader: DataLoader[Any]) -> Any:
 
 def _read_items(dataset: Any) -> tuple[NDArray[Any], list[Any]]:
     """All inputs and labels of a map-style dataset."""
-    count = len(dataset)
-    if count == 0:
-        raise InputError("there are no inputs to train on: the dataset is empty")
-    parts, labels = [], []
-    for start in range(0, count, _READ_TOGETHER):
-        items = [_read_item(dataset, position) for position in range(start, min(start + _READ_TOGETHER, count))]
-        parts.append(read_array([value for value, _ in items]))
-        labels += [label for _, label in items]
-    again = read_array([_read_item(dataset, position)[0] for position in range(min(count, _READ_TWICE))])
-    if not np.array_equal(again, parts[0][: len(again)], equal_nan=again.dtype.kind == "f"):
-        raise InputError(
-            "the dataset gives other inputs when it is read again, and a training reads it once: remove random "
-            'transforms, and use augment="shift" or "flip-crop"'
-        )
+    items = DatasetItems(dataset, reason=_READ_ONCE)
+    parts = [items.read(part) for part in items.parts()]
+    items.check_repeats()
     if any(part.shape[1:] != parts[0].shape[1:] for part in parts):
         raise InputError("the inputs of the dataset differ in shape: resize or crop them first")
-    return np.concatenate(parts), labels
-
-
-def _read_item(dataset: Any, position: int) -> tuple[Any, Any]:
-    try:
-        item = dataset[position]
-    except Exception as error:  # any error of the user's own code
-        raise InputError(f"item {position} of the dataset failed: {type(error).__name__}: {error}") from error
-    value, label = split_item(item)
-    return (value if hasattr(value, "shape") or hasattr(value, "size") else np.asarray(value)), label
+    return np.concatenate(parts), items.labels

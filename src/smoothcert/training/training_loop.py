@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.data import Dataset
+from smoothcert.data.matching import list_class_names
 from smoothcert.errors import InterruptedRunError, ManifestMismatchError, ModelError
 from smoothcert.models.architectures import Standardisation, build, is_own
 from smoothcert.models.architectures.own_network import count_logits
@@ -181,6 +182,7 @@ class TrainingLoop:
             num_classes=self._num_classes,
             input_shape=tuple(setup.dataset.input_shape),
             standardise=self._standardise,
+            class_names=list_class_names(setup.dataset, self._num_classes),
             training={
                 **setup.settings,
                 "dataset": setup.dataset.name,
