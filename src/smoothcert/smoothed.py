@@ -81,9 +81,8 @@ class SmoothedClassifier:
         times more samples (see `.batch`).
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
         (0, 1); other integers are taken as they are.
-    backend: of a torch model: torch (default), onnxruntime, or fastest, by a short measurement. Each rounds differently.
-    noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer, by its exact law: much faster
-        where that layer is narrow.
+    backend: of a torch model: torch (default), onnxruntime, or fastest, by a measurement. Each rounds differently.
+    noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer: much faster if it is narrow.
     class_names: one for each class, if the model does not know them; labels may be given by name.
     shared_noise: the same noise for all inputs. Each certificate holds, but there are no bounds for a whole test set.
     tallier: who draws and counts: threads of this process, or a cluster (`smoothcert.cluster.ray_engine.RayEngine`).
