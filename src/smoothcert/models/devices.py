@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import os
 import re
 from collections.abc import Iterator
@@ -52,34 +50,11 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-_KEPT_BYTES, _LARGEST_KEPT_BLOCK = 256 * 2**20, 32 * 2**20
-
-
 def make_thread_sequential() -> None:
     """Limit torch to one core in the calling thread; parallelism comes from many such threads."""
     import torch
 
-    keep_freed_memory()
     torch.set_num_threads(1)
-
-
-@functools.cache
-def keep_freed_memory() -> None:
-    """Let glibc keep freed memory, up to 256 MB, for the next batch. Done once in a process.
-
-    By default the memory of each layer's output is returned to the system and fetched again with the next batch: a
-    tenth of the time of a ResNet. Settings of the user, by environment variables, are left alone.
-    """
-    if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
-        return
-    try:
-        library = ctypes.CDLL(None)
-        if hasattr(library, "gnu_get_libc_version"):
-            library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BLOCK)
-            library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-    except (OSError, TypeError, AttributeError):  # another C library, which has other settings
-        return
 
 
 def restore_thread_default() -> None:
