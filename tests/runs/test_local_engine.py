@@ -79,8 +79,8 @@ def test_another_version_resumes_the_run_with_a_notice(tmp_path: Path, monkeypat
         finish_run(spec(), tmp_path / "run", stop_after=1)
     stored = read_manifest(tmp_path / "run")
     versions = {**list_versions(), "numpy": "99.9"}
-    monkeypatch.setattr("smoothcert.runs.execution.list_versions", lambda: versions)
-    monkeypatch.setattr("smoothcert.runs.execution.code_digest", lambda: "0" * 64)
+    monkeypatch.setattr("smoothcert.runs.manifest.list_versions", lambda: versions)
+    monkeypatch.setattr("smoothcert.runs.manifest.code_digest", lambda: "0" * 64)
     heard: list[str] = []
     with prepare_run(spec(), tmp_path / "run", notice=heard.append) as run:
         execute_run(run)

@@ -125,6 +125,7 @@ def test_stopped_anywhere_and_resumed_ends_with_the_same_bits(digits, tmp_path, 
 def test_batch_norm_networks_resume_to_the_same_bits(tmp_path):
     class Images:
         name, split, num_classes, input_shape, digest = "images", "train", 2, (3, 32, 32), "d"
+        class_names = ("0", "1")
         labels = np.arange(24) % 2
 
         def __len__(self):

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from smoothcert.questions import split_alpha_of
 from smoothcert.sampling import SAMPLING_VERSION
-from smoothcert.sigma import ConstantRule, SigmaRule
-from smoothcert.spec import DataFacts, Digests, Measured, ModelFacts, RunManifest, RunSpec, SigmaFacts
+from smoothcert.sigma import SigmaRule
+from smoothcert.spec import ConstantLevel, DataFacts, Digests, Measured, ModelFacts, RunManifest, RunSpec, SigmaFacts
 
 if TYPE_CHECKING:
     from smoothcert.certificates import Portfolio
@@ -29,7 +29,7 @@ def make_manifest(
     probe: answers of the model to fixed inputs; they are for resuming.
     """
     classifier, rule, memory = smoothed.classifier, smoothed.rule, smoothed.memory
-    varies = not isinstance(rule, ConstantRule)
+    varies = not isinstance(spec.sigma, ConstantLevel)  # a rule that was requested is described, whatever it is
     return RunManifest(
         spec=spec,
         sampling_version=SAMPLING_VERSION,
