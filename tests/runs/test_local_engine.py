@@ -88,7 +88,7 @@ def test_another_version_resumes_the_run_with_a_notice(tmp_path: Path, monkeypat
     (notice,) = [line for line in heard if "other versions" in line]
     assert f"numpy {stored.environment['numpy']} → 99.9" in notice
     assert read_manifest(tmp_path / "run") == stored
-    monkeypatch.setattr("smoothcert.runs.execution.SAMPLING_VERSION", SAMPLING_VERSION + 1)
+    monkeypatch.setattr("smoothcert.runs.run_description.SAMPLING_VERSION", SAMPLING_VERSION + 1)
     with pytest.raises(ManifestMismatchError, match=f"sampling_version: the run has {SAMPLING_VERSION}, now"):
         finish_run(spec(), tmp_path / "run")
 
