@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SINGLE_TESTS = tuple(Path(__file__).with_name("slow_tests.txt").read_text().splitlines())
-"""Tests of more than 0.6 s of processor time, as `processor_times.py` measures it."""
+"""Tests of more than 0.4 s of processor time, as `processor_times.py` measures it."""
 
 
 @dataclass(frozen=True)

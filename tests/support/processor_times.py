@@ -3,7 +3,7 @@
     python -m pytest -n auto -m "not slow and not network" -p processor_times
 
 appends lines "seconds<TAB>test" to processor_times.PID.tsv in the current folder. Processor time, with that of child
-processes, hardly depends on what else the machine does. Tests above 0.6 s belong into slow_tests.txt, unless they
+processes, hardly depends on what else the machine does. Tests above 0.4 s belong into slow_tests.txt, unless they
 represent their kind (lanes.py).
 """
 
