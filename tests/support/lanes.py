@@ -50,7 +50,6 @@ LANES: dict[str, Kind] = {
         ),
         representatives=(
             "tests/cluster/test_ray_engine.py::test_the_number_of_actors_and_how_the_model_travels_change_nothing",
-            "tests/cluster/test_ray_engine.py::test_files_travel_as_bytes",
             "tests/cli/test_ray_cli.py::test_without_ray_the_message_says_how_to_install_it",
         ),
     ),
@@ -149,7 +148,6 @@ LANES: dict[str, Kind] = {
             "tests/runs/test_certificates_engine.py::test_what_is_stored_is_what_was_sampled",
             "tests/runs/test_certificate_documents.py::test_every_kind_fits_the_schema[votes]",
             "tests/runs/test_model_checks_of_runs.py::test_a_run_asks_at_least_two_thousand_times[decide]",
-            "tests/runs/test_memory_runs.py::TestStoppedAndResumed::test_after_every_shard",
             "tests/runs/test_python_runs.py::test_the_run_is_that_of_the_command_line",
             "tests/runs/test_python_runs.py::test_interrupted_and_called_again_is_the_same[20]",
             "tests/runs/test_python_runs.py::TestCommands::test_verify_and_replay",
@@ -247,7 +245,6 @@ LANES: dict[str, Kind] = {
             "tests/report/test_report_hostile.py::test_any_value_of_a_manifest_ends_in_a_page_or_in_a_sentence",
             "tests/report/test_report_hostile.py::test_very_long_texts_are_cut",
             "tests/runs/test_memory_runs.py::TestOrder::test_workers_change_nothing",
-            "tests/runs/test_memory_runs.py::TestStoppedAndResumed::test_after_every_shard",
             "tests/sampling/test_model_checks.py::test_transformers_that_work_in_place_are_asked_the_same_question_twice",
             "tests/sampling/test_pairs_and_gradients.py::test_memory_of_gradients_is_a_few_batches",
             "tests/training/test_training_loop.py::test_kill_nine_and_resume_gives_the_same_bits",
