@@ -337,7 +337,7 @@ class SmoothedClassifier:
         source = self.read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
         copies = (inquiry.n0 + inquiry.least_samples) * len(source)
-        return _answer(self, source, lambda loop: loop.certify(inquiry, source), copies, progress, **asked)
+        return _answer(self, source, lambda loop, inputs: loop.certify(inquiry, inputs), copies, progress, **asked)
 
     def predict(
         self,
@@ -364,7 +364,7 @@ class SmoothedClassifier:
         source = self.read_source(x, labels, indices, samples=n)
         smoothing = self.prediction(n=n, alpha=alpha)
         copies = n if self._memory is not None else n * len(source)  # a memory may answer for all inputs but one
-        predict = partial(Pipeline.predict, source=source, n=n, alpha=alpha, smoothing=smoothing)
+        predict = partial(Pipeline.predict, n=n, alpha=alpha, smoothing=smoothing)
         return _answer(self, source, predict, copies, progress, **asked)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:

@@ -233,6 +233,22 @@ class TestItemsAreRead:
         assert first.manifest.digests == second.manifest.digests
 
 
+def test_scaled_inputs_have_the_digest_of_the_original_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failed before: of a dataset that is too large to be kept, the quotients were digested while they were sampled."""
+    flat = INPUTS.reshape(len(INPUTS), -1)
+
+    def digest_of(x: object) -> str:
+        def model(batch: np.ndarray) -> np.ndarray:
+            return (batch[:, 0] > 0.5).astype(np.int64)
+
+        smoothed = make(model, sigma=[0.5] * flat.shape[1], num_classes=2)
+        return smoothed.certify(x, n0=20, n=100).manifest.digests.data
+
+    kept = digest_of(flat)
+    monkeypatch.setattr(given_inputs, "_MOST_KEPT", 1)
+    assert digest_of(Pairs(lambda k: flat[k])) == kept
+
+
 def test_everything_is_checked_before_anything_is_sampled() -> None:
     broken = Pairs(lambda k: (INPUTS[k] * (np.nan if k == 5 else 1), LABELS[k]))
     seen: list[int] = []

@@ -39,7 +39,7 @@ def make_run(smoothed: SmoothedClassifier, x: Any, *, out: str | Path, **asked: 
 def answer_call(
     smoothed: SmoothedClassifier,
     source: InputSource,
-    ask: Callable[[Pipeline], Iterable[list[CertifiedPoint]]],
+    ask: Callable[[Pipeline, InputSource], Iterable[list[CertifiedPoint]]],
     copies: int,
     progress: ProgressOption,
     **asked: Any,
@@ -50,7 +50,7 @@ def answer_call(
     digest = InputDigest(source, smoothed)
     with show_progress(progress, count) as on_samples:
         loop = smoothed.pipeline(on_samples)
-        points = count.collect(ask(loop if source.is_kept else digest.watch(loop)))
+        points = count.collect(ask(loop, source if source.is_kept else digest.watch()))
     smoothed.checks.ask_again()
     return gather_results(points, smoothed, source=source, data_digest=digest.finish(), **asked)
 

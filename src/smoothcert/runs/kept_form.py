@@ -14,8 +14,6 @@ from smoothcert.noise import to_grid
 from smoothcert.records import InputArray, IntArray
 
 if TYPE_CHECKING:
-    from smoothcert.pipeline import Pipeline
-    from smoothcert.sampling.drawing import Drawing
     from smoothcert.sampling.inputs import InputSource
     from smoothcert.smoothed import SmoothedClassifier
 
@@ -52,15 +50,16 @@ class InputDigest:
             num_classes=count_classes(self._labels, least=len(smoothed.class_names)),
         )
 
-    def watch(self, loop: Pipeline) -> Pipeline:
-        """The same loop, which adds the inputs that it draws, as long as they come in order and none is left out."""
+    def watch(self) -> InputSource:
+        """The same inputs, which are added as they are loaded, as long as they come in order and none is left out."""
 
-        def draw(inputs: InputArray, indices: Sequence[int]) -> Drawing:
-            if list(indices) == self._source.indices[self._added : self._added + len(indices)]:
+        def load(positions: Sequence[int]) -> InputArray:
+            inputs = self._source.load(positions)
+            if list(positions) == list(range(self._added, self._added + len(positions))):
                 self._add(inputs)
-            return loop.draw(inputs, indices)
+            return inputs
 
-        return dataclasses.replace(loop, draw=draw)
+        return dataclasses.replace(self._source, load=load)
 
     def finish(self) -> str:
         """The digest. Inputs that were not added are read."""

@@ -29,8 +29,8 @@ BoolArray = NDArray[np.bool_]
 OutcomeArray = NDArray[np.int8]
 
 OUTCOMES: tuple[Outcome, ...] = tuple(Outcome)
-_NORM_SYMBOLS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
 """Column `outcome` of ResultColumns contains positions in this tuple."""
+_NORM_SYMBOLS = {Norm.L2: "ℓ₂", Norm.L1: "ℓ₁"}
 
 NO_CLASS = int(np.iinfo(np.int64).min)
 """Marks a missing class in integer columns. It equals no label and is not a valid position."""
