@@ -69,9 +69,9 @@ class SmoothedClassifier:
         scaled norm, that of x/s, and noise is added in float32.
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise is then added in
-        exact steps, and certificates hold in floating point too (docs/security.md). "detect", the default, takes 256
-        levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later inputs must lie on
-        the grid. Without one ("float", or a memory without a number of levels) noise is added in float32: `.grid` is
+        exact steps, and certificates hold in floating point too (docs/explanation/security.md). "detect", the default,
+        takes 256 levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later inputs must
+        lie on the grid. Without one ("float", or a memory without a number of levels) noise is added in float32: `.grid` is
         None, and `point.guarantee` says "not sound in floating point".
     memory: a `RegionMemory`, the path of an SQLite file or the URL of a PostgreSQL database. `certify` claims a region
         for every input, and may be granted a smaller one, or another class; `predict` answers with the class of the
@@ -324,7 +324,7 @@ class SmoothedClassifier:
         precision: sample until less than this could be added to the radius. In both cases n is the most that is drawn,
         and the promise is wrong with probability at most alpha, by tests that are valid at any time.
 
-        out: the directory of a run, which the same call resumes (docs/python-runs.md). progress: True, False, a
+        out: the directory of a run, which the same call resumes (docs/how-to/python-runs.md). progress: True, False, a
         function of the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
@@ -353,8 +353,8 @@ class SmoothedClassifier:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
         x: (m, *input_shape), PIL images, a pandas frame, or a torch Dataset or DataLoader with its labels
-        (docs/your-own.md). indices number the noise streams; by default each call draws fresh noise. out, progress: as
-        in `certify`.
+        (docs/how-to/your-own-model.md). indices number the noise streams; by default each call draws fresh noise. out,
+        progress: as in `certify`.
         """
         n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
         check_predict_is_possible(n=n, alpha=alpha)

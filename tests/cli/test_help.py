@@ -19,7 +19,7 @@ from smoothcert.cli.options import CERTIFICATE_FORMS, PANELS
 from smoothcert.data import list_datasets
 from smoothcert.errors import ExitCode, SmoothcertError
 
-PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 
 
 def list_commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -16,7 +16,7 @@ from smoothcert.records import Proof
 
 HERE = Path(__file__).resolve().parent
 FAMILIES = sorted(HERE.glob("test_*_coverage.py"))
-DOCUMENT = HERE.parent.parent / "docs" / "coverage.md"
+DOCUMENT = HERE.parent.parent / "docs" / "explanation" / "coverage.md"
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def test_names_are_distinct() -> None:
 
 
 def test_every_control_is_in_the_document() -> None:
-    """The table of docs/coverage.md is made by the command it states; a new control must be added to it."""
+    """The table of docs/explanation/coverage.md is made by the command it states; a new control must be added to it."""
     text = DOCUMENT.read_text(encoding="utf-8")
     missing = [control.name for control in tables()[1] if f"| {control.name}" not in text]
     assert missing == []

@@ -79,7 +79,9 @@ def test_the_checker_knows_the_same(noise: Noise) -> None:
 
 
 def test_the_schema_of_certificates_names_it(noise: Noise) -> None:
-    schema = json.loads((Path(__file__).parents[2] / "docs" / "certificate.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        (Path(__file__).parents[2] / "docs" / "reference" / "certificate.schema.json").read_text(encoding="utf-8")
+    )
     assert noise.value in schema["$defs"]["noise"]["properties"]["kind"]["enum"]
 
 

@@ -16,7 +16,7 @@ from smoothcert.runs.seals import document_digest
 from smoothcert.runs.store import RunStore, read_manifest
 from verified_runs import KINDS, make_run
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "certificate.schema.json"
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "certificate.schema.json"
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from scipy import special
 from smoothcert.records import Proof
 
 FALSE_ALARM = 1e-6
-"""The probability with which one true statement is refuted, at most; see docs/coverage.md for the whole suite."""
+"""Upper bound on the probability that one true statement is refuted; the whole suite: docs/explanation/coverage.md."""
 
 ROUNDING = 1e-12
 """Relative: bounds are compared with truths that float64 holds no better than this."""

@@ -1,6 +1,7 @@
 """The certificate of one input as a self-contained JSON document, with everything that is needed to check it.
 
-The schema is docs/certificate.schema.json. `smoothcert verify` checks such documents; it shares no code with this file.
+The schema is docs/reference/certificate.schema.json. `smoothcert verify` checks such documents; it shares no
+code with this file.
 """
 
 from __future__ import annotations
