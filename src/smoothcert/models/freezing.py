@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.nn.modules import module as torch_module
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from smoothcert.models.row_products import use_row_products
 from smoothcert.models.torch_digest import hooks_of
 from smoothcert.models.torch_original import dtype_name, floating_dtypes, logits_agree
 
@@ -50,20 +51,6 @@ class Frozen:
     reason: str = ""
     is_graph: bool = False
     program: ExportedProgram | None = None
-
-
-class RowwiseLinear(nn.Linear):
-    """A linear layer that the graph optimiser does not change.
-
-    The optimiser would store the weights transposed. The matrix kernel then chosen for few classes gives a row other
-    last bits at odd positions of the batch than at even ones. The product as torch itself computes it does not, and is
-    not slower.
-    """
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        if inputs.ndim != 2:
-            return super().forward(inputs)
-        return torch.addmm(self.bias, inputs, self.weight.t())
 
 
 def is_stock(network: nn.Module) -> bool:
@@ -146,9 +133,7 @@ def _silence() -> Iterator[None]:
 def _trace(network: nn.Module, example: Tensor) -> Forward:
     with warnings.catch_warnings(), torch.no_grad():
         rowwise = copy.deepcopy(network)
-        for layer in rowwise.modules():
-            if type(layer) is nn.Linear and layer.bias is not None and not _is_changed(layer):
-                layer.__class__ = RowwiseLinear
+        use_row_products(rowwise, example, may_replace=lambda layer: not _is_changed(layer))
         # torch.jit is deprecated in favour of a compiler that needs a C++ tool chain on the user's machine.
         warnings.filterwarnings("ignore", message=r"`torch\.jit\.", category=DeprecationWarning)
         # Raised if Python code looks at values: the trace would contain one branch only.
