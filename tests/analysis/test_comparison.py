@@ -140,11 +140,13 @@ def test_unlabelled_inputs_count_where_certified_and_borrow_labels() -> None:
 
 
 def test_notes_say_what_differs() -> None:
-    contradiction, *others = compare(A, B).notes
+    contradiction, acr, *others = compare(A, B).notes
     assert contradiction == Note(NoteCode.CONTRADICTION, {"indices": (5, 8), "probability": 0.002})
     text = str(contradiction)
     assert text.startswith("CONTRADICTION: 2 inputs are certified as different classes by the two runs (index 5, 8)")
     assert "at most 0.002 for an input" in text
+    assert isinstance(acr, Note)
+    assert acr.code is NoteCode.ACR_MISLEADS
     assert list(map(str, others)) == ["Left out: 1 input only in A.", "Left out: 2 inputs only in B."]
 
 

@@ -18,6 +18,18 @@ _NOTES = {
     NoteCode.RADII_UNDECIDED: {"run": "a", "radii": "0.1, 0.2"},
     NoteCode.TEST_SET_BOUND: {"rho": 0.001, "method": "exact"},
     NoteCode.INPUTS_DIFFER: {},
+    NoteCode.ACR_MISLEADS: {
+        "winner": "B",
+        "loser": "A",
+        "acr_winner": 0.5,
+        "acr_loser": 0.4,
+        "radius": 0.1,
+        "accuracy_winner": 0.7,
+        "accuracy_loser": 0.8,
+        "only_winner": 2,
+        "only_loser": 12,
+        "probability": 0.0065,
+    },
 }
 _REMARKS = {
     RemarkCode.FLOAT_NOISE: {},

@@ -9,15 +9,16 @@ are common.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from smoothcert.analysis.confidence import PADistribution, summarise_p_a, warn_of_acr
 from smoothcert.analysis.metrics import common_inputs
 from smoothcert.analysis.notes import Note, NoteCode
-from smoothcert.analysis.tables import Cell, Column, Kind, Table
+from smoothcert.analysis.tables import Cell, Column, Kind, Table, p_a_table
 from smoothcert.errors import RunError
 from smoothcert.records import FloatArray, IntArray, Norm, Outcome, Remark
 from smoothcert.records.feature_scale import FeatureScale, name_norm
@@ -50,6 +51,7 @@ class Comparison:
     radius_a, radius_b float64, the radius certified for that class; 0 where there is none.
     common             number of inputs in both runs, counted or not.
     wrong_too          whether wrong certified classes count like correct ones.
+    p_a                by name of the run, the distribution of p_A over the common inputs; None if it is not known.
     notes              what must be read with the numbers; `str` gives the sentence.
     """
 
@@ -66,15 +68,18 @@ class Comparison:
     radius_b: FloatArray
     common: int
     wrong_too: bool
+    p_a: Mapping[str, PADistribution | None]
     notes: tuple[Note | Remark, ...]
 
     def __len__(self) -> int:
         return int(self.index.size)
 
     @property
-    def tables(self) -> tuple[Table, Table, Table]:
-        """The counts of inputs, the mean radii of the runs, and the ratios."""
-        return comparison_tables(summarise_comparison(self), notes=self.notes)
+    def tables(self) -> tuple[Table, ...]:
+        """The counts of inputs, the mean radii of the runs, the ratios, and the distributions of p_A, if known."""
+        distributions = p_a_table(self.p_a)
+        tables = comparison_tables(summarise_comparison(self), notes=self.notes)
+        return tables if distributions is None else (*tables, distributions)
 
     def to_frame(self) -> pandas.DataFrame:
         """A pandas frame with one row for every input that counts."""
@@ -209,6 +214,7 @@ def compare(a: ResultColumns, b: ResultColumns, *, wrong_too: bool = False) -> C
         radius_b=on_b.radius[counted],
         common=len(on_a),
         wrong_too=wrong_too,
+        p_a={f"A: {a.name}": summarise_p_a(on_a), f"B: {b.name}": summarise_p_a(on_b)},
         notes=tuple(_list_notes(a, b, on_a, on_b)),
     )
 
@@ -338,7 +344,7 @@ def _counts(certified_class: IntArray, label: IntArray, *, wrong_too: bool) -> B
 
 
 def _list_notes(a: ResultColumns, b: ResultColumns, on_a: ResultColumns, on_b: ResultColumns) -> list[Note | Remark]:
-    notes: list[Note | Remark] = [*_list_conflicts(on_a, on_b)]
+    notes: list[Note | Remark] = [*_list_conflicts(on_a, on_b), *warn_of_acr(on_a, on_b)]
     notes += [remark for run in (a, b) for remark in (run.unfinished, *run.remarks) if remark is not None]
     for letter, run in (("A", a), ("B", b)):
         if len(run) > len(on_a):

@@ -13,7 +13,7 @@ from smoothcert.analysis.metrics import GoldComparison, class_accuracy, common_i
 from smoothcert.analysis.notes import Note, NoteCode
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise, summarise_envelope
 from smoothcert.analysis.table_choices import BoundChoice, TableFormat
-from smoothcert.analysis.tables import class_table, gold_table, render, summary_table
+from smoothcert.analysis.tables import class_table, gold_table, p_a_table, render, summary_table
 from smoothcert.errors import InputError, RunError
 from smoothcert.records.class_names import find_shared_names
 from smoothcert.runs.load import load_all, load_results
@@ -65,9 +65,21 @@ def format_table(runs: Sequence[ResultColumns], request: TableRequest, *, width:
                 raise RunError(f"{run.name} did not decide radius {radius:g}: its largest is {run.decided_radii[-1]:g}")
         table = class_table(runs, radius=radius, names=find_shared_names(run.class_names for run in runs))
     else:
-        notes = table_notes(runs, radii=radii, bound=request.bound)
-        table = summary_table(_summarise_all(request, runs, radii), notes=notes)
+        return _print_summaries(request, runs, radii, width=width)
     return render(table, form=request.form, digits=request.digits, width=width)
+
+
+def _print_summaries(
+    request: TableRequest, runs: Sequence[ResultColumns], radii: Mapping[str, float], *, width: int | None
+) -> str:
+    """The usual table, then the distribution of p_A; a CSV file has both in one row for each run."""
+    summaries = _summarise_all(request, runs, radii)
+    notes = table_notes(runs, radii=radii, bound=request.bound)
+    is_csv = request.form is TableFormat.CSV
+    tables = [summary_table(summaries, notes=notes, with_p_a=is_csv)]
+    distributions = p_a_table({summary.run: summary.p_a for summary in summaries})
+    shown = tables if is_csv or distributions is None else [*tables, distributions]
+    return "\n\n".join(render(table, form=request.form, digits=request.digits, width=width) for table in shown)
 
 
 def _summarise_all(

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from smoothcert.numerics.rounding import format_down_as_read, format_nearest
+
 _MOST_INDICES_NAMED = 5
+_CHANCE = 0.05
+"""A difference between runs that is this probable without a cause is said to be possible by chance."""
 
 
 class NoteCode(enum.StrEnum):
@@ -21,6 +25,7 @@ class NoteCode(enum.StrEnum):
     RADII_UNDECIDED = "radii-undecided"
     TEST_SET_BOUND = "test-set-bound"
     INPUTS_DIFFER = "inputs-differ"
+    ACR_MISLEADS = "acr-misleads"
 
 
 _SENTENCES = {
@@ -38,6 +43,10 @@ _SENTENCES = {
     NoteCode.TEST_SET_BOUND: (
         "≥: lower bound on the true certified accuracy of these inputs, wrong with probability at most {rho:g} at each "
         "radius ({method})."
+    ),
+    NoteCode.ACR_MISLEADS: (
+        "{winner} has the larger ACR ({acrs}), but it certifies fewer inputs at small radii: at r={radius:g} "
+        "{accuracies} of them. There {only_loser} only by {loser} and {only_winner} only by {winner}, which {chance}."
     ),
     NoteCode.INPUTS_DIFFER: "The runs contain different inputs; --common compares them on the inputs they share.",
 }
@@ -60,9 +69,13 @@ class Note:
             values["inputs"] = count_inputs(values["inputs"])
         if self.code is NoteCode.SETTING_DIFFERS:
             values |= {side: _range_text(values[side]) for side in ("a", "b")}
+        if self.code is NoteCode.ACR_MISLEADS:
+            values |= _describe_acr(values)
         return _SENTENCES[self.code].format(**values)
 
     def __str__(self) -> str:
+        if self.code is NoteCode.ACR_MISLEADS and not _is_chance(self.values):
+            return f"Warning: {self.sentence}"
         return f"CONTRADICTION: {self.sentence}" if self.code is NoteCode.CONTRADICTION else self.sentence
 
 
@@ -76,6 +89,23 @@ def _describe_conflicts(indices: tuple[int, ...]) -> str:
     more = ", …" if len(indices) > _MOST_INDICES_NAMED else ""
     verb = "is" if len(indices) == 1 else "are"
     return f"{count_inputs(len(indices))} {verb} certified as different classes by the two runs (index {first}{more})"
+
+
+def _describe_acr(values: Mapping[str, Any]) -> dict[str, str]:
+    acrs = [format_down_as_read(values[f"acr_{side}"], decimals=3) for side in ("winner", "loser")]
+    shares = [format_nearest(values[f"accuracy_{side}"], decimals=3) for side in ("winner", "loser")]
+    chance = "can be" if _is_chance(values) else "is hardly"
+    return {
+        "acrs": " against ".join(acrs),
+        "accuracies": " against ".join(shares),
+        "only_loser": f"{count_inputs(values['only_loser'])} {'is' if values['only_loser'] == 1 else 'are'} certified",
+        "only_winner": f"{values['only_winner']:,}",
+        "chance": f"{chance} chance (p = {values['probability']:.2g})",
+    }
+
+
+def _is_chance(values: Mapping[str, Any]) -> bool:
+    return bool(values["probability"] > _CHANCE)
 
 
 def _range_text(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.analysis import metrics
+from smoothcert.analysis.confidence import PADistribution, summarise_p_a
 from smoothcert.analysis.table_choices import BoundChoice
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import round_step
@@ -18,7 +19,7 @@ from smoothcert.runs.result_columns import ResultColumns
 
 ENVELOPE_NAME = "envelope"
 _MOST_DEFAULT_STEPS = 8
-_LEFT_OUT_IF_EMPTY = ("scale", "samples", "samples_per_input", "samples_share", "decided_radii", "lower_bound")
+_LEFT_OUT_IF_EMPTY = ("scale", "samples", "samples_per_input", "samples_share", "decided_radii", "lower_bound", "p_a")
 
 Radii = Mapping[str, float]
 """Radii by their text, in the given order."""
@@ -30,7 +31,7 @@ class RunSummary:
 
     certified_accuracy and lower_bound: by the text of the radius; lower_bound is None unless a bound was requested.
     samples: drawn in total, per input, and as a share of the maximum, for runs that stop sampling early.
-    decided_radii: the radii such a run decided on.
+    decided_radii: the radii such a run decided on. p_a: None if the run has no p_A.
     """
 
     run: str
@@ -52,6 +53,7 @@ class RunSummary:
     samples_share: float | None = None
     decided_radii: tuple[float, ...] = ()
     lower_bound: Mapping[str, float | None] | None = None
+    p_a: PADistribution | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values in full precision."""
@@ -100,6 +102,7 @@ def summarise(results: ResultColumns, *, radii: Radii, bound: BoundChoice | None
         samples_per_input=None if samples is None else samples / len(results),
         samples_share=None if samples is None else samples / (len(results) * (results.most_samples or 1)),
         decided_radii=results.decided_radii,
+        p_a=summarise_p_a(results),
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from smoothcert.analysis import metrics
+from smoothcert.analysis.confidence import QUANTILES, THRESHOLDS, PADistribution
 from smoothcert.analysis.metrics import GoldComparison
 from smoothcert.analysis.summary import RunSummary
 from smoothcert.analysis.table_choices import TableFormat
@@ -47,12 +48,16 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """key: the header in CSV. title: the header for people. best: the largest value of the column is set in bold."""
+    """key: the header in CSV. title: the header for people. best: the largest value of the column is set in bold.
+
+    decimals: printed unless others are requested.
+    """
 
     key: str
     title: str
     kind: Kind
     best: bool = False
+    decimals: int = DEFAULT_DIGITS
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -92,12 +97,17 @@ class Table:
         return cell == max(numbers) > 0  # type: ignore[type-var, operator]
 
 
-def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[object] = ()) -> Table:
+_ColumnOf = tuple[Column, Callable[[RunSummary], Cell]]
+"""A column, and its cell for a run."""
+
+
+def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[object] = (), with_p_a: bool = False) -> Table:
     """Rows are runs; columns are the metrics, then certified accuracy (and its lower bound) per radius.
 
-    Columns without any value are left out. notes: printed below, as `str` gives them.
+    Columns without any value are left out. notes: printed below, as `str` gives them. with_p_a: the columns of
+    `p_a_table` follow.
     """
-    columns: list[tuple[Column, Callable[[RunSummary], Cell]]] = [
+    columns: list[_ColumnOf] = [
         (Column("run", "run", Kind.NAME), lambda s: s.run),
         (Column("points", "points", Kind.COUNT), lambda s: s.points),
         (Column("sigma", "sigma", Kind.SETTING), _sigma),
@@ -119,9 +129,41 @@ def summary_table(summaries: Sequence[RunSummary], *, notes: Sequence[object] = 
         if summaries[0].lower_bound is not None:
             column = Column(f"lower_{text}", "≥", Kind.LOWER)
             columns.append((column, lambda s, text=text: (s.lower_bound or {}).get(text)))  # type: ignore[misc]
+    for column, read in _p_a_columns() if with_p_a else ():
+        columns.append((column, lambda s, read=read: None if s.p_a is None else read(s.p_a)))  # type: ignore[misc]
     needed = [(column, value) for column, value in columns if any(value(s) is not None for s in summaries)]
     rows = tuple(tuple(value(summary) for _, value in needed) for summary in summaries)
     return Table(columns=tuple(column for column, _ in needed), rows=rows, notes=tuple(map(str, notes)))
+
+
+def p_a_table(distributions: Mapping[str, PADistribution | None]) -> Table | None:
+    """Rows are the runs with a known p_A; columns are its quantiles, then the share of the inputs above thresholds."""
+    known = {run: found for run, found in distributions.items() if found is not None}
+    if not known:
+        return None
+    columns = _p_a_columns()
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (run, *(value(found) for _, value in columns)) for run, found in known.items()
+    )
+    note = (
+        "p_A: lower bound on the probability of the class; 0 where it is not correct. 10 % to 90 %: this share of the "
+        "inputs has at most this p_A. ≥: share of the inputs with at least this p_A."
+    )
+    return Table(
+        columns=(Column("run", "p_A", Kind.NAME), *(column for column, _ in columns)), rows=rows, notes=(note,)
+    )
+
+
+def _p_a_columns() -> list[tuple[Column, Callable[[PADistribution], float]]]:
+    """Five digits, because differences near 1 matter."""
+    columns: list[tuple[Column, Callable[[PADistribution], float]]] = []
+    for text, share in QUANTILES.items():
+        title = "median" if share == 0.5 else f"{100 * share:g} %"
+        columns.append((Column(f"p_a_q{text}", title, Kind.LOWER, decimals=5), lambda p, text=text: p.quantiles[text]))  # type: ignore[misc]
+    for text in THRESHOLDS:
+        column = Column(f"p_a_at_least_{text}", f"≥{text}", Kind.FRACTION)
+        columns.append((column, lambda p, text=text: p.share_at_least[text]))  # type: ignore[misc]
+    return columns
 
 
 def _sigma(summary: RunSummary) -> Cell:
@@ -275,11 +317,10 @@ _RENDERERS: dict[TableFormat, Callable[[Table, int | None], str]] = {
 
 
 def format_cells(table: Table, digits: int | None = None, *, absent: str = _ABSENT) -> list[list[str]]:
-    """The cells as printed, each rounded in the direction of its column. digits: decimals (default 3)."""
-    decimals = DEFAULT_DIGITS if digits is None else digits
+    """The cells as printed, each rounded in the direction of its column. digits: decimals (default: the column's)."""
     return [
         [
-            absent if cell is None else _format_cell(cell, column.kind, decimals)
+            absent if cell is None else _format_cell(cell, column.kind, column.decimals if digits is None else digits)
             for cell, column in zip(row, table.columns, strict=True)
         ]
         for row in table.rows

@@ -82,7 +82,7 @@ def compare(
 def _print_comparison(
     comparison: Comparison, *, form: TableFormat, digits: int | None, bins: str | None, inputs: bool
 ) -> str:
-    from smoothcert.analysis.comparison import comparison_tables, flat_table, inputs_table, summarise_comparison
+    from smoothcert.analysis.comparison import flat_table, inputs_table, summarise_comparison
     from smoothcert.analysis.tables import render
 
     if form is TableFormat.JSON:
@@ -94,18 +94,19 @@ def _print_comparison(
     summary = summarise_comparison(comparison)
     if form is TableFormat.CSV:
         return render(flat_table(summary), form=form, digits=digits)
-    tables = comparison_tables(summary, notes=comparison.notes)
-    return "\n\n".join(render(table, form=form, digits=digits) for table in tables)
+    return "\n\n".join(render(table, form=form, digits=digits) for table in comparison.tables)
 
 
 def _print_json(comparison: Comparison, *, bins: str | None, inputs: bool) -> str:
     import json
+    from dataclasses import asdict
 
     from smoothcert.analysis.comparison import inputs_table, summarise_comparison
     from smoothcert.analysis.comparison_plot import choose_edges, make_histogram
 
     document = summarise_comparison(comparison).to_json() | {
         "histogram": make_histogram(comparison, choose_edges(comparison, bins=bins)).to_json(),
+        "p_a": [None if found is None else asdict(found) for found in comparison.p_a.values()],
         "notes": list(map(str, comparison.notes)),
     }
     if inputs:
@@ -118,15 +119,16 @@ def _print_text(comparison: Comparison, *, digits: int | None, bins: str | None,
 
     from smoothcert.analysis.comparison import comparison_tables, inputs_table, summarise_comparison
     from smoothcert.analysis.comparison_plot import format_histogram
-    from smoothcert.analysis.tables import render
+    from smoothcert.analysis.tables import p_a_table, render
     from smoothcert.cli.printing import terminal_width
 
     width = terminal_width()
-    tables = [*comparison_tables(summarise_comparison(comparison)), *([inputs_table(comparison)] if inputs else [])]
-    *parts, last = [render(table, form=TableFormat.TEXT, digits=digits, width=width) for table in tables]
-    histogram = format_histogram(comparison, bins=bins)
-    # A long listing comes after the histogram and before the notes, which stay visible on the screen.
-    parts += [histogram, last] if inputs else [last, histogram]
+    tables = [*comparison_tables(summarise_comparison(comparison)), p_a_table(comparison.p_a)]
+    parts = [render(table, form=TableFormat.TEXT, digits=digits, width=width) for table in tables if table is not None]
+    parts.append(format_histogram(comparison, bins=bins))
+    if inputs:
+        # A long listing comes after the histogram and before the notes, which stay visible on the screen.
+        parts.append(render(inputs_table(comparison), form=TableFormat.TEXT, digits=digits, width=width))
     if comparison.notes:
         parts.append("\n".join(textwrap.fill(str(note), 80, break_long_words=False) for note in comparison.notes))
     return "\n\n".join(parts)

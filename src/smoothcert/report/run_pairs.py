@@ -110,9 +110,10 @@ def _have_other_models(a: Source, b: Source) -> bool:
 def _show_pair(a: int, b: int, comparison: Comparison, name: str, notes: tuple[str, ...]) -> Pair:
     summary = summarise_comparison(comparison)
     sentence = (
-        f"Of {summary.common:,} common inputs {summary.counted:,} are certified correctly by A or B. A certifies a "
-        f"larger radius for {summary.a_larger + summary.only_a:,}, B for {summary.b_larger + summary.only_b:,}, both "
-        f"the same for {summary.equal:,}."
+        f"Of {summary.common:,} common inputs {summary.counted:,} are certified correctly by A or B: "
+        f"{summary.both:,} by both, {summary.only_a:,} only by A, {summary.only_b:,} only by B. "
+        f"Where both certify, the radius is larger in A for {summary.a_larger:,}, larger in B for "
+        f"{summary.b_larger:,}, and equal for {summary.equal:,}."
     )
     if summary.conflicting:
         sentence += f" For {summary.conflicting:,} they certify different classes."

@@ -181,6 +181,19 @@ class Results(Sequence[CertifiedPoint]):
         notes = table_notes(runs, radii=chosen, bound=None)
         return summary_table([summarise(run, radii=chosen) for run in runs], notes=notes)
 
+    def p_a_table(self) -> Table:
+        """Quantiles of p_A, and the share of the inputs above thresholds, with a row for each certificate.
+
+        An input that is not answered correctly counts as 0. RunError if the certificate bounds something else than p_A.
+        """
+        from smoothcert.analysis.confidence import summarise_p_a
+        from smoothcert.analysis.tables import p_a_table
+
+        found = p_a_table({run.name: summarise_p_a(run) for run in self._all_columns})
+        if found is None:
+            raise RunError(f"{self.name} has no p_A: its certificate bounds something else")
+        return found
+
     def plot(self, ax: Axes | None = None, *, kind: str = "accuracy", label: str | None = None) -> Axes:
         """Draw certified accuracy over the radius, and return the axes. ax: None makes a new figure.
 
