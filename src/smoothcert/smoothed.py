@@ -353,7 +353,7 @@ class SmoothedClassifier:
         """PREDICT: the class of every input, or an abstention; a voted answer is wrong with probability at most alpha.
 
         x: (m, *input_shape), PIL images, a pandas frame, or a torch Dataset or DataLoader with its labels
-        (docs/how-to/your-own-model.md). indices number the noise streams; by default each call draws fresh noise. out,
+        (docs/how-to/your-own-data.md). indices number the noise streams; by default each call draws fresh noise. out,
         progress: as in `certify`.
         """
         n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +43,10 @@ def test_python_snippets_run_one_after_the_other(page: Path, world: Path, monkey
     if page.name in _NEEDS_A_CLUSTER:
         pytest.importorskip("ray")
     monkeypatch.chdir(world)
-    names: dict[str, object] = {"__name__": page.stem}
+    reader = types.ModuleType(f"snippets_of_{page.stem.replace('-', '_')}")
+    monkeypatch.setitem(sys.modules, reader.__name__, reader)  # dataclasses look up the module of a class
     for number, code in enumerate(snippets(page, "python"), start=1):
-        exec(compile(code, f"{page.name}, snippet {number}", "exec"), names)
+        exec(compile(code, f"{page.name}, snippet {number}", "exec"), reader.__dict__)
 
 
 def documented_commands() -> list[tuple[str, str]]:

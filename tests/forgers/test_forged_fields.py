@@ -1,7 +1,8 @@
 """Every field that a theorem depends on, alone and two at a time, in documents that are sealed anew.
 
 What can be refused without the model is refused with a reason that names it. What cannot, because it only says of which
-model, data and randomness the votes are, is accepted alone and refused with `--replay`; docs/how-to/verify.md lists it.
+model, data and randomness the votes are, is accepted alone and refused with `--replay`;
+docs/explanation/verification.md lists it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def train(
             "--objective",
             rich_help_panel=o.TRAINING,
             help="gaussian (noise augmentation), stability, consistency, macer, adversarial, smoothadv, smoothmix, …, "
-            "with settings such as consistency:weight=5,noises=4 (see docs/how-to/train.md).",
+            "with settings such as consistency:weight=5,noises=4 (see docs/explanation/training.md).",
         ),
     ] = "gaussian",
     sigma: Annotated[
