@@ -194,8 +194,8 @@ def _describe(situation: Situation, wishes: Wishes, advice: Advice) -> list[str]
         _title_of_votes(situation),
         f"  {'sigma':>8}  {'right' if situation.is_labelled else 'unchanged':>9}  {'with p_A > 1/2':>14}  median p_A",
         *(
-            f"  {votes.sigma:>8g}  {votes.accuracy:>9.0%}  {votes.certified_accuracy:>14.0%}  {median_share(votes):>10.3f}"
-            + ("   <- used below" if votes.sigma == advice.plan.sigma else "")
+            f"  {votes.sigma:>8g}  {votes.accuracy:>9.0%}  {votes.certified_accuracy:>14.0%}  "
+            f"{median_share(votes):>10.3f}" + ("   <- used below" if votes.sigma == advice.plan.sigma else "")
             for votes in situation.votes
         ),
         "",

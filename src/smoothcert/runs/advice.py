@@ -17,9 +17,9 @@ from smoothcert.questions.deciding import DecideMonitor, least_probabilities
 from smoothcert.questions.monitor import Monitor
 from smoothcert.questions.narrowing import PrecisionMonitor
 from smoothcert.questions.sequential import list_looks
-from smoothcert.records import Noise, Quantity, Smoothing
+from smoothcert.records import FloatArray, Noise, Quantity, Smoothing
 from smoothcert.sampling.model_checks import LEAST_ASKED, ONE_IN
-from smoothcert.statistics import alpha_after_noise, clopper_pearson_lower, noise_price
+from smoothcert.statistics import alpha_after_noise, clopper_pearson_lower, noise_price, one_sided_lower
 
 USUAL_N, SELECTION_N, USUAL_INPUTS = 100_000, 100, 500
 _SIZES = (100_000, 50_000, 20_000, 10_000, 5_000, 2_000, 1_000)
@@ -30,7 +30,7 @@ _TUNING_SHARE, _LEAST_TUNING, _MOST_TUNING = 0.03, 0.25, 4.0
 _LITTLE_LOST = 0.05
 """A level whose certified accuracy is within this of the best one is acceptable."""
 _COLLAPSED = 0.2
-"""A drop from the accuracy without noise by this much, at the chosen level, means that the model does not know noise."""
+"""If the accuracy drops by this much at the chosen level, the model was hardly trained under noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +178,7 @@ def parse_seconds(text: str) -> float:
 def find_largest_radius(n: int, *, sigma: float, alpha: float, smoothing: Smoothing) -> float:
     """The radius when all n votes agree: no input can get more. Rounded down."""
     left = alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=sigma))
-    certificate = get_certificate(smoothing.noise.usual_certificate(constant_sigma=True))
-    lower = clopper_pearson_lower([n], [n], alpha=left)
-    return float(certificate.radius({Quantity.TOP_LOWER: lower}, sigma=sigma, smoothing=smoothing)[0])
+    return _find_radius(clopper_pearson_lower([n], [n], alpha=left), sigma=sigma, smoothing=smoothing)
 
 
 def choose_level(situation: Situation, wishes: Wishes) -> LevelVotes:
@@ -323,14 +321,29 @@ def describe_choice(
     is_limited_by_votes: bool = True,
 ) -> Choice:
     """A plan with its command, time and limit. is_limited_by_votes: the limit is that of the usual certificate."""
-    limit = find_largest_radius(plan.n, sigma=plan.sigma, alpha=wishes.alpha, smoothing=situation.smoothing)
     return Choice(
         title=title,
         command=write_command(plan, situation, wishes),
         seconds=_time_plan(plan, situation, wishes, votes, cost=cost),
-        largest_radius=limit if is_limited_by_votes else None,
+        largest_radius=_limit_radius(plan, situation, wishes) if is_limited_by_votes else None,
         remark=remark,
     )
+
+
+def _limit_radius(plan: Plan, situation: Situation, wishes: Wishes) -> float:
+    """The largest radius that an input can get: by a question with early stopping it is less than by a fixed n."""
+    if plan.decide is not None:
+        return plan.decide
+    smoothing = situation.smoothing
+    if plan.precision is None:
+        return find_largest_radius(plan.n, sigma=plan.sigma, alpha=wishes.alpha, smoothing=smoothing)
+    left = alpha_after_noise(wishes.alpha, noise_price(smoothing, draws=plan.n, sigma=plan.sigma))
+    return _find_radius(one_sided_lower([plan.n], [plan.n], alpha=left), sigma=plan.sigma, smoothing=smoothing)
+
+
+def _find_radius(lower: FloatArray, *, sigma: float, smoothing: Smoothing) -> float:
+    certificate = get_certificate(smoothing.noise.usual_certificate(constant_sigma=True))
+    return float(certificate.radius({Quantity.TOP_LOWER: lower}, sigma=sigma, smoothing=smoothing)[0])
 
 
 def is_collapsed(situation: Situation, votes: LevelVotes) -> bool:

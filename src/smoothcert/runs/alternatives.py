@@ -94,7 +94,8 @@ class _Alternatives:
         yield self._describe(
             f"--precision {width:g}",
             replace(self._fixed, precision=width),
-            remark=f"Stops when the radius is known to within {width:g}; inputs with clear votes still take many samples.",
+            remark=f"Stops when the radius is known to within {width:g}; inputs with clear votes still take many "
+            "samples.",
         )
 
     def _list_sizes(self) -> Iterator[Choice]:
@@ -213,8 +214,8 @@ class _Alternatives:
         if is_collapsed(situation, self._votes):
             yield (
                 f"Warning: at sigma {plan.sigma:g} only {self._votes.certified_accuracy:.0%} of the inputs can be "
-                "certified with the right class (estimate). The model was hardly trained under this noise. Train it with noise first (`smoothcert train --sigma "
-                f"{plan.sigma:g}`), or use a smaller sigma."
+                "certified with the right class (estimate). The model was hardly trained under this noise. Train it "
+                f"with noise first (`smoothcert train --sigma {plan.sigma:g}`), or use a smaller sigma."
             )
         if wishes.radius is not None and plan.decide is None:
             limit = find_largest_radius(plan.n, sigma=plan.sigma, alpha=wishes.alpha, smoothing=situation.smoothing)
