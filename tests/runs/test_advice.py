@@ -19,7 +19,9 @@ from smoothcert.runs.advice import (
     estimate_samples,
     find_largest_radius,
     format_seconds,
+    make_plan,
     parse_seconds,
+    time_plan,
     write_command,
 )
 from smoothcert.runs.alternatives import advise
@@ -108,6 +110,7 @@ def test_a_small_radius_takes_the_level_that_certifies_most() -> None:
     assert choose_level(make_situation(votes=votes), make_wishes(radius=0.4)).sigma == 0.25
 
 
+@pytest.mark.slow
 def test_without_a_budget_500_inputs_with_the_usual_n() -> None:
     advice = advise(make_situation(), make_wishes())
     assert (advice.plan.inputs, advice.plan.n, advice.plan.decide) == (500, 100_000, None)
@@ -118,26 +121,31 @@ def test_without_a_budget_500_inputs_with_the_usual_n() -> None:
 @pytest.mark.parametrize("radius", [None, 0.5])
 @pytest.mark.parametrize("budget", [10.0, 60.0, 600.0, 36_000.0])
 def test_a_budget_is_kept(budget: float, radius: float | None, inputs: int | None) -> None:
-    advice = advise(make_situation(), make_wishes(budget=budget, radius=radius, inputs=inputs))
-    assert advice.choice.seconds is not None
-    assert advice.choice.seconds <= budget
-    assert advice.plan.inputs <= (inputs or 500)
-    if radius is None and advice.plan.n < 100_000:
-        assert any("The budget of" in note for note in advice.notes)
+    situation, wishes = make_situation(), make_wishes(budget=budget, radius=radius, inputs=inputs)
+    votes = choose_level(situation, wishes)
+    plan = make_plan(situation, wishes, votes)
+    assert time_plan(plan, situation, wishes, votes) <= budget
+    assert plan.inputs <= (inputs or 500)
+    assert plan.decide == radius
+
+
+def plan_for(**wishes) -> Plan:
+    return make_plan(make_situation(), make_wishes(**wishes), VOTES[1])
 
 
 def test_a_given_number_of_inputs_is_kept_while_n_can_fall() -> None:
-    plan = advise(make_situation(), make_wishes(budget=300.0, inputs=1000)).plan
+    plan = plan_for(budget=300.0, inputs=1000)
     assert (plan.inputs, plan.n) == (1000, 2000)
-    plan = advise(make_situation(), make_wishes(budget=300.0)).plan
+    plan = plan_for(budget=300.0)
     assert (plan.inputs, plan.n) == (200, 10_000)
 
 
 def test_a_budget_that_is_too_short() -> None:
     with pytest.raises(InputError, match="too short: one input with n=1000 takes about"):
-        advise(make_situation(), make_wishes(budget=1.0))
+        plan_for(budget=1.0)
 
 
+@pytest.mark.slow
 def test_a_radius_is_decided_with_fewer_samples() -> None:
     advice = advise(make_situation(), make_wishes(radius=0.4))
     assert advice.plan.decide == 0.4
@@ -145,7 +153,8 @@ def test_a_radius_is_decided_with_fewer_samples() -> None:
     assert advice.choice.largest_radius == 0.4
     assert advice.samples_per_input < 10_000
     (fixed,) = [one for one in advice.alternatives if one.title == "fixed n"]
-    assert fixed.seconds is not None and advice.choice.seconds is not None
+    assert fixed.seconds is not None
+    assert advice.choice.seconds is not None
     assert fixed.seconds > 5 * advice.choice.seconds
 
 
@@ -160,12 +169,14 @@ def test_simulated_samples_grow_towards_the_edge() -> None:
     assert means[2] > 50_000
 
 
+@pytest.mark.slow
 def test_a_radius_out_of_reach_is_said() -> None:
     advice = advise(make_situation(), make_wishes(radius=3.0, sigma=0.5))
     assert advice.plan.decide is None
     assert any("out of reach at sigma 0.5" in note and "1.905" in note for note in advice.notes)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_know_noise_is_warned_of() -> None:
     votes = (make_votes(0.25, share=0.9, right=0.3),)
     assert any(
@@ -174,6 +185,7 @@ def test_a_model_that_does_not_know_noise_is_warned_of() -> None:
     assert not any("Warning" in note for note in advise(make_situation(), make_wishes()).notes)
 
 
+@pytest.mark.slow
 def test_uniform_noise_has_its_own_alternatives() -> None:
     advice = advise(make_situation(noise=Noise.UNIFORM), make_wishes())
     assert "--noise uniform" in str(advice.choice.command)
@@ -183,6 +195,7 @@ def test_uniform_noise_has_its_own_alternatives() -> None:
     assert any("Left out: dipole" in note for note in advice.notes)
 
 
+@pytest.mark.slow
 def test_alternatives_that_exist() -> None:
     situation = make_situation(cost_of_first_layer=0.25, gives_scores=True, grid=256)
     by_title = {one.title: one for one in advise(situation, make_wishes()).alternatives}
@@ -198,6 +211,7 @@ def test_alternatives_that_exist() -> None:
     assert not any("certificate" in title or "first-layer" in title or "optimised" in title for title in titles)
 
 
+@pytest.mark.slow
 def test_costs_are_relative_to_votes() -> None:
     by_title = {one.title: one.seconds for one in advise(make_situation(), make_wishes()).alternatives}
     ratio = np.divide(by_title["--certificate second-order"], by_title["--certificate dipole"])

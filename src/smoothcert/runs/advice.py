@@ -266,9 +266,9 @@ def make_plan(situation: Situation, wishes: Wishes, votes: LevelVotes) -> Plan:
     if wishes.budget is None:
         return plans[0]
     for plan in plans:
-        if _time_plan(plan, situation, wishes, votes) <= wishes.budget:
+        if time_plan(plan, situation, wishes, votes) <= wishes.budget:
             return plan
-    least = _time_plan(plans[-1], situation, wishes, votes)
+    least = time_plan(plans[-1], situation, wishes, votes)
     raise InputError(
         f"--budget {format_seconds(wishes.budget)} is too short: one input with n={plans[-1].n} takes about "
         f"{format_seconds(least)} on this machine, with loading and the checks of the model"
@@ -283,7 +283,8 @@ def _can_decide(n: int, sigma: float, situation: Situation, wishes: Wishes) -> b
     return limit >= wishes.radius
 
 
-def _time_plan(plan: Plan, situation: Situation, wishes: Wishes, votes: LevelVotes, *, cost: float = 1.0) -> float:
+def time_plan(plan: Plan, situation: Situation, wishes: Wishes, votes: LevelVotes, *, cost: float = 1.0) -> float:
+    """The estimated seconds of a plan. cost: of a sample relative to a plain vote."""
     samples = estimate_samples(plan, votes, alpha=wishes.alpha, smoothing=situation.smoothing)
     return situation.speed.estimate_seconds(plan.inputs, samples, cost=cost)
 
@@ -324,7 +325,7 @@ def describe_choice(
     return Choice(
         title=title,
         command=write_command(plan, situation, wishes),
-        seconds=_time_plan(plan, situation, wishes, votes, cost=cost),
+        seconds=time_plan(plan, situation, wishes, votes, cost=cost),
         largest_radius=_limit_radius(plan, situation, wishes) if is_limited_by_votes else None,
         remark=remark,
     )
