@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from smoothcert.cli import data, memory, sigma
+from smoothcert.cli.advise import advise
 from smoothcert.cli.attack import attack
 from smoothcert.cli.certify import DEFAULT_CERTIFICATE, certify
 from smoothcert.cli.compare import compare
@@ -61,6 +62,7 @@ app.command(cls=Verb)(demo)
 app.add_typer(data.app, name="data")
 app.add_typer(sigma.app, name="sigma")
 app.add_typer(memory.app, name="memory")
+app.command(cls=Verb)(advise)
 app.command(cls=Verb)(train)
 app.command(cls=Verb)(predict)
 app.command(cls=Verb, epilog=f"{CERTIFICATE_FORMS} {DEFAULT_CERTIFICATE}")(certify)
