@@ -85,7 +85,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
 
 
 def identify_check(wheel: Path, extra: str) -> str:
-    """A digest of everything that decides whether an environment passes. A wheel's file holds times; RECORD does not."""
+    """A digest of everything that decides whether an environment passes; RECORD, unlike the wheel, holds no times."""
     digest = hashlib.sha256(f"{extra} {sys.version}".encode())
     with zipfile.ZipFile(wheel) as archive:
         (record,) = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]

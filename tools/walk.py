@@ -1,7 +1,7 @@
 """A stranger's walk: README and the first tutorials, line by line, with the wheel and not the checkout.
 
-python -m tools.walk (make test-dist) uses the wheel in dist/ that `make dist` built. It installs it with all extras in a
-clean environment and works in an empty folder. Blocks of README that are about a checkout (pip, make) are left out.
+python -m tools.walk (make test-dist) uses the wheel that `make dist` built. It installs it with all extras in a clean
+environment and works in an empty folder. Blocks of README that are about a checkout (pip, make) are left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,13 @@ def take_step(command: list[str] | str, folder: Path, scripts: Path) -> None:
     surroundings |= {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "MPLBACKEND": "agg"}
     begun = time.monotonic()
     done = subprocess.run(
-        command, cwd=folder, shell=isinstance(command, str), env=surroundings, capture_output=True, text=True, check=False
+        command,
+        cwd=folder,
+        shell=isinstance(command, str),
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     shown = command if isinstance(command, str) else " ".join(command[-1].split("\n")[:1])
     if done.returncode != 0:

@@ -97,10 +97,9 @@ def check_torch() -> None:
 
 
 def check_onnx() -> None:
+    import numpy as np
     import onnx
     from onnx import TensorProto, helper, numpy_helper
-
-    import numpy as np
 
     weights = numpy_helper.from_array(np.ones((4, 2), np.float32) * np.array([0, 1], np.float32), "weights")
     biases = numpy_helper.from_array(np.array([2, 0], np.float32), "biases")
