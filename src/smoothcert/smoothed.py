@@ -69,10 +69,10 @@ class SmoothedClassifier:
         scaled norm, that of x/s, and noise is added in float32.
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise is then added in
-        exact steps, and certificates hold in floating point too (docs/explanation/security.md). "detect", the default,
-        takes 256 levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later inputs
-        must lie on the grid. Without one ("float", or a memory without a number of levels) noise is added in float32:
-        `.grid` is None, and `point.guarantee` says "not sound in floating point".
+        exact steps, and certificates hold in floating point too (docs/explanation/floating-point.md). "detect", the
+        default, takes 256 levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later
+        inputs must lie on the grid. Without one ("float", or a memory without a number of levels) noise is added in
+        float32: `.grid` is None, and `point.guarantee` says "not sound in floating point".
     memory: a `RegionMemory`, the path of an SQLite file or the URL of a PostgreSQL database. `certify` claims a region
         for every input, and may be granted a smaller one, or another class; `predict` answers with the class of the
         region an input lies in. Use `close` or a `with` block.

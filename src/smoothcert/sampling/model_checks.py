@@ -6,7 +6,7 @@ system's randomness from all copies of a job, before they are sampled. So the sh
 and shards, and a model cannot predict it.
 
 If none of m copies differed, then with confidence 1-β less than ln(1/β)/m of the votes differ from the original's
-(docs/explanation/guarantees.md).
+(docs/explanation/security.md).
 """
 
 from __future__ import annotations
