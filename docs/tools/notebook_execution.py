@@ -1,6 +1,6 @@
 """Executes the tutorial notebooks; results are cached by the content of the notebook and of the package.
 
-    python docs/tools/notebook_execution.py docs/tutorials/your-model.ipynb executed.ipynb
+python docs/tools/notebook_execution.py docs/tutorials/your-model.ipynb executed.ipynb
 """
 
 from __future__ import annotations
