@@ -23,7 +23,7 @@ def make_mathml(latex: str, *, display: bool) -> str:
     # The converter knows align* and not aligned; inside $$…$$ both mean the same.
     text = _ALIGNED.sub(r"\\\1{align*}", html.unescape(latex).strip())
     try:
-        mathml = convert(text, display="block" if display else "inline")
+        mathml: str = convert(text, display="block" if display else "inline")
     except Exception as error:  # the converter has no common base of its errors
         raise FormulaError(f"the formula {latex!r} cannot be converted: {type(error).__name__}") from error
     unknown = _ROW.search(mathml)
