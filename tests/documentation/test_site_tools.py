@@ -7,6 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from docstring_lists import make_lists
 from formulas import FormulaError, make_mathml, render_formulas
 from notebook_execution import NotebookError, execute_notebooks
 from notebook_pages import make_page
@@ -70,3 +71,9 @@ def test_a_notebook_is_executed_once_and_its_error_is_shown(tmp_path: Path) -> N
     with pytest.raises(NotebookError, match=r"(?s)bad\.ipynb failed.*ZeroDivisionError"):
         execute_notebooks([bad], cache=cache)
     assert list(cache.glob("bad*")) == []
+
+
+def test_parameters_of_a_docstring_become_a_list() -> None:
+    text = "What it is.\n\nmodel: a module,\n    or a file.\nn, n0: numbers."
+    assert make_lists(text) == "What it is.\n\n- `model`: a module, or a file.\n- `n, n0`: numbers."
+    assert make_lists("Text that\nruns on: here.") == "Text that\nruns on: here."
