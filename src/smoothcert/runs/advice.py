@@ -258,7 +258,7 @@ def list_sizes(situation: Situation, wishes: Wishes) -> list[tuple[int, int]]:
 
 def make_plan(situation: Situation, wishes: Wishes, votes: LevelVotes) -> Plan:
     """The first plan that fits the budget, or the usual one without a budget."""
-    plans = []
+    plans: list[Plan] = []
     for inputs, n in list_sizes(situation, wishes):
         decide = wishes.radius if _can_decide(n, votes.sigma, situation, wishes) else None
         if wishes.radius is None or decide is not None or not plans:
