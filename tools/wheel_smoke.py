@@ -124,7 +124,7 @@ def check_sklearn() -> None:
     digits = sc.load_dataset("digits", split="train")
     inputs = digits.inputs(range(300)).reshape(300, -1)
     fitted = LogisticRegression(max_iter=500).fit(inputs, digits.labels[:300])
-    results = sc.SmoothedClassifier(fitted, sigma=0.25).certify(inputs[:4], labels=digits.labels[:4], n=500)
+    results = sc.SmoothedClassifier(fitted, sigma=0.25).certify(inputs[:4], labels=digits.labels[:4].tolist(), n=500)
     require(len(results) == 4 and results.acr >= 0, "no certified radius")
 
 

@@ -9,7 +9,7 @@ from smoothcert.records import Remark, RemarkCode
 
 _NOTES = {
     NoteCode.CONTRADICTION: {"indices": (1, 2), "probability": None},
-    NoteCode.CLASSES_DIFFER: {"indices": (1,), "probability": 0.002},
+    NoteCode.CLASSES_DIFFER: {"indices": (1,), "probability": 0.002, "reason": "sigma"},
     NoteCode.LEFT_OUT: {"inputs": 1500, "run": "A"},
     NoteCode.SETTING_DIFFERS: {"setting": "sigma", "a": (0.25, 0.25), "b": (0.25, 0.5)},
     NoteCode.MODELS_DIFFER: {},

@@ -383,10 +383,13 @@ def _list_conflicts(on_a: ResultColumns, on_b: ResultColumns) -> list[Note]:
     conflicting = np.flatnonzero(certified & (on_a.prediction != on_b.prediction))
     if not conflicting.size:
         return []
-    other_sigma = bool(_differ(on_a.sigma, on_b.sigma)[conflicting].all())
     probability = None if on_a.alpha is None or on_b.alpha is None else on_a.alpha + on_b.alpha
     values = {"indices": tuple(on_a.index[conflicting].tolist()), "probability": probability}
-    return [Note(NoteCode.CLASSES_DIFFER if other_sigma else NoteCode.CONTRADICTION, values)]
+    if _differ(on_a.sigma, on_b.sigma)[conflicting].all():
+        return [Note(NoteCode.CLASSES_DIFFER, values | {"reason": "sigma"})]
+    if _settings_differ(on_a, on_b, "model"):
+        return [Note(NoteCode.CLASSES_DIFFER, values | {"reason": "models"})]
+    return [Note(NoteCode.CONTRADICTION, values)]
 
 
 def _differ(sigma_a: FloatArray, sigma_b: FloatArray) -> BoolArray:

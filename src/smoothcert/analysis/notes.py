@@ -33,7 +33,7 @@ _SENTENCES = {
         "{found}. If both runs smooth the same model with the same sigma, one of the two is wrong each time, which has "
         "probability at most {probability} for an input: check that they do."
     ),
-    NoteCode.CLASSES_DIFFER: "{found}: with different sigma the runs are about different classifiers.",
+    NoteCode.CLASSES_DIFFER: "{found}: with different {reason} the runs are about different classifiers.",
     NoteCode.LEFT_OUT: "Left out: {inputs} only in {run}.",
     NoteCode.SETTING_DIFFERS: "The runs differ in {setting}: A has {a}, B has {b}.",
     NoteCode.MODELS_DIFFER: "The runs differ in model: they smooth different classifiers.",

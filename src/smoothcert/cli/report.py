@@ -34,6 +34,9 @@ def report(
         typer.Option("--data", show_default=False, help="Where the inputs are, if not where the runs state."),
     ] = None,
     title: Annotated[str | None, typer.Option("--title", show_default=False, help="Text above the page.")] = None,
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Show the folders of models and data on this machine.")
+    ] = False,
     rho: RhoOption = 0.001,
     alpha: AlphaOption = None,
     watch: Annotated[
@@ -97,6 +100,7 @@ def report(
         data=data,
         title=title,
         bound=BoundChoice(rho=rho, alpha=alpha),
+        paths=paths,
         decide=_asking(region_points, region_samples, moved) if regions else None,
     )
     if watch:

@@ -10,7 +10,7 @@ from pathlib import Path
 from smoothcert.analysis.formatting import table_notes
 from smoothcert.analysis.summary import RunSummary, default_radii, parse_radii, summarise
 from smoothcert.analysis.table_choices import BoundChoice
-from smoothcert.analysis.tables import Cell, summary_table
+from smoothcert.analysis.tables import Cell, p_a_table, summary_table
 from smoothcert.errors import InputError
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
 from smoothcert.report import charts
@@ -18,6 +18,7 @@ from smoothcert.report.chart_parts import Spec, run_dash
 from smoothcert.report.gallery import Gallery, build_gallery
 from smoothcert.report.headline import Headline, compare_with_pixel, write_headline
 from smoothcert.report.notices import Notice, count_unanimous, list_notices
+from smoothcert.report.plain_text import hide_folders
 from smoothcert.report.plane import AnswerRegions, Plane, draw_planes
 from smoothcert.report.run_pairs import Pair, compare_pairs
 from smoothcert.report.shown_tables import (
@@ -42,7 +43,8 @@ class ReportRequest:
     """What to report. radii: as typed; None chooses them from the data. gallery: inputs shown of each run.
 
     data: where the inputs are, if not where the runs state. bound: of the high-probability curve. decide: evaluates the
-    decision regions of runs in the plane; None does not draw them. held: as in `load_sources`.
+    decision regions of runs in the plane; None does not draw them. held: as in `load_sources`. paths: show the folders
+    of files on this machine.
     """
 
     runs: tuple[Path, ...] = ()
@@ -53,6 +55,7 @@ class ReportRequest:
     bound: BoundChoice = field(default_factory=BoundChoice)
     decide: AnswerRegions | None = None
     held: Mapping[str, tuple[HeldRun, str | None]] = field(default_factory=dict)
+    paths: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,9 @@ class ShownRun:
 class Content:
     """charts: Vega-Lite specifications by name. probes: figures for the slider, see `charts.AccuracyCurves`.
 
-    certified: whether any run has radii; nothing_certified: no input is correct and has a radius. p_a, sigma: the
-    quantiles of their histograms. class_at: which of the tables by class is shown first.
+    certified: whether any run has radii; nothing_certified: no input is correct and has a radius. confidence: the
+    distribution of p_A as in `smoothcert table`. p_a, sigma: the quantiles of their histograms. class_at: which of the
+    tables by class is shown first.
     """
 
     title: str
@@ -81,6 +85,7 @@ class Content:
     runs: tuple[ShownRun, ...]
     norm: str
     approximate: ShownTable
+    confidence: ShownTable | None
     bounded: ShownTable | None
     bound: BoundChoice
     refused: tuple[str, ...]
@@ -122,18 +127,22 @@ def build_content(request: ReportRequest) -> Content:
         "classes": charts.draw_class_chart(sources, class_radii),
         **pairs.charts,
     }
-    shown = sources[:_MOST_GALLERIES] if request.gallery else []
+    # The run of the headline comes first.
+    shown = sorted(range(len(sources)), key=lambda k: k != headline.run)[: _MOST_GALLERIES if request.gallery else 0]
     return Content(
         title=request.title or _title(sources),
         headline=headline,
         remarks=tuple(list_notices(sources, pairs.contradictions)),
-        runs=tuple(_show_run(k, *pair) for k, pair in enumerate(zip(sources, summaries, strict=True))),
+        runs=tuple(
+            _show_run(k, *pair, paths=request.paths) for k, pair in enumerate(zip(sources, summaries, strict=True))
+        ),
         norm=" and ".join(dict.fromkeys(run.norm_symbol for run in results)),
         approximate=show_table(
             "certified",
             _caption(results),
             summary_table(summaries, notes=table_notes(results, radii=radii, bound=None)),
         ),
+        confidence=_show_confidence(summaries),
         bounded=bounded_table(sources, radii, curves.refused, request.bound),
         bound=request.bound,
         refused=tuple(curves.refused.values()),
@@ -147,13 +156,18 @@ def build_content(request: ReportRequest) -> Content:
         class_at=next((k for k, one in enumerate(classes) if one.text == headline.radius), 0),
         class_radii=class_radii_table(sources, class_radii),
         costs=cost_table(sources),
-        galleries=tuple(build_gallery(k, source, most=request.gallery) for k, source in enumerate(shown)),
+        galleries=tuple(build_gallery(k, sources[k], most=request.gallery) for k in shown),
         galleries_left_out=len(sources) - len(shown) if request.gallery else 0,
         one_pixel=compare_with_pixel(sources),
         planes=draw_planes(sources, request.decide),
         pairs=pairs.shown,
         pairs_left_out=pairs.left_out,
     )
+
+
+def _show_confidence(summaries: Sequence[RunSummary]) -> ShownTable | None:
+    table = p_a_table({summary.run: summary.p_a for summary in summaries})
+    return None if table is None else show_table("confidence", "How sure the runs are of their inputs.", table)
 
 
 def _caption(results: Sequence[ResultColumns]) -> str:
@@ -169,7 +183,7 @@ def _title(sources: Sequence[Source]) -> str:
     return f"{about}: {', '.join(names)}" if about and len(names) <= 3 else about or ", ".join(names[:3])
 
 
-def _show_run(number: int, source: Source, summary: RunSummary) -> ShownRun:
+def _show_run(number: int, source: Source, summary: RunSummary, *, paths: bool) -> ShownRun:
     facts: list[tuple[str, str, Cell]] = [("inputs", f"{len(source.results):,}", len(source.results))]
     radius = ("average certified radius", summary.acr)
     if summary.acr is None:
@@ -184,14 +198,18 @@ def _show_run(number: int, source: Source, summary: RunSummary) -> ShownRun:
             facts.append((title, printed(value, decimals=3), value))
     if (unanimous := count_unanimous(source)) is not None:
         facts.append(("won every vote", f"{unanimous:,}", unanimous))
-    manifest = None
+    manifest, settings = None, source.settings
     if source.manifest is not None:
-        manifest = json.dumps(source.manifest.to_json(), indent=2, sort_keys=True, ensure_ascii=False)
+        document = source.manifest.to_json()
+        document = document if paths else hide_folders(document)
+        manifest = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
+    if not paths:
+        settings = tuple((title, hide_folders(text)) for title, text in settings)
     return ShownRun(
         number=number,
         name=source.name,
         dash=" ".join(map(str, run_dash(number))),
         facts=tuple(facts),
-        settings=source.settings,
+        settings=settings,
         manifest=manifest,
     )

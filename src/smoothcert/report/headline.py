@@ -26,19 +26,21 @@ _ONE_COLOUR_PIXEL = {Norm.L2: "1.73", Norm.L1: "3"}
 class Headline:
     """sentence: the result. how: what was done. guarantee: what the sentence guarantees, and what not.
 
-    radius: that of the sentence, as in the table, or None.
+    radius: that of the sentence, as in the table, or None. run: the number of the run that the sentence is about.
     """
 
     sentence: str
     how: str
     guarantee: str
     radius: str | None = None
+    run: int = 0
 
 
 def write_headline(sources: Sequence[Source], radii: Radii) -> Headline:
     """The result of the best run at a telling radius, in one sentence."""
-    sentence, radius = _write_result(sources, radii)
-    return Headline(sentence, _describe_method(sources), _describe_guarantee(sources), radius)
+    sentence, radius, about = _write_result(sources, radii)
+    how, guarantee = _describe_method(sources), _describe_guarantee(sources)
+    return Headline(sentence, how, guarantee, radius, run=next(k for k, one in enumerate(sources) if one is about))
 
 
 def percent(count: int, total: int) -> str:
@@ -47,24 +49,24 @@ def percent(count: int, total: int) -> str:
     return f"{'99.9' if nearest == '100.0' and count < total else nearest}\N{NO-BREAK SPACE}%"
 
 
-def _write_result(sources: Sequence[Source], radii: Radii) -> tuple[str, str | None]:
-    """The sentence and its radius."""
+def _write_result(sources: Sequence[Source], radii: Radii) -> tuple[str, str | None, Source]:
+    """The sentence, its radius, and the run that it is about."""
     certified = [source for source in sources if source.has_curve]
     if certified:
         return _write_certified(sources, certified, radii)
     first = sources[0]
     if first.results.has_radius:
-        return _write_unlabelled(first), None
+        return _write_unlabelled(first), None, first
     which = f" (run {first.name})" if len(sources) > 1 else ""
     if first.results.labelled.all():
         correct = int(first.results.correct.sum())
         sentence = f"{_part(correct, first)} {_be(correct)} classified correctly by the smoothed classifier{which}"
     else:
         sentence = f"{_part(int(first.results.decided.sum()), first)} got an answer{which}"
-    return f"{sentence}; no radii were computed.", None
+    return f"{sentence}; no radii were computed.", None, first
 
 
-def _write_certified(sources: Sequence[Source], certified: Sequence[Source], radii: Radii) -> tuple[str, str]:
+def _write_certified(sources: Sequence[Source], certified: Sequence[Source], radii: Radii) -> tuple[str, str, Source]:
     # Radii in different norms cannot be compared.
     comparable = [source for source in certified if source.results.has_norm_of(certified[0].results)]
     text, best = _choose_radius(comparable, radii)
@@ -73,12 +75,13 @@ def _write_certified(sources: Sequence[Source], certified: Sequence[Source], rad
     rank = f", the best of {len(comparable)} at this radius" if len(comparable) > 1 else ""
     which = f" (run {best.name}{rank})" if len(sources) > 1 else ""
     if radii[text] == 0:
-        return f"{_part(robust, best)} {_be(robust)} classified correctly{_why_none(results)}{which}.", text
+        return f"{_part(robust, best)} {_be(robust)} classified correctly{_why_none(results)}{which}.", text, best
     stay = "stays" if robust <= 1 else "stay"
-    return (
+    sentence = (
         f"{_part(robust, best)} {_be(robust)} classified correctly and provably {stay} so under every change smaller "
         f"than {text} ({results.norm_symbol} length){which}."
-    ), text
+    )
+    return sentence, text, best
 
 
 def _why_none(results: ResultColumns) -> str:

@@ -17,6 +17,9 @@ _UNSHOWABLE = re.compile(
 # Only these can end a <script> element or open a comment in it.
 _MARKUP = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
+_ABSOLUTE_PATH = re.compile(r"(?<![\w.:/\\~])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s\"',;]+[/\\])+(?=[^/\\\s\"',;])")
+"""The folders of a path on a machine, before the last part of the path."""
+
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -28,6 +31,17 @@ def escape_invisible(text: str) -> str:
 def _escape(found: re.Match[str]) -> str:
     code = ord(found.group())
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def hide_folders(value: Any) -> Any:
+    """Every absolute path in nested lists and mappings without its folders, as in "…/net.pt"; keys stay."""
+    if isinstance(value, str):
+        return _ABSOLUTE_PATH.sub("…/", value)
+    if isinstance(value, Mapping):
+        return {key: hide_folders(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [hide_folders(item) for item in value]
+    return value
 
 
 def clip(text: str, *, most: int) -> str:

@@ -88,9 +88,6 @@ def compare_pairs(sources: Sequence[Source]) -> ShownPairs:
             continue
         notes = comparison.notes
         conflicts = [note for note in notes if isinstance(note, Note) and note.code is NoteCode.CONTRADICTION]
-        if _have_other_models(sources[a], sources[b]):
-            # Different models may certify different classes.
-            notes, conflicts = tuple(note for note in notes if note not in conflicts), []
         names = (comparison.name_a, comparison.name_b)
         contradictions += [Notice(Weight.SERIOUS, "contradiction", note.sentence, names) for note in conflicts]
         if len(shown) == _MOST_PAIRS:
@@ -100,11 +97,6 @@ def compare_pairs(sources: Sequence[Source]) -> ShownPairs:
         charts[name] = _draw_pair(comparison, sources[a].inputs, run_a=a, run_b=b)
         shown.append(_show_pair(a, b, comparison, name, tuple(map(str, notes))))
     return ShownPairs(tuple(shown), charts, tuple(contradictions), left_out)
-
-
-def _have_other_models(a: Source, b: Source) -> bool:
-    models = [source.results.settings.get("model") for source in (a, b)]
-    return None not in models and models[0] != models[1]
 
 
 def _show_pair(a: int, b: int, comparison: Comparison, name: str, notes: tuple[str, ...]) -> Pair:
