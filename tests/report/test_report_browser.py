@@ -490,3 +490,22 @@ def _page_of_the_plane(folder: Path) -> str:
     run = made_run(folder / "run", load_dataset("cone"), source="cone", inputs=60, grid=None)
     write_report(ReportRequest(runs=(run,)), folder / "report.html")
     return (folder / "report.html").as_uri()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_first_chart_is_on_the_first_screen(browser: Browser, page_of_two: str, width: int, height: int) -> None:
+    with visiting(browser, page_of_two, viewport={"width": width, "height": height}) as visit:
+        box = visit.page.locator('[data-chart="accuracy"]').bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= height
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_numbers_stay_inside_their_cards(browser: Browser, page_of_two: str, width: int) -> None:
+    with visiting(browser, page_of_two, viewport={"width": width, "height": 844}) as visit:
+        too_wide = visit.page.evaluate(
+            "[...document.querySelectorAll('.run dd, .run dt, .run h2')]"
+            ".filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.textContent)"
+        )
+        assert too_wide == []

@@ -35,7 +35,7 @@ from smoothcert.report.content import ReportRequest, build_content
 from smoothcert.report.gallery import add_noise, as_pixels, choose, encode_png, picture_shape
 from smoothcert.report.notices import Weight, count_unanimous
 from smoothcert.report.page import render_page, write_report
-from smoothcert.report.plain_text import encode_for_script, escape_invisible
+from smoothcert.report.plain_text import encode_for_script, escape_invisible, hide_folders
 from smoothcert.report.plane import draw_planes
 from smoothcert.report.sources import load_sources
 from smoothcert.runs.load import load_all
@@ -520,3 +520,39 @@ def test_unlabelled_inputs_have_a_page(tmp_path: Path) -> None:
 def test_numbers_of_the_cards_are_finite(runs: tuple[Path, Path]) -> None:
     for gallery in build_content(ReportRequest(runs=runs)).galleries:
         assert all(math.isfinite(card.width) and 0 <= card.width <= 100 for card in gallery.cards)
+
+
+def test_the_gallery_begins_with_the_run_of_the_headline(runs: tuple[Path, Path]) -> None:
+    for order in (runs, runs[::-1]):
+        content = build_content(ReportRequest(runs=order, radii="0,0.25"))
+        assert f"(run {content.runs[content.galleries[0].run].name}," in content.headline.sentence
+        assert sorted(gallery.run for gallery in content.galleries) == [0, 1]
+
+
+def test_folders_of_this_machine_are_shown_only_on_request(tmp_path: Path) -> None:
+    digits = load_dataset("digits")
+    place = "/home/somebody/secret project/digits.npz".replace(" ", "-")
+    run = made_run(tmp_path / "run", digits, source=place, inputs=12)
+    hidden, shown = (
+        build_content(ReportRequest(runs=(run,), paths=paths)).runs[0].manifest or "" for paths in (False, True)
+    )
+    assert place in shown
+    assert "somebody" not in hidden
+    assert "…/digits.npz" in hidden
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/home/me/net.pt", "…/net.pt"),
+        ("~/models/net.pt", "…/net.pt"),
+        ("C:\\Users\\me\\net.pt", "…/net.pt"),
+        ("read from /data/x/y.npz, then scaled", "read from …/y.npz, then scaled"),
+        ("runs/mnist", "runs/mnist"),
+        ("mynet:Net", "mynet:Net"),
+        ("0.13/0.31", "0.13/0.31"),
+        ("postgresql://server/regions", "postgresql://server/regions"),
+    ],
+)
+def test_only_absolute_paths_lose_their_folders(text: str, expected: str) -> None:
+    assert hide_folders({"place": [text]}) == {"place": [expected]}
