@@ -18,9 +18,10 @@ reproduce: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not network"
 
-# What the fast lane leaves out (tests/support/lanes.py).
+# What the fast lane leaves out (tests/support/lanes.py). Three workers on any machine: many of these tests wait for
+# processes, servers and browsers.
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "slow and not network"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "slow and not network"
 
 # Everything that needs no network. Both parts together are all tests: nothing is left out, nothing runs twice.
 test-all: test test-slow
