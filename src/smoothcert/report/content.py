@@ -18,7 +18,7 @@ from smoothcert.report.chart_parts import Spec, run_dash
 from smoothcert.report.gallery import Gallery, build_gallery
 from smoothcert.report.headline import Headline, compare_with_pixel, write_headline
 from smoothcert.report.notices import Notice, count_unanimous, list_notices
-from smoothcert.report.plain_text import hide_folders
+from smoothcert.report.plain_text import hide_folders, hide_folders_in_document
 from smoothcert.report.plane import AnswerRegions, Plane, draw_planes
 from smoothcert.report.run_pairs import Pair, compare_pairs
 from smoothcert.report.shown_tables import (
@@ -201,7 +201,7 @@ def _show_run(number: int, source: Source, summary: RunSummary, *, paths: bool) 
     manifest, settings = None, source.settings
     if source.manifest is not None:
         document = source.manifest.to_json()
-        document = document if paths else hide_folders(document)
+        document = document if paths else hide_folders_in_document(document)
         manifest = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False)
     if not paths:
         settings = tuple((title, hide_folders(text)) for title, text in settings)

@@ -33,15 +33,26 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def hide_folders(value: Any) -> Any:
-    """Every absolute path in nested lists and mappings without its folders, as in "…/net.pt"; keys stay."""
-    if isinstance(value, str):
-        return _ABSOLUTE_PATH.sub("…/", value)
-    if isinstance(value, Mapping):
-        return {key: hide_folders(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [hide_folders(item) for item in value]
-    return value
+def hide_folders(text: str) -> str:
+    """The text with every absolute path cut to its last part, as in "…/net.pt"."""
+    return _ABSOLUTE_PATH.sub("…/", text)
+
+
+def hide_folders_in_document(document: Any) -> Any:
+    """A copy of a JSON document with `hide_folders` applied to every text; keys stay.
+
+    Works without recursion: a document from outside may be nested more deeply than Python's stack allows.
+    """
+    whole = [json.loads(json.dumps(document))]
+    pending: list[Any] = [whole]
+    while pending:
+        container = pending.pop()
+        for key, item in list(container.items() if isinstance(container, dict) else enumerate(container)):
+            if isinstance(item, str):
+                container[key] = hide_folders(item)
+            elif isinstance(item, dict | list):
+                pending.append(item)
+    return whole[0]
 
 
 def clip(text: str, *, most: int) -> str:
