@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Tests start hundreds of processes. Compiling every module again in each of them would take half of the time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo reproduce test test-slow test-all test-network lint types imports check docs docs-serve bench fuzz clean
 .PHONY: dist test-dist test-minimum workflows

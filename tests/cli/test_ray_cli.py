@@ -38,7 +38,9 @@ def test_ray_on_this_machine_gives_the_local_result_and_says_nothing_of_its_own(
     (ours,), (theirs,) = json.loads(remote.stdout), json.loads(local.stdout)
     assert {**ours, "run": ""} == {**theirs, "run": ""}
     told = [line for line in remote.stderr.splitlines() if line]
-    assert all(line.startswith(("callable sample_models", "next:")) or "samples/s" in line for line in told), told
+    # On a busy machine the actors take long to start, and smoothcert says that it waits for a batch.
+    ours_alone = ("callable sample_models", "next:", "no batch was finished")
+    assert all(line.startswith(ours_alone) or "samples/s" in line for line in told), told
 
 
 def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path) -> None:

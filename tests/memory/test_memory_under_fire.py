@@ -17,7 +17,7 @@ import claiming_worker
 from smoothcert.memory import Claim, open_existing
 from smoothcert.records import Settlement
 
-PROCESSES, CLAIMS, DIMENSION, KILLS = 8, 20_000, 12, 12
+PROCESSES, CLAIMS, DIMENSION, KILLS = 8, 12_000, 12, 12
 
 
 def start_worker(location: str, folder: Path, seed: int, count: int) -> subprocess.Popen[bytes]:

@@ -8,7 +8,6 @@ nothing any more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -272,9 +271,17 @@ LANES: dict[str, Kind] = {
 
 def is_slow(node: str) -> bool:
     """Whether a test, named as pytest does from the folder of the repository, is left to `make test-all`."""
-    representatives = (entry for kind in LANES.values() for entry in kind.representatives)
-    return not _names(representatives, node) and _names((entry for kind in LANES.values() for entry in kind.slow), node)
+    return _REPRESENTATIVES.isdisjoint(names := _list_names(node)) and not _SLOW.isdisjoint(names)
 
 
-def _names(entries: Iterable[str], node: str) -> bool:
-    return any(node == entry or node.startswith((f"{entry}/", f"{entry}::", f"{entry}[")) for entry in entries)
+def _list_names(node: str) -> set[str]:
+    """All names by which an entry may name a test: itself, without its parameters, its class, file and folders."""
+    whole, _, _ = node.partition("[")
+    path, *inside = whole.split("::")
+    folders = path.split("/")
+    files = {"/".join(folders[:end]) for end in range(1, len(folders) + 1)}
+    return {node} | files | {"::".join([path, *inside[:end]]) for end in range(1, len(inside) + 1)}
+
+
+_SLOW = {entry for kind in LANES.values() for entry in kind.slow}
+_REPRESENTATIVES = {entry for kind in LANES.values() for entry in kind.representatives}
