@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import html.parser
 import io
 import json
@@ -130,13 +131,24 @@ def test_classes_equal_those_of_table(runs: tuple[Path, Path], tmp_path: Path) -
     assert (rows[-1][0][0], json.loads(str(rows[-1][1][1]))) == ("spread", document["class_spread"])
 
 
-def test_copies_are_what_table_prints(runs: tuple[Path, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("title", "form"), [("LaTeX", "latex"), ("Markdown", "markdown")])
+def test_copies_are_what_table_prints(title: str, form: str, runs: tuple[Path, Path]) -> None:
     shown = build_content(ReportRequest(runs=runs, radii="0,0.25", gallery=0))
-    for title, form in (("LaTeX", "latex"), ("Markdown", "markdown"), ("CSV", "csv")):
-        printed = invoke(app, "table", *runs, "--radii", "0,0.25", "--format", form).stdout
-        # `table` prints the distribution of p_A below the table that is copied.
-        below = printed.removeprefix(shown.approximate.copies[title])
-        assert below == "\n" or (below.startswith("\n\n") and "p_A" in below.replace("\\", ""))
+    printed = invoke(app, "table", *runs, "--radii", "0,0.25", "--format", form).stdout
+    # `table` prints the distribution of p_A below the table that is copied.
+    copied, below = printed.split("\n\n", 1)
+    assert copied == shown.approximate.copies[title]
+    assert "p_A" in below.replace("\\", "")
+
+
+def test_the_copied_csv_has_the_columns_that_table_prints(runs: tuple[Path, Path]) -> None:
+    shown = build_content(ReportRequest(runs=runs, radii="0,0.25", gallery=0))
+    printed = invoke(app, "table", *runs, "--radii", "0,0.25", "--format", "csv").stdout.splitlines()
+    copied = shown.approximate.copies["CSV"].splitlines()
+    # `table` appends the columns of p_A, which the report shows as a table of its own.
+    for whole, part in zip(csv.reader(printed), csv.reader(copied), strict=True):
+        assert whole[: len(part)] == part
+    assert all(key.startswith("p_a_") for key in printed[0].split(",")[len(copied[0].split(",")) :])
 
 
 @pytest.mark.parametrize("kind", KINDS)
