@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -190,19 +191,25 @@ def load_digits(split: str) -> ArrayDataset:
     The split is fixed: of every class, in scikit-learn's order, each fourth image is a test image (445 of 1797), so
     both parts have the same class frequencies. The order is kept within each part.
     """
-    try:
-        from sklearn import datasets
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn", "sklearn", "the digits dataset") from error
-    bunch = datasets.load_digits()
-    labels: IntArray = np.asarray(bunch.target, dtype=np.int64)
+    images, labels = _read_digits()
     is_test = np.zeros(labels.size, dtype=np.bool_)
     for label in np.unique(labels):
         is_test[np.flatnonzero(labels == label)[3::4]] = True
     selected = is_test == (split == "test")
-    return _make_dataset(
-        CATALOGUE["digits"], split, np.asarray(bunch.images, dtype=np.uint8)[selected], labels[selected]
-    )
+    return _make_dataset(CATALOGUE["digits"], split, images[selected], labels[selected])
+
+
+def _read_digits() -> tuple[NDArray[np.uint8], IntArray]:
+    """Images (n, 64) and labels from the data file of scikit-learn, which takes more than a second to import."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise MissingExtraError("scikit-learn", "sklearn", "the digits dataset")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        rows = np.loadtxt(file, delimiter=",", dtype=np.int64)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} of scikit-learn cannot be read: {error}; install scikit-learn again") from error
+    return rows[:, :-1].astype(np.uint8), rows[:, -1]
 
 
 def _load_stored(entry: NamedDataset, split: str, root: Path) -> ArrayDataset:
