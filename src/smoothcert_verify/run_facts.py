@@ -82,6 +82,7 @@ _DATA_SPEC = Record(
     resize=Later(Optional(ListOf(_COUNT, 2, 2))),
     shorter_side=Later(_MAYBE_COUNT),
     label_column=Later(_MAYBE_TEXT),
+    indices=Later(Optional(ListOf(Whole(0, MOST_INDEX), 1))),
 )
 _SIGMA_SPEC = Tagged(
     {
@@ -177,7 +178,7 @@ class RunFacts:
     level: float | None
     shape: tuple[int, ...]
     num_classes: int
-    indices: range
+    indices: range | frozenset[int]
     source: RunFacts | None
 
     @property
@@ -250,7 +251,6 @@ def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
         raise refuse("invalid-value", field="run.data.input_shape", value=data["input_shape"], expected="a shape")
     if not SMALLEST_ALPHA <= alpha < Fraction(1, 2):
         raise refuse("invalid-value", field="run.spec.alpha", value=alpha, expected="a probability below 1/2")
-    every = range(0, data["size"], spec["data"]["skip"])
     envelope = _assumed_envelope(manifest)
     return RunFacts(
         manifest=manifest,
@@ -268,9 +268,20 @@ def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
         level=None if envelope is None else envelope.get("sigma"),
         shape=tuple(data["input_shape"]),
         num_classes=manifest["model"]["num_classes"],
-        indices=every if spec["data"]["max_inputs"] is None else every[: spec["data"]["max_inputs"]],
+        indices=_requested_inputs(spec["data"], size=data["size"]),
         source=None if source is None else read_run(source, recertified=recertified + 1),
     )
+
+
+def _requested_inputs(data: Mapping[str, Any], *, size: int) -> range | frozenset[int]:
+    """The inputs that the run is for: those that are listed, or every so many-th."""
+    chosen = data.get("indices")
+    if chosen is None:
+        every = range(0, size, data["skip"])
+        return every if data["max_inputs"] is None else every[: data["max_inputs"]]
+    if chosen != sorted(set(chosen)) or chosen[-1] >= size or data["skip"] != 1 or data["max_inputs"] is not None:
+        raise refuse("invalid-value", field="run.spec.data.indices", value=chosen[:10], expected="ascending indices")
+    return frozenset(chosen)
 
 
 def _assumed_envelope(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -14,7 +14,8 @@ from sample_manifests import sample_manifest
 from smoothcert.cli import options
 from smoothcert.runs.resumption import NOT_MOVED, Moved, spec_of_run
 from smoothcert.runs.store import read_manifest
-from smoothcert.spec import LocalEngineSpec, list_differences, to_json
+from smoothcert.spec import LocalEngineSpec, to_json
+from smoothcert.spec_differences import list_differences
 
 GIVEN: dict[str, Any] = {
     "model": "elsewhere.pt",

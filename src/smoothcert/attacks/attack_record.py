@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
 from smoothcert.files import hold_lock
 from smoothcert.runs.seals import canonical_json
-from smoothcert.spec import list_differing_values
+from smoothcert.spec_differences import list_differing_values
 from smoothcert.strict_json import strict_loads
 
 _FORMAT = "smoothcert attack 3"

@@ -12,8 +12,8 @@ from smoothcert.errors import InputError
 from smoothcert.settings_text import whole_number
 
 WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE = "What", "Noise", "Training", "Attack", "Certificate"
-SAMPLING, ENGINE, OUTPUT, RARE = "Sampling", "Engine", "Output", "Rarely needed"
-PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, RARE)
+SAMPLING, ENGINE, OUTPUT, SELECTOR, RARE = "Sampling", "Engine", "Output", "Selector", "Rarely needed"
+PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, SELECTOR, RARE)
 """The panels of --help, in order. Options of small commands are in no panel."""
 
 
@@ -105,8 +105,8 @@ SigmaRule = Annotated[
         "--sigma-rule",
         rich_help_panel=NOISE,
         autocompletion=complete_words("optimised", "optimised-two-class"),
-        help="A level for each input: a file by `sigma fit` or `sigma train`, package.module:attribute, or optimised "
-        "(see --search).",
+        help="A level for each input: a file by `sigma fit`, `sigma train` or `selector train`, "
+        "package.module:attribute, or optimised (see --search).",
     ),
 ]
 SigmaScale = Annotated[

@@ -191,7 +191,7 @@ def prepare_run(
         dataset = match_to_run(dataset, read_manifest(out)) if exists else match_to_model(dataset, smoothed.classifier)
         inquiry = _check_fits(spec, smoothed, dataset)
         smoothed.checks.check_unchanged()  # before a memory or a run says what this model answers
-        indices = list(range(0, len(dataset), spec.data.skip))[: spec.data.max_inputs]
+        indices = spec.data.list_indices(len(dataset))
         check_envelope(smoothed, _read_source(dataset, indices, smoothed))
         _check_memory(spec, smoothed, out, exists=exists)
         smoothed.tune(dataset.input_shape, samples=len(indices) * (spec.question.n + spec.question.n0))

@@ -93,8 +93,13 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
     if not place.is_dir():
         return [read_log(place, name=name)]
     # The store imports SQLite and file locks, which a log does not need.
+    from smoothcert.runs.selected_claims import SelectedRun, is_selected
     from smoothcert.runs.store import RunStore
 
+    if is_selected(place):
+        run = SelectedRun.open(place)
+        points, manifest = run.read_claims(), run.make_manifest()
+        return make_run_results(points, manifest, set(), name=name, spent=run.samples(), certificate=certificate)
     with RunStore.open(place) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
         spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
@@ -106,8 +111,11 @@ def load_points(path: Path) -> list[CertifiedPoint]:
     place, _ = split_certificate(path)
     if not place.is_dir():
         return []
+    from smoothcert.runs.selected_claims import SelectedRun, is_selected
     from smoothcert.runs.store import RunStore
 
+    if is_selected(place):
+        return SelectedRun.open(place).read_claims()
     with RunStore.open(place) as store:
         return store.points()
 

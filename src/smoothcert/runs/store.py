@@ -34,7 +34,8 @@ from smoothcert.runs.stored_points import (
     verdict_rows,
 )
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
-from smoothcert.spec import RunManifest, list_differences
+from smoothcert.spec import RunManifest
+from smoothcert.spec_differences import list_differences
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
