@@ -27,6 +27,8 @@ from smoothcert_verify.run_checks import (
     verify_run,
 )
 from smoothcert_verify.run_reading import is_run, list_certificate_files
+from smoothcert_verify.selection_checks import verify_selection
+from smoothcert_verify.selection_facts import is_selected
 from smoothcert_verify.sigma_levels import check_levels, count_classifiers, measure_levels, needs_distances
 
 ShowProgress = Callable[[str, str], AbstractContextManager[Progress | None]]
@@ -114,6 +116,7 @@ def _report_to_json(report: Report) -> dict[str, Any]:
         "model_checks": None if counts is None else dict(zip(("drawn", "asked", "ties"), counts, strict=True)),
         "discrepancies": [finding.to_json() for finding in report.discrepancies],
         "remarks": [{**remark.to_json(), "inputs": inputs} for remark, inputs in report.remarks],
+        "parts": [_report_to_json(part) for part in report.parts],
     }
 
 
@@ -129,12 +132,14 @@ def inspect_places(
         raise OptionError("--replay-indices, --replay-weights and --replay-batch need --replay MODEL K")
     require_ball_arithmetic()
     for place in places:
-        if not is_run(place):
+        if not (is_run(place) or is_selected(place)):
             list_certificate_files(place)  # report a missing place before anything slow begins
     inspection = Inspection()
     for place in places:
         with show_progress(f"verifying {place.name}", "inputs") as progress:
-            if is_run(place):
+            if is_selected(place):
+                report = verify_selection(place, unfinished=options.unfinished, progress=progress)
+            elif is_run(place):
                 report = verify_run(place, unfinished=options.unfinished, progress=progress)
             else:
                 report = verify_certificates(place, progress=progress)

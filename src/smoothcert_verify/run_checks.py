@@ -42,7 +42,7 @@ class Report:
     alpha: the sum of the error probabilities of all statements, so at most so many are wrong on average. pairs: of
     inputs, whose distance was measured. model_checks: noisy copies that were drawn, about which the model was asked
     again, and that tied. remarks: with the number of inputs that each is about, 0 for the whole. entries: the requested
-    inputs whose documents could be read.
+    inputs whose documents could be read. parts: of a selected run, whose bounds are among those counted here.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Report:
     discrepancies: list[Finding] = field(default_factory=list)
     remarks: list[tuple[Finding, int]] = field(default_factory=list)
     entries: list[CheckedInput] = field(default_factory=list)
+    parts: list[Report] = field(default_factory=list)
 
     def remark(self, finding: Finding, *, inputs: int = 0) -> None:
         """Add a remark, or more inputs that it is about."""

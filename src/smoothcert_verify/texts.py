@@ -154,6 +154,15 @@ TEMPLATES: Mapping[str, str] = {
     "regions-meet": "the regions of claims {positions!r} meet, and their classes are {labels!r}",
     "shared-claim": "inputs {first} and {second} both state claim {position} as their own, which only equal inputs "
     "may; with --data this can be checked",
+    # Runs whose noise level is chosen by a selector
+    "attack-unchecked": "{name} was not checked: it is the record of an attack on a selected run",
+    "claim-without-answer": "there is a claim, and {name} has no answer for this input",
+    "found-elsewhere": "{field} is {value!r}, and the selection names {expected!r}: only digests show if they are equal",
+    "missing-part": "the part {name} is missing, and inputs are to be sampled in it",
+    "no-claim": "there is no claim about this input",
+    "other-levels": "levels number {value!r} were sampled; the votes of the selector choose {expected!r}",
+    "repeated-claim": "there are {count} claims about this input",
+    "unknown-part": "{name} is a run, and no part of this one",
     # Records of attacks
     "attack-on-other-answers": "this is a record of an attack on other answers or radii than those of this run",
     "fate-differs": "fate, answer and lead are {value!r}; the counts give {expected!r}",
