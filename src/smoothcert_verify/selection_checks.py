@@ -81,6 +81,12 @@ def verify_selection(path: Path, *, unfinished: bool = False, progress: Progress
     return report
 
 
+def list_level_names(path: Path) -> list[str]:
+    """The names of the parts of all levels of a selected run, ascending, whether they are there or not."""
+    facts = read_selection(_read_json(path / SELECTION))
+    return list(map(facts.name_level, range(len(facts.levels))))
+
+
 def _read_json(file: Path) -> Any:
     if not file.is_file():
         raise refuse("missing-file", name=file.name)
@@ -212,7 +218,9 @@ class _SelectionCheck:
             if index not in selector.run.indices:
                 report.discrepancies.append(note("index-not-requested", index=index).at(where))
                 continue
-            missing = [facts.name_level(k) for k in chosen.get(index, ()) if k not in levels or index not in levels[k].answers]
+            missing = [
+                facts.name_level(k) for k in chosen.get(index, ()) if k not in levels or index not in levels[k].answers
+            ]
             missing += [SELECTOR] if index not in selector.answers else []
             for name in missing:
                 report.discrepancies.append(note("claim-without-answer", name=name).at(where))

@@ -133,7 +133,9 @@ def check_claim(claim: Document, of: Selected) -> Iterator[Finding]:
         yield from (finding.at(verdict["certificate"] or "prediction") for finding in found)
 
 
-def _check_common(verdict: Document, *, outcome: str, label: int | None, reason: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _check_common(
+    verdict: Document, *, outcome: str, label: int | None, reason: Mapping[str, Any] | None
+) -> Iterator[Finding]:
     """What must be exactly as the parts have it."""
     for name, expected in (("outcome", outcome), ("prediction", label), ("norm", "l2")):
         if verdict[name] != expected:
@@ -199,7 +201,11 @@ class _RadiusProof:
 
     def _answers(self, level: int, label: int, radius: Fraction) -> bool:
         answer = self._of.levels.get(level)
-        return answer is not None and answer.verdict["prediction"] == label and Fraction(answer.verdict["radius"]) >= radius
+        return (
+            answer is not None
+            and answer.verdict["prediction"] == label
+            and Fraction(answer.verdict["radius"]) >= radius
+        )
 
     def _is_excluded(self, level: int, radius: Fraction, *, closely: bool) -> bool:
         """Whether this level is not selected at any point closer than the radius."""

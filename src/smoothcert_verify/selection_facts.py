@@ -7,6 +7,7 @@ level that is sampled; and `claims.json`, what they give together.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -62,7 +63,7 @@ _PLACES = {
     *(f"spec.model.{name}" for name in ("place", "code_folder", "weights", "device")),
     *(f"spec.data.{name}" for name in ("place", "root")),
 }
-"""Where model and data were found. A run that is resumed may find them elsewhere; digests say whether they are equal."""
+"""Where model and data were found. A resumed run may find them elsewhere; digests say whether they are equal."""
 _FREE = ("spec.engine", "spec.alpha")
 """What says nothing about the samples of a part, and what `check_shares` is about."""
 
@@ -115,7 +116,7 @@ def read_selection(document: Any) -> SelectionFacts:
         raise refuse("invalid-value", field="selection.spec.alpha", value=alpha, expected="a probability below 1/2")
     if not SMALLEST_ALPHA <= share < alpha:
         raise refuse("invalid-value", field="selection.spec.selector_alpha", value=share, expected="less than alpha")
-    if any(a >= b for a, b in zip(levels, levels[1:], strict=False)):
+    if any(a >= b for a, b in itertools.pairwise(levels)):
         raise refuse("invalid-value", field="selection.spec.levels", value=levels, expected="ascending levels")
     if len(spec["models"]) not in (1, len(levels)):
         expected = f"1 or {len(levels)} models"
@@ -231,7 +232,7 @@ def check_alike(facts: SelectionFacts, selector: RunFacts, levels: Mapping[int, 
     """All parts are about the same data, and all levels about the same classes."""
     first: RunFacts | None = None
     for level, run in levels.items():
-        own = [("data", _describe_data(run), _describe_data(selector))]
+        own: list[tuple[str, Any, Any]] = [("data", _describe_data(run), _describe_data(selector))]
         if first is not None:
             own += [
                 ("model.num_classes", run.num_classes, first.num_classes),

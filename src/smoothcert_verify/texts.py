@@ -157,7 +157,7 @@ TEMPLATES: Mapping[str, str] = {
     # Runs whose noise level is chosen by a selector
     "attack-unchecked": "{name} was not checked: it is the record of an attack on a selected run",
     "claim-without-answer": "there is a claim, and {name} has no answer for this input",
-    "found-elsewhere": "{field} is {value!r}, and the selection names {expected!r}: only digests show if they are equal",
+    "found-elsewhere": "{field} is {value!r}, and {expected!r} was requested: only digests show if they are equal",
     "missing-part": "the part {name} is missing, and inputs are to be sampled in it",
     "no-claim": "there is no claim about this input",
     "other-levels": "levels number {value!r} were sampled; the votes of the selector choose {expected!r}",
