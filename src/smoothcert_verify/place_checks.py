@@ -27,7 +27,7 @@ from smoothcert_verify.run_checks import (
     verify_run,
 )
 from smoothcert_verify.run_reading import is_run, list_certificate_files
-from smoothcert_verify.selection_checks import list_level_names, verify_selection
+from smoothcert_verify.selection_checks import verify_selection
 from smoothcert_verify.selection_facts import is_selected
 from smoothcert_verify.selection_replay import PartModels, SelectionReplay
 from smoothcert_verify.sigma_levels import (
@@ -289,10 +289,11 @@ def _replay_selection(
     if report.discrepancies:
         report.remark(note("replay-skipped"))
         return 0
-    names = list_level_names(place)
-    models = PartModels.parse(options.model, weights=options.weights, levels=len(names))
+    models = PartModels.parse(options.model, weights=options.weights, levels=len(report.level_names))
     indices = None if options.indices is None else _parse_indices(options.indices)
-    replay = SelectionReplay(names=names, models=models, data=options.data, root=options.data_root, batch=options.batch)
+    replay = SelectionReplay(
+        names=report.level_names, models=models, data=options.data, root=options.data_root, batch=options.batch
+    )
     with show_progress("replaying", "samples") as progress:
         return replay.run(place, report, count=options.count, indices=indices, progress=progress)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from smoothcert_verify.json_values import Document, parse_json
 from smoothcert_verify.run_checks import Progress, Report, verify_run
 from smoothcert_verify.run_facts import RunFacts, read_run
 from smoothcert_verify.run_reading import RunReader, StoredInput, is_run, read_bytes
-from smoothcert_verify.samples import Samples, merge_samples, read_samples
 from smoothcert_verify.selection_claims import PartAnswer, Selected, check_claim, choose_again, read_claims
 from smoothcert_verify.selection_facts import (
     CLAIMS,
@@ -43,18 +42,10 @@ class _Part:
             self.answers = {index: self._read(reader.read_input(index)) for index in reader.indices()}
 
     def _read(self, stored: StoredInput) -> PartAnswer:
-        document = stored.to_document(self.run)
-        verdicts, seconds = document["verdicts"], stored.rows["points"][0][3]
-        if len(verdicts) != 1:
-            raise refuse("rows-of-input", table="verdicts", rows=len(verdicts))
+        document, seconds = stored.to_document(self.run), stored.rows["points"][0][3]
         if type(seconds) is not float:
             raise refuse("invalid-value", field="seconds", value=seconds, expected="a duration")
-        stages: dict[str, list[Samples]] = {}
-        for entry in document["tallies"] if self._with_votes else ():
-            found = read_samples(entry, dimension=self.run.dimension)
-            stages.setdefault(found.stage, []).append(found)
-        merged = {stage: merge_samples(parts) for stage, parts in stages.items()}
-        return PartAnswer(document["input"]["label"], verdicts[0], seconds, merged)
+        return PartAnswer.read(document, self.run, seconds=seconds, with_samples=self._with_votes)
 
 
 def verify_selection(path: Path, *, unfinished: bool = False, progress: Progress | None = None) -> Report:
@@ -65,6 +56,7 @@ def verify_selection(path: Path, *, unfinished: bool = False, progress: Progress
     report = Report(name=str(path))
     try:
         facts = read_selection(_read_json(path / SELECTION))
+        report.level_names = facts.list_names()
         report.discrepancies += [*check_selection(facts), *_check_directory(path, facts)]
         for part in _list_parts(path, facts):
             _add_part(report, verify_run(part, unfinished=unfinished, progress=progress), part.name)
@@ -81,12 +73,6 @@ def verify_selection(path: Path, *, unfinished: bool = False, progress: Progress
     return report
 
 
-def list_level_names(path: Path) -> list[str]:
-    """The names of the parts of all levels of a selected run, ascending, whether they are there or not."""
-    facts = read_selection(_read_json(path / SELECTION))
-    return list(map(facts.name_level, range(len(facts.levels))))
-
-
 def _read_json(file: Path) -> Any:
     if not file.is_file():
         raise refuse("missing-file", name=file.name)
@@ -95,8 +81,7 @@ def _read_json(file: Path) -> Any:
 
 def _list_parts(path: Path, facts: SelectionFacts) -> list[Path]:
     """The directories of the parts that are there."""
-    names = [SELECTOR, *map(facts.name_level, range(len(facts.levels)))]
-    return [path / name for name in names if is_run(path / name)]
+    return [path / name for name in (SELECTOR, *facts.list_names()) if is_run(path / name)]
 
 
 def _check_directory(path: Path, facts: SelectionFacts) -> Iterator[Finding]:
@@ -152,7 +137,8 @@ class _SelectionCheck:
             report.remark(note("float-noise"), inputs=report.inputs)
         if claims is not None:
             report.inputs = len(claims)
-            self._check_claims(claims, selector, levels, chosen)
+            wanted = set(selector.answers) if unfinished else set(selector.run.indices)
+            self._check_claims(claims, selector, levels, chosen, wanted=wanted)
 
     def _remark_on_missing(self, finding: Finding, *, unfinished: bool, inputs: int = 0) -> None:
         if unfinished:
@@ -169,8 +155,6 @@ class _SelectionCheck:
             report.discrepancies += [finding.at(name) for finding in differing]
             for finding in elsewhere:
                 report.remark(finding.at(name))
-            if run.source is not None:
-                report.discrepancies.append(note("source-of-recertified", task=run.task).at(name))
         report.discrepancies += [*check_shares(facts, selector, levels), *check_alike(facts, selector, levels)]
 
     def _check_chosen(self, selector: _Part, levels: Mapping[int, RunFacts]) -> dict[Any, tuple[int, ...]]:
@@ -200,11 +184,13 @@ class _SelectionCheck:
         selector: _Part,
         levels: Mapping[int, _Part],
         chosen: Mapping[Any, tuple[int, ...]],
+        *,
+        wanted: Set[Any],
     ) -> None:
-        """One claim about every requested input, in their order, and each of them proved."""
+        """One claim about each of these inputs, in their order, and each of them proved."""
         facts, report = self._facts, self._report
         named = [claim["index"] for claim in claims]
-        for index in sorted(set(selector.run.indices) - set(named))[:_MOST_NAMED]:
+        for index in sorted(wanted - set(named))[:_MOST_NAMED]:
             report.discrepancies.append(note("no-claim").at(f"input {index}"))
         for index, count in Counter(named).items():
             if count > 1:

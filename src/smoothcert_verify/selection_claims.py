@@ -15,12 +15,12 @@ from fractions import Fraction
 from typing import Any
 
 from smoothcert_verify.arithmetic import lower_limit, upper_limit
-from smoothcert_verify.findings import Finding, note
+from smoothcert_verify.findings import Finding, note, refuse
 from smoothcert_verify.json_values import Document, ListOf, Number, OneOf, Optional, Record, Whole, is_same
 from smoothcert_verify.proof_checks import LOOSE, sign_test_holds
 from smoothcert_verify.reason_rules import is_one_of
 from smoothcert_verify.run_facts import MOST_INDEX, SMALLEST_ALPHA, RunFacts
-from smoothcert_verify.samples import Samples
+from smoothcert_verify.samples import Samples, merge_samples, read_samples
 from smoothcert_verify.selection_facts import PUBLISHED, SelectionFacts
 from smoothcert_verify.theorems import certifies
 from smoothcert_verify.varying_theorems import Setting, SigmaEnvelope, gaussian_holds
@@ -45,12 +45,28 @@ _ROUNDED_UP = Fraction(2001, 1000)
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """What a part says of an input. verdict: its only one. stages: merged samples; empty for a level."""
+    """What a part says of an input. verdict: its only one. stages: merged samples, which are only needed of a selector.
+
+    seconds: 0 where they are not known.
+    """
 
     label: int | None
     verdict: Mapping[str, Any]
     seconds: float
     stages: Mapping[str, Samples]
+
+    @classmethod
+    def read(cls, document: Document, run: RunFacts, *, seconds: float, with_samples: bool) -> PartAnswer:
+        """Of the certificate document of one input of the part."""
+        verdicts = document["verdicts"]
+        if len(verdicts) != 1:
+            raise refuse("rows-of-input", table="verdicts", rows=len(verdicts))
+        stages: dict[str, list[Samples]] = {}
+        for entry in document["tallies"] if with_samples else ():
+            found = read_samples(entry, dimension=run.dimension)
+            stages.setdefault(found.stage, []).append(found)
+        merged = {stage: merge_samples(parts) for stage, parts in stages.items()}
+        return cls(document["input"]["label"], verdicts[0], seconds, merged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,7 @@ def choose_again(facts: SelectionFacts, run: RunFacts, votes: Samples, sampled: 
     leading = votes.plurality()
     if leading is None:
         return ()
-    if facts.task == "certify":
+    if facts.task != "predict":
         return _find_most_voted(votes, facts.sampled)
     # One level is left out wrongly only if one of the K-1 others wins against it: a one-sided test for each.
     price, tests = price_noise(run, votes.sigma, votes.draws), len(facts.levels) - 1

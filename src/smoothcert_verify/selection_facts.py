@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert_verify.findings import Finding, note, refuse
-from smoothcert_verify.json_values import BOOLEAN, TEXT, ListOf, Number, OneOf, Record, is_same
+from smoothcert_verify.json_values import BOOLEAN, TEXT, ListOf, Number, OneOf, Record, is_same, parse_json
 from smoothcert_verify.run_facts import (
     COUNT,
     DATA_SPEC,
@@ -28,6 +29,7 @@ from smoothcert_verify.run_facts import (
     QUESTION_SPEC,
     SEED,
     SMALLEST_ALPHA,
+    TASKS,
     RunFacts,
 )
 
@@ -38,7 +40,7 @@ SHARPER, PUBLISHED = "selected", "selected-published"
 _SCHEMA = 1
 _MOST_LEVELS = 1000
 _SPEC = Record(
-    task=OneOf(("certify", "predict")),
+    task=OneOf(TASKS),
     selector=MODEL_SPEC,
     selector_sigma=LEVEL,
     levels=ListOf(LEVEL, 2, _MOST_LEVELS),
@@ -97,15 +99,20 @@ class SelectionFacts:
     @property
     def voting_stage(self) -> str:
         """The selector's votes that say which levels are sampled."""
-        return "SELECTION" if self.task == "certify" else "PREDICTION"
+        return "PREDICTION" if self.task == "predict" else "SELECTION"
 
     def name_level(self, level: int) -> str:
         """The name of the part of a level."""
         return f"level-{self.levels[level]!r}"
 
+    def list_names(self) -> list[str]:
+        """The names of the parts of all levels."""
+        return [self.name_level(level) for level in range(len(self.levels))]
+
 
 def read_selection(document: Any) -> SelectionFacts:
     """What this `selection.json` states; MalformedError if it is not one of this format."""
+    document = parse_json(json.dumps(document))  # in memory, lists may be tuples
     if isinstance(document, Mapping) and type(document.get("schema")) is int and document["schema"] != _SCHEMA:
         raise refuse("unknown-schema", value=document["schema"], expected=_SCHEMA)
     _DOCUMENT(document, "selection")
@@ -140,7 +147,7 @@ def check_selection(facts: SelectionFacts) -> Iterator[Finding]:
     spec, forms = facts.spec, facts.certificates
     if facts.task == "predict" and forms:
         yield note("certificates-of-a-prediction")
-    if facts.task == "certify" and (not forms or len(set(forms)) < len(forms) or set(forms) - {SHARPER, PUBLISHED}):
+    if facts.task != "predict" and (not forms or len(set(forms)) < len(forms) or set(forms) - {SHARPER, PUBLISHED}):
         yield _differ("selection.spec.certificates", forms, (SHARPER, PUBLISHED))
     for name, expected in (("kind", "gaussian"), ("place", "input"), ("scale", None)):
         if spec["noise"].get(name) != expected:
@@ -172,7 +179,7 @@ def check_part(facts: SelectionFacts, run: RunFacts, *, level: int | None) -> tu
 
 def _imply_spec(facts: SelectionFacts, *, level: int | None, indices: list[int]) -> dict[str, Any]:
     """The requests of a part, but for its share of α."""
-    spec, certifies = facts.spec, facts.task == "certify"
+    spec, certifies = facts.spec, facts.task != "predict"
     models = spec["models"]
     question = spec["selector_question" if level is None else "question"]
     data = {"indices": None, **spec["data"]}

@@ -77,6 +77,8 @@ class SelectionReplay:
     ) -> bool:
         """Returns whether model and data are those of the part, so that its samples were drawn."""
         is_selector, kept = path.name == SELECTOR, path / INPUTS
+        if any(one.run.manifest != entries[0].run.manifest for one in entries):
+            raise OptionError("these certificates come from several runs: give those of one run to --replay")
         replay = Replay.open(
             entries[0].run,
             model=self.models.selector if is_selector else self.models.levels[self.names.index(path.name)],

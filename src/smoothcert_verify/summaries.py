@@ -9,7 +9,7 @@ from pathlib import Path
 from smoothcert_verify.memory_log import MemoryReport
 from smoothcert_verify.place_checks import Inspection
 from smoothcert_verify.run_checks import ERROR, Report, bound_other_votes
-from smoothcert_verify.texts import describe_guarantee
+from smoothcert_verify.texts import describe_guarantee, describe_selected_guarantee
 
 MOST_LINES = 100
 """The most discrepancies and statements that are printed; --json has all."""
@@ -40,6 +40,8 @@ def _summarise_report(report: Report, *, has_memories: bool) -> Iterator[str]:
     )
     if consistent and len(report.entries) == 1:
         yield f"  {describe_guarantee(report.entries[0].document)}"
+    if consistent and len(report.statements) == 1:
+        yield f"  {describe_selected_guarantee(report.statements[0])}"
     if report.alpha and consistent:
         yield f"  of these statements, at most {report.alpha:.3g} are wrong on average over the sampling"
     yield from _summarise_model_checks(report)

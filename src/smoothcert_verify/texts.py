@@ -268,5 +268,24 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
             if voted
             else "; an earlier claim promised it, in whose region this input lies"
         )
-    in_float = document["smoothing"]["noise"]["grid"] is None
-    return text + ("; the noise is float32, which is not sound in floating point" if in_float else "")
+    return text + _warn_of_float(document["smoothing"]["noise"])
+
+
+def describe_selected_guarantee(document: Mapping[str, Any]) -> str:
+    """The same for an input of a selected run."""
+    verdict, selection = document["verdicts"][0], document["selection"]
+    label, outcome = verdict["prediction"], verdict["outcome"]
+    index = f"input {document['input']['index']}"
+    if outcome == "predicted":
+        return f"{index}: class {label} is predicted; no radius is certified"
+    if outcome != "certified":
+        return f"{index}: nothing is certified: {outcome}, {(verdict['reason'] or {}).get('code')}"
+    return (
+        f"{index}: except with probability at most {selection['alpha']!r} over the sampling, the classifier whose "
+        f"noise level is chosen by the selector answers class {label} at every point closer than "
+        f"{verdict['radius']!r} in {verdict['norm']} distance" + _warn_of_float(selection["noise"])
+    )
+
+
+def _warn_of_float(noise: Mapping[str, Any]) -> str:
+    return "; the noise is float32, which is not sound in floating point" if noise["grid"] is None else ""
