@@ -80,7 +80,7 @@ def make_spec_of_selection(**changes: Any) -> SelectedSpec:
         selector_sigma=SELECTOR_SIGMA,
         levels=LEVELS,
         models=tuple(ModelSpec(place=f"m:f{level}") for level in range(len(LEVELS))),
-        data=DataSpec(place="digits", max_inputs=len(INPUTS)),
+        data=DataSpec(place="digits"),
         noise=NoiseSpec().settle(17),
         question=FixedN(n=N, n0=N0),
         selector_question=FixedN(n=N, n0=N0),
@@ -98,6 +98,7 @@ def make_spec_of_selection(**changes: Any) -> SelectedSpec:
 def make_counted_parts(spec: SelectedSpec | None = None, inputs: Sequence[CountedInput] = INPUTS) -> SelectedParts:
     """The parts of a run of this spec in which these votes were counted."""
     spec = make_spec_of_selection() if spec is None else spec
+    spec = msgspec.structs.replace(spec, data=msgspec.structs.replace(spec.data, max_inputs=len(inputs)))
     asked = spec.spec_of_selector()
     described = _describe(asked, len(LEVELS))
     made = [_make_point(described, index, one.choosing, one.proving, label=None) for index, one in enumerate(inputs)]
@@ -123,7 +124,7 @@ def _describe(spec: RunSpec, classes: int) -> RunManifest:
     if spec.task == "certify":
         split = split_alpha_of(spec.question, get_portfolio(spec.certificate_text), alpha=spec.alpha)
     assert spec.seed is not None
-    requested = len(INPUTS) if spec.data.indices is None else len(spec.data.indices)
+    requested = spec.data.max_inputs or len(spec.data.indices or ())
     return RunManifest(
         spec=spec,
         sampling_version=1,
