@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -161,7 +162,11 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
     from smoothcert.runs.run_files import is_selected
     from smoothcert.runs.selected_run import SelectedRun
 
-    if run.resume is None or not is_selected(run.resume):
+    if run.resume is None:
+        return None
+    if not is_selected(run.resume):
+        if is_selected(run.resume.parent):
+            raise InputError(f"{run.resume} is a part of {run.resume.parent}: resume that, with --resume")
         return None
     o.check_only_moved(run.context)
     spec = SelectedRun.open(run.resume).spec
@@ -231,6 +236,6 @@ def _settle_facts(run: RunOptions, place: str) -> SelectorFacts:
     from smoothcert.records.selection import check_levels
 
     check_levels(levels)
-    if not sigma > 0:
-        raise InputError(f"--selector-sigma {sigma:g} is not a noise level: a positive number was expected")
+    if not 0 < sigma < math.inf:
+        raise InputError(f"--selector-sigma {sigma:g} is not a noise level: a positive finite number was expected")
     return SelectorFacts(levels, sigma)

@@ -140,10 +140,22 @@ def _begin(spec: SelectedSpec, out: Path, objects: SelectedObjects, dataset: Unl
 
 def check_models(spec: SelectedSpec, dataset: Dataset, load: Callable[[RunSpec, Dataset], BaseClassifier]) -> None:
     """Refuse a selector or levels that do not fit together."""
-    check_selector_outputs(spec.levels, load(spec.spec_of_selector(), dataset), spec.selector.place)
+    wanted = spec.spec_of_selector()
+    try:
+        selector = load(wanted, dataset)
+    except ModelError:
+        if wanted.model.num_classes is None:
+            raise
+        # It may show another number of outputs: the error below says what a selector needs.
+        selector = load(msgspec.structs.replace(wanted, model=_without_count(wanted.model)), dataset)
+    check_selector_outputs(spec.levels, selector, spec.selector.place)
     models = [(model.place, load(spec.spec_of_level(level, None), dataset)) for level, model in enumerate(spec.models)]
     check_same_classes(models)
     check_labels(spec.data.place, dataset, *models[0])
+
+
+def _without_count(model: ModelSpec) -> ModelSpec:
+    return msgspec.structs.replace(model, num_classes=None)
 
 
 def check_selector_outputs(levels: tuple[float, ...], selector: BaseClassifier, name: str) -> None:
