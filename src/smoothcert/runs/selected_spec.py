@@ -146,6 +146,10 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
         data = msgspec.structs.replace(spec.data, skip=1, max_inputs=None, indices=indices)
         return msgspec.structs.replace(spec, data=data)
 
+    def list_parts(self) -> list[RunSpec]:
+        """The ordinary runs of the selector and of all levels."""
+        return [self.spec_of_selector(), *(self.spec_of_level(level, None) for level in range(len(self.levels)))]
+
     def _part(self, name: str, model: ModelSpec, sigma: float, question: QuestionSpec, alpha: float) -> RunSpec:
         certifies = self.task != "predict"
         return RunSpec(
