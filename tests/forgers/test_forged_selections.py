@@ -205,6 +205,16 @@ def test_the_sharper_radius_is_not_the_published_one(run: Path) -> None:
     assert forge_claims(run, swap) == {"radius-not-certified"}
 
 
+def test_levels_that_agree_are_nothing_to_the_published_form(tmp_path: Path) -> None:
+    """All levels answer the same, far out; the published form rests on the selector and one of them."""
+    one = CountedInput((3, 30, 7), (300, 600, 100), (SURE, SURE, SURE))
+    run = store_counted(tmp_path / "run", make_spec_of_selection(sampled=3), [one])
+    sharper, published = read(run / "claims.json")["points"][0]["verdicts"]
+    assert sharper["radius"] > 0.4 > published["radius"] > 0
+    found = forge_claims(run, lambda points: points[0]["verdicts"][1].update(radius=0.4))
+    assert found == {"radius-not-certified"}
+
+
 def test_an_abstention_is_no_certificate_and_a_certificate_no_abstention(run: Path) -> None:
     def certify(points: list[Document]) -> None:
         points[0]["verdicts"][1].update(prediction=0, radius=0.01, outcome="certified", reason=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -167,8 +168,8 @@ def test_an_unfinished_run(tmp_path: Path) -> None:
 def test_levels_that_may_be_selected_in_a_prediction() -> None:
     """A level is left out where one of two one-sided sign tests, at half of the selector's share, is significant."""
     spec = make_spec_of_selection(task="predict", certificates=(), noise=NoiseSpec().settle(None))
-    tails = {votes: sum(math.comb(N, k) for k in range(votes, N + 1)) for votes in range(500, 600)}
-    least = next(k for k, tail in tails.items() if Fraction(tail, 2**N) <= Fraction(spec.selector_alpha) / 2)
+    tails = list(itertools.accumulate(math.comb(N, k) for k in range(N, N // 2, -1)))  # of N, N-1, … votes or more
+    least = N + 1 - sum(Fraction(tail, 2**N) <= Fraction(spec.selector_alpha) / 2 for tail in tails)
     inputs = [CountedInput((0, 0, 0), (votes, N - votes, 0), INPUTS[0].levels) for votes in (least - 1, least)]
     run, (below, above) = read_run(json.loads(_manifest_of(spec, inputs))), (_votes_of(one) for one in inputs)
     facts = read_selection({"schema": 1, "spec": to_json(spec)})
