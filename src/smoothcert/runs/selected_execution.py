@@ -17,6 +17,7 @@ from smoothcert.models.tabular_names import get_class_names
 from smoothcert.runs.building import NamedParts, RunParts, load_model, match_to_model, name_own_code
 from smoothcert.runs.execution import check_labels, check_spec
 from smoothcert.runs.resumption import with_absolute_places
+from smoothcert.runs.rigorous import confirm_combination
 from smoothcert.runs.run_files import is_selected
 from smoothcert.runs.selected_parts import Labels, choose_inputs
 from smoothcert.runs.selected_run import SelectedRun, check_can_create
@@ -110,7 +111,10 @@ def make_selected_run(
             continue
         notice(f"part {run.level(level).name}: {len(inputs)} inputs")
         make_part(spec.spec_of_level(level, inputs), run.level(level), parts=objects.of_level(level))
-    run.write_claims(run.read_parts(_list_labels(spec, dataset)).combine())
+    combined = run.read_parts(_list_labels(spec, dataset)).hold()
+    if spec.rigorous:
+        confirm_combination(combined)
+    run.write_claims(combined.points)
     return run
 
 
@@ -201,7 +205,6 @@ def _comparable(spec: SelectedSpec, stored: SelectedSpec) -> dict[str, Any]:
             data=DataSpec(place="", skip=spec.data.skip, max_inputs=spec.data.max_inputs),
             noise=noise.settle(noise.levels),
             batch=None,
-            rigorous=False,
             engine=LocalEngineSpec(),
         )
     )
