@@ -273,6 +273,7 @@ def _prepare_replay(
         data_root=options.data_root,
         batch=options.batch,
         rule=rule if is_run(place) and rule.exists() else None,
+        labelled=any(one.document["input"]["label"] is not None for one in report.entries),
     )
     report.discrepancies += replay.discrepancies
     return selection, replay

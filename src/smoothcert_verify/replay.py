@@ -66,8 +66,8 @@ class Replay:
     """Model and data, loaded as a manifest says. discrepancies: that they are not the ones it names.
 
     rule: the rule for σ, if its file is there. batch: rows the model is asked at once, in place of the recorded number.
-    With a batch of 1, the object that the model was made from is asked about each row as well. labelled: whether inputs
-    have the labels of the data; those of a selector have none.
+    With a batch of 1, the object that the model was made from is asked about each row as well. labelled: whether the
+    labels of the data are those of the inputs; a run of a selector has none.
     """
 
     facts: RunFacts

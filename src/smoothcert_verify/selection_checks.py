@@ -62,8 +62,7 @@ def verify_selection(path: Path, *, unfinished: bool = False, progress: Progress
             _add_part(report, verify_run(part, unfinished=unfinished, progress=progress), part.name)
         _SelectionCheck(path, facts, report).check(unfinished=unfinished)
     except MalformedError as error:
-        if not any(known.code == error.finding.code for known in report.discrepancies):
-            report.discrepancies.append(error.finding)
+        report.discrepancies.append(error.finding)
     except CheckerError:
         raise
     except Exception as error:  # any effect of a hostile run is a discrepancy of it

@@ -10,7 +10,10 @@ import pytest
 
 pytest.importorskip("flint")
 
+import smoothcert as sc
 from cli_runner import invoke
+from sample_models import digits_by_brightness
+from selector_models import finite_where_dark
 from smoothcert.cli.main import app
 from smoothcert_verify.findings import OptionError
 from smoothcert_verify.place_checks import CheckOptions, Inspection, inspect_places
@@ -89,6 +92,22 @@ def test_a_label_of_an_input_that_failed(honest: Path, tmp_path: Path) -> None:
     (run / "claims.json").write_text(json.dumps(claims))
     assert inspect_places([run], CheckOptions()).consistent
     assert codes(replay(run, indices=str(FAILED))) == ["differs input 0"]
+
+
+@pytest.mark.slow
+def test_a_run_from_python_keeps_its_inputs(tmp_path: Path) -> None:
+    """With the labels of the levels, of which the selector knows nothing."""
+    data = sc.load_dataset("digits", split="test")
+    classifier = sc.SelectedClassifier(
+        finite_where_dark, digits_by_brightness, levels=(0.1, 0.25, 0.5), selector_sigma=0.5, grid=data.levels, seed=5
+    )
+    run = tmp_path / "run"
+    labels = data.labels[:2].tolist()
+    classifier.certify(data.inputs(range(2)), n0=20, n=100, alpha=0.05, labels=labels, out=run)
+    inspection = replay(run)
+    assert (inspection.replayed, codes(inspection)) == (2, [])
+    selector = inspect_places([run / "selector"], CheckOptions(model=SELECTOR, count=1))
+    assert (selector.replayed, codes(selector)) == (1, [])
 
 
 def test_models_are_named_in_one_text() -> None:
