@@ -258,6 +258,37 @@ def test_a_part_of_another_run(run: Path, tmp_path: Path) -> None:
     assert [one for one in findings(run) if "seed" in one] == ["differs spec.seed level-0.5"]
 
 
+def change_manifest(part: Path, change: Callable[[Document], object]) -> None:
+    rewrite(part / "manifest.json", change)
+    resealed(part)
+
+
+def test_parts_about_other_data(run: Path) -> None:
+    change_manifest(run / "level-0.5", lambda manifest: manifest["digests"].update(data="e" * 64))
+    assert findings(run) == ["differs run.data level-0.5"]
+
+
+def test_levels_of_other_classes(run: Path) -> None:
+    names = ["a", "b", "c", "d"]
+    change_manifest(run / "level-1.0", lambda manifest: manifest["model"].update(class_names=names))
+    assert findings(run) == ["differs run.model.class_names level-1.0"]
+
+
+def test_one_model_for_all_levels_is_one(tmp_path: Path) -> None:
+    run = store_counted(tmp_path / "run", make_spec_of_selection(models=make_spec_of_selection().models[:1]), FEW)
+    assert codes(run) == set()
+    change_manifest(run / "level-1.0", lambda manifest: manifest["digests"].update(model="e" * 64))
+    assert findings(run) == ["differs run.digests.model level-1.0"]
+
+
+def test_a_level_sampled_at_an_input_without_a_selector(run: Path, tmp_path: Path) -> None:
+    """All inputs of the run are as they were; a level has one more, with the same seed."""
+    wider = store_counted(tmp_path / "wider", inputs=(*FEW, INPUTS[0]))
+    shutil.rmtree(run / "level-1.0")
+    shutil.copytree(wider / "level-1.0", run / "level-1.0")
+    assert findings(run) == ["index-not-requested  level-1.0"]
+
+
 def test_parts_that_are_missing_or_too_many(run: Path) -> None:
     shutil.copytree(run / "level-0.5", run / "level-0.75")
     assert codes(run) == {"unknown-part"}
