@@ -17,3 +17,11 @@ def finite_where_dark(batch: np.ndarray) -> np.ndarray:
     """The same; not finite where a digit is bright."""
     scores = by_brightness(batch)
     return np.where(scores.argmax(axis=1)[:, None] == len(_CENTRES) - 1, np.nan, scores)
+
+
+def never_finite(batch: np.ndarray) -> np.ndarray:
+    return np.full((len(batch), len(_CENTRES)), np.nan)
+
+
+def of_two_levels(batch: np.ndarray) -> np.ndarray:
+    return by_brightness(batch)[:, :2]

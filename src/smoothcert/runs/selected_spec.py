@@ -33,6 +33,7 @@ from smoothcert.spec import (
     SpecPart,
     Task,
 )
+from smoothcert.statistics.binomial import check_alpha
 
 SELECTOR = "selector"
 """The name of the selector's part; that of a level is `SelectedSpec.name_level`."""
@@ -71,6 +72,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise an InputError for what cannot work."""
         check_levels(self.levels)
+        check_alpha(self.alpha)
         if len(self.models) not in (1, len(self.levels)):
             raise InputError(
                 f"{len(self.models)} models were given for {len(self.levels)} noise levels: give one for each level, "
