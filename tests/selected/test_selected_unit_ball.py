@@ -82,7 +82,7 @@ def test_certified_regions_never_contradict_each_other(sigma: float) -> None:
         assert radii[0] + radii[1] <= 50.0
     assert {int(labels[0]), int(labels[1])} == {0, 1}
     assert selected[1] > 0.8  # the ball is still certified at the origin
-    assert selected[0] > 10.0
+    assert selected[0] > 1.5
 
 
 def test_without_the_selectors_part_they_do() -> None:
