@@ -150,6 +150,22 @@ def test_a_leading_level_that_is_not_sampled_is_refused() -> None:
         combine_points(selector, {1: level}, selection, ["selected"])
 
 
+def test_a_certificate_about_another_level_excludes_nothing() -> None:
+    """The selector's own certificate is about level 0; the level that leads here is 1."""
+    (about_first,) = certify_part([votes_at([9, 0], [990, 10], sigma=SIGMA)], alpha=SELECTOR_ALPHA)
+    other = votes_at([0, 9], [990, 10], sigma=SIGMA)
+    selector = replace(about_first, tallies=(other.selection, *other.estimation))
+    selection = selection_of_levels(0.25, 0.5, sigma=SIGMA, bounds="two-class")
+    assert exclude_levels(selector, 1, selection) == [0.0, 0.0]
+    levels = {
+        k: certify_part([votes_at([9, 0], [1000, 0], sigma=sigma)], alpha=0.01)[0]
+        for k, sigma in enumerate((0.25, 0.5))
+    }
+    point = combine_points(selector, levels, selection, ["selected", "selected-published"])
+    assert point.radius == levels[0].radius > 0
+    assert point.further[0].radius == 0.0
+
+
 def test_a_selector_without_answers_cannot_be_certified() -> None:
     (selector,) = certify_part([_without_selection(votes_at([1, 0], [0, 0], sigma=SIGMA, invalid=100))], alpha=0.02)
     assert selector.outcome is Outcome.FAILED
