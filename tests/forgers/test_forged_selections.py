@@ -28,6 +28,7 @@ from counted_selections import (
 )
 from smoothcert.runs.certificate_documents import list_documents
 from smoothcert.runs.seals import document_digest
+from smoothcert.runs.selected_combining import combine_parts, hold_parts
 from smoothcert_verify import check_document
 from smoothcert_verify.selection_checks import verify_selection
 from verified_runs import altered, changed, copy_of, leaves, redigested, resealed, with_change
@@ -312,7 +313,7 @@ def test_a_radius_of_a_level_that_is_raised(run: Path) -> None:
 def test_votes_of_the_selector_that_are_changed(run: Path) -> None:
     """Votes that prove are given to the leading level, and the claim is raised to what they would prove."""
     votes = CountedInput(INPUTS[5].choosing, (0, 900, 100), INPUTS[5].levels)
-    better = make_counted_parts(inputs=[INPUTS[1], votes, *FEW[2:]]).combine()[1]
+    better = combine_parts(make_counted_parts(inputs=[INPUTS[1], votes, *FEW[2:]]))[1]
     rewrite(run / "claims.json", lambda document: document["points"][1]["verdicts"][0].update(radius=better.radius))
     assert findings(run) == ["radius-not-certified  input 1: selected"]
     counts = json.dumps({"votes": {"1": 900, "2": 100}, "invalid": 0})
@@ -391,7 +392,7 @@ def test_bounds_of_another_kind(run: Path) -> None:
 @pytest.fixture(scope="module")
 def documents() -> list[Document]:
     parts = make_counted_parts()
-    return [json.loads(json.dumps(document)) for _, document in list_documents(parts.hold())]
+    return [json.loads(json.dumps(document)) for _, document in list_documents(hold_parts(parts))]
 
 
 def found_in(document: Document) -> set[str]:

@@ -13,6 +13,7 @@ from referencing import Registry, Resource
 from counted_selections import make_counted_parts, make_spec_of_selection
 from smoothcert.runs.certificate_documents import list_documents
 from smoothcert.runs.seals import document_digest
+from smoothcert.runs.selected_combining import hold_parts
 from smoothcert.spec import NoiseSpec
 from verified_runs import with_change
 
@@ -30,7 +31,7 @@ def schema() -> jsonschema.Draft202012Validator:
 
 
 def documents(**changes: Any) -> list[dict[str, Any]]:
-    found = list_documents(make_counted_parts(make_spec_of_selection(**changes)).hold())
+    found = list_documents(hold_parts(make_counted_parts(make_spec_of_selection(**changes))))
     return [json.loads(json.dumps(document, allow_nan=False)) for _, document in found]
 
 

@@ -16,8 +16,9 @@ from selected_runs import LEVELS, StoppingMaker, make_selected, read_claims, sel
 from smoothcert.cli.main import app
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ManifestMismatchError, ModelError, RunError
 from smoothcert.records import Outcome
-from smoothcert.runs import rigorous, selected_parts
+from smoothcert.runs import rigorous, selected_combining
 from smoothcert.runs.recertification import recertify_run
+from smoothcert.runs.selected_combining import combine_parts
 from smoothcert.runs.selected_run import SelectedRun, hold_stored
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import DataSpec, Decide, FixedN, LocalEngineSpec, ModelSpec, Precision
@@ -37,7 +38,7 @@ def test_a_run_is_its_parts_and_their_combination(run: Path) -> None:
     points = stored.points()
     assert [point.index for point in points] == [0, 60, 120, 180, 240]
     assert sum(point.outcome is Outcome.CERTIFIED for point in points) >= 2  # otherwise little is tested here
-    assert without_seconds(points) == without_seconds(stored.read_parts().hold().points)
+    assert without_seconds(points) == without_seconds(combine_parts(stored.read_parts()))
     labels = sc.load_dataset("digits", split="test").labels
     assert [point.label for point in points] == [int(labels[point.index]) for point in points]
     for point in points:
@@ -198,12 +199,12 @@ def test_rigorous_stores_no_combination_that_is_not_confirmed(tmp_path: Path, mo
     pytest.importorskip("flint")
     make_selected(selected_spec(rigorous=True), tmp_path / "run")
     (tmp_path / "run" / "claims.json").unlink()
-    honest = selected_parts.combine_points
+    honest = selected_combining.combine_points
 
     def forget_the_other_levels(selector: Any, levels: Any, *further: Any) -> Any:
         return honest(selector, dict.fromkeys(range(3), max(levels.values(), key=lambda point: point.radius)), *further)
 
-    monkeypatch.setattr(selected_parts, "combine_points", forget_the_other_levels)
+    monkeypatch.setattr(selected_combining, "combine_points", forget_the_other_levels)
     with pytest.raises(rigorous.UnverifiedError, match="not confirmed by the independent checker"):
         make_selected(selected_spec(rigorous=True), tmp_path / "run")
     assert not (tmp_path / "run" / "claims.json").exists()

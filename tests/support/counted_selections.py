@@ -18,8 +18,8 @@ from smoothcert.questions.fixed_n import FixedNInquiry
 from smoothcert.records import CertifiedPoint, Smoothing, Stage, StreamId, Tally
 from smoothcert.records.selection import FORMS
 from smoothcert.runs.held_run import HeldRun
-from smoothcert.runs.selected_parts import SelectedParts, choose_inputs
-from smoothcert.runs.selected_run import save_parts
+from smoothcert.runs.selected_combining import choose_inputs, hold_parts
+from smoothcert.runs.selected_parts import SelectedParts
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.spec import (
     DataFacts,
@@ -114,7 +114,7 @@ def make_counted_parts(spec: SelectedSpec | None = None, inputs: Sequence[Counte
 
 def store_counted(out: Path, spec: SelectedSpec | None = None, inputs: Sequence[CountedInput] = INPUTS) -> Path:
     """`make_counted_parts`, as a run in this new directory."""
-    save_parts(make_counted_parts(spec, inputs), out)
+    hold_parts(make_counted_parts(spec, inputs)).save(out)
     return out
 
 

@@ -27,8 +27,7 @@ from counted_selections import (
     store_counted,
 )
 from smoothcert.runs.certificate_documents import list_documents
-from smoothcert.runs.selected_parts import recertify_parts
-from smoothcert.runs.selected_run import save_parts
+from smoothcert.runs.selected_combining import hold_parts, recertify_parts
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.spec import NoiseSpec, to_json
 from smoothcert_verify import check_document
@@ -83,10 +82,10 @@ def test_honest_runs_of_every_kind(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_honest_documents_of_every_kind(kind: str) -> None:
     parts = make_counted_parts(make_spec_of_selection(**KINDS[kind]))
-    for _, document in list_documents(parts.hold()):
+    for _, document in list_documents(hold_parts(parts)):
         found = check_document(json.loads(json.dumps(document)))
         assert (found.discrepancies, found.unchecked, found.is_readable) == ([], [], True)
-    inspection = inspect_documents((document for _, document in list_documents(parts.hold())), name="run")
+    inspection = inspect_documents((document for _, document in list_documents(hold_parts(parts))), name="run")
     assert inspection.consistent
     assert inspection.reports[0].inputs == len(INPUTS)
 
@@ -118,7 +117,7 @@ def test_random_votes(seed: int, task: str) -> None:
     inputs = draw_inputs(seed, len(INPUTS))
     forms = () if task == "predict" else ("selected", "selected-published")
     spec = make_spec_of_selection(task=task, sampled=1 + seed, certificates=forms)
-    for _, document in list_documents(make_counted_parts(spec, inputs).hold()):
+    for _, document in list_documents(hold_parts(make_counted_parts(spec, inputs))):
         assert check_document(document).discrepancies == []
 
 
@@ -139,7 +138,7 @@ def test_one_ulp_above_the_radius_of_a_level(tmp_path: Path) -> None:
 
 def test_recertified_runs(tmp_path: Path) -> None:
     changed = recertify_parts(make_counted_parts(), "run", alpha=0.02, certificate="selected-published")
-    save_parts(changed, tmp_path / "run")
+    hold_parts(changed).save(tmp_path / "run")
     report = verify_selection(tmp_path / "run")
     assert report.discrepancies == []
     assert report.radii == 2
@@ -147,7 +146,7 @@ def test_recertified_runs(tmp_path: Path) -> None:
 
 def test_some_inputs_of_a_run(tmp_path: Path) -> None:
     """As Results in memory save them."""
-    save_parts(make_counted_parts().select({0, 5}), tmp_path / "run")
+    hold_parts(make_counted_parts().select({0, 5})).save(tmp_path / "run")
     assert codes(tmp_path / "run") == {"missing-inputs", "no-claim"}
     report = verify_selection(tmp_path / "run", unfinished=True)
     assert (report.discrepancies, report.inputs, report.radii) == ([], 2, 4)
@@ -175,7 +174,7 @@ def test_levels_that_may_be_selected_in_a_prediction() -> None:
     facts = read_selection({"schema": 1, "spec": to_json(spec)})
     assert [choose_again(facts, run, below, levels) for levels in ((0,), (0, 1), (0, 1, 2))] == [(0, 1)] * 3
     assert [choose_again(facts, run, above, levels) for levels in ((0,), (0, 1), (0, 1, 2))] == [(0,)] * 3
-    for _, document in list_documents(make_counted_parts(spec, inputs).hold()):
+    for _, document in list_documents(hold_parts(make_counted_parts(spec, inputs))):
         assert check_document(document).discrepancies == []
 
 
@@ -203,7 +202,7 @@ def test_what_a_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_a_single_certificate_is_put_into_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    documents = dict(list_documents(make_counted_parts().hold()))
+    documents = dict(list_documents(hold_parts(make_counted_parts())))
     file = tmp_path / "certificate.json"
     for index, words in [
         (0, "answers class 0 at every point closer than 1.81"),

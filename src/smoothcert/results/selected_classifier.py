@@ -29,8 +29,9 @@ from smoothcert.runs.kept_form import InputDigest
 from smoothcert.runs.live_specs import spec_of_classifier
 from smoothcert.runs.python_runs import LiveParts, execute_live, keep_dataset
 from smoothcert.runs.run_files import INPUTS, is_selected
+from smoothcert.runs.selected_combining import choose_inputs, hold_parts
 from smoothcert.runs.selected_execution import Models, check_models, load_with_outputs, make_selected_run
-from smoothcert.runs.selected_parts import SelectedParts, choose_inputs
+from smoothcert.runs.selected_parts import SelectedParts
 from smoothcert.runs.selected_run import SelectedRun
 from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec, derive_seed
 from smoothcert.settings_text import as_counts, real_number, whole_number
@@ -311,7 +312,7 @@ class SelectedClassifier:
                 chosen = _take_rows(source, [rows[index] for index in indices])
                 of_levels[level] = sample(levels[level], part, chosen, len(indices))
         labels = dict(zip(source.indices, source.labels, strict=True))
-        return SelectedParts(spec, of_selector, of_levels, labels).hold(selected=True)
+        return hold_parts(SelectedParts(spec, of_selector, of_levels, labels), selected=True)
 
 
 def _take_rows(source: InputSource, rows: Sequence[int]) -> InputSource:

@@ -19,7 +19,8 @@ from smoothcert.runs.execution import check_labels, check_spec
 from smoothcert.runs.resumption import with_absolute_places
 from smoothcert.runs.rigorous import confirm_combination
 from smoothcert.runs.run_files import is_selected
-from smoothcert.runs.selected_parts import Labels, choose_inputs
+from smoothcert.runs.selected_combining import choose_inputs, hold_parts
+from smoothcert.runs.selected_parts import Labels
 from smoothcert.runs.selected_run import SelectedRun, check_can_create
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.spec import DETECT, DataSpec, LocalEngineSpec, ModelSpec, RunSpec, to_json
@@ -111,7 +112,7 @@ def make_selected_run(
             continue
         notice(f"part {run.level(level).name}: {len(inputs)} inputs")
         make_part(spec.spec_of_level(level, inputs), run.level(level), parts=objects.of_level(level))
-    combined = run.read_parts(_list_labels(spec, dataset)).hold()
+    combined = hold_parts(run.read_parts(_list_labels(spec, dataset)))
     if spec.rigorous:
         confirm_combination(combined)
     run.write_claims(combined.points)

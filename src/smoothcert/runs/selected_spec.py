@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from smoothcert.errors import InputError
-from smoothcert.models.backends import FASTEST
 from smoothcert.records import Noise, Smoothing
 from smoothcert.records.selection import FORMS, SELECTED, Selection, SelectorBounds, check_levels
 from smoothcert.spec import (
@@ -80,7 +79,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             )
         if self.noise.kind is not Noise.GAUSSIAN or self.noise.scale is not None or self.noise.place != "input":
             raise InputError("a selector needs Gaussian noise on the inputs themselves, without a scale")
-        if any(model.backend == FASTEST for model in (self.selector, *self.models)):
+        if any(model.backend == "fastest" for model in (self.selector, *self.models)):
             raise InputError(
                 "a selector and its levels need a back end that is known before they are sampled: give --backend torch "
                 "or onnxruntime, instead of fastest"
