@@ -105,8 +105,7 @@ SigmaRule = Annotated[
         "--sigma-rule",
         rich_help_panel=NOISE,
         autocompletion=complete_words("optimised", "optimised-two-class"),
-        help="A level for each input: a file by `sigma fit`, `sigma train` or `selector train`, "
-        "package.module:attribute, or optimised (see --search).",
+        help="A level for each input: a file by sigma fit/train or selector train, code, or optimised (see --search).",
     ),
 ]
 SigmaScale = Annotated[
@@ -408,8 +407,8 @@ Threads = Annotated[
 ]
 
 
-_ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
 _PLACES = ("model", "selector", "weights", "data", "data_root", "memory")
+_ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
 _MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", *_PLACES, *_ENGINE}
 """Settings that do not change a result, and may be given again with --resume."""
 
