@@ -45,10 +45,10 @@ from smoothcert.spec import (
     SpecPart,
     decode_manifest,
     decode_part,
-    list_differences,
     make_question,
     to_json,
 )
+from smoothcert.spec_differences import list_differences
 
 replace = msgspec.structs.replace
 

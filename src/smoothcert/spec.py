@@ -7,9 +7,10 @@ wrong type, an unknown field or a missing one is an error that names the field.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -61,7 +62,8 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
 
     label_column: of a csv file; None for one of the usual names. Every `skip`-th input is used, at most `max_inputs` of
     them. resize: (height, width) of the images of a folder; None takes them as they are. shorter_side: resize this
-    side, and cut `resize` out of the centre.
+    side, and cut `resize` out of the centre. indices: these inputs, in ascending order, instead of `skip` and
+    `max_inputs`.
     """
 
     place: str
@@ -74,6 +76,23 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
     resize: tuple[Count, Count] | None = None
     shorter_side: Count | None = None
     label_column: str | None = None
+    indices: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.indices is None:
+            return
+        if not self.indices or any(a >= b for a, b in itertools.pairwise(self.indices)):
+            raise ValueError("the indices of a run must be given in ascending order, each once")
+        if self.skip != 1 or self.max_inputs is not None:
+            raise ValueError("a run has either chosen indices, or every skip-th input")
+
+    def list_indices(self, size: int) -> list[int]:
+        """The inputs of a dataset with `size` of them that are requested; an InputError if it has fewer."""
+        if self.indices is None:
+            return list(range(0, size, self.skip))[: self.max_inputs]
+        if self.indices[-1] >= size:
+            raise InputError(f"input {self.indices[-1]} is requested, and {self.place} has {size} inputs")
+        return list(self.indices)
 
 
 class NoiseSpec(SpecPart, frozen=True, kw_only=True):
@@ -374,77 +393,3 @@ def _check_states_sigma(manifest: RunManifest) -> None:
         raise ValueError(
             f"`$.sigma` and `$.digests.sigma` are {expected} where `$.spec.sigma` is {manifest.spec.sigma}"
         )
-
-
-def list_differences(stored: RunManifest, wanted: RunManifest) -> list[str]:
-    """One line for every value that prevents `stored` from being resumed as `wanted`.
-
-    Compared are the specs without places and engines, the sampling version, the seed, the digests of model, data, sigma
-    and memory, and what was measured. Versions of libraries, the code digest and descriptions are information.
-    """
-    differing = list_differing_values(_comparable(stored), _comparable(wanted), holder="run")
-    if stored.digests.sigma != wanted.digests.sigma:
-        differing += list_differing_values(_sigma_facts(stored), _sigma_facts(wanted), holder="run")
-    return differing
-
-
-def list_differing_values(stored: Mapping[str, Any], wanted: Mapping[str, Any], *, holder: str) -> list[str]:
-    """One line for every value, however deep, in which two JSON objects differ. holder: of the stored one."""
-    old, new = dict(_flatten(stored)), dict(_flatten(wanted))
-    return [
-        f"{key}: the {holder} has {old.get(key, 'nothing')!r}, now {new.get(key, 'nothing')!r}"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _comparable(manifest: RunManifest) -> dict[str, Any]:
-    spec = msgspec.structs.replace(
-        manifest.spec,
-        # What was requested of model and data is compared as what came out: digests, classes, shape and range.
-        model=ModelSpec(place=""),
-        data=msgspec.structs.replace(
-            manifest.spec.data,
-            place="",
-            root=None,
-            input_range=None,
-            input_shape=None,
-            label_column=None,
-            resize=None,
-            shorter_side=None,
-        ),
-        sigma=_without_place(manifest.spec.sigma),
-        memory=None,
-        seed=None,
-        batch=None,
-        rigorous=False,
-        engine=LocalEngineSpec(),
-    )
-    digests = msgspec.structs.replace(manifest.digests, code="")
-    return {
-        "spec": to_json(spec),
-        "sampling_version": manifest.sampling_version,
-        "seed": manifest.seed,
-        "digests": to_json(digests),
-        "measured": to_json(manifest.measured),
-        "num_classes": manifest.model.num_classes,
-        "input_shape": list(manifest.data.input_shape),
-        "input_range": None if manifest.data.input_range is None else list(manifest.data.input_range),
-        "inputs": manifest.data.inputs,
-    }
-
-
-def _sigma_facts(manifest: RunManifest) -> dict[str, Any]:
-    return {"sigma": None if manifest.sigma is None else to_json(manifest.sigma)}
-
-
-def _without_place(sigma: SigmaSpec) -> SigmaSpec:
-    return RuleLevel(place="") if isinstance(sigma, RuleLevel) else sigma
-
-
-def _flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flatten(inner, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, value

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from smoothcert.cli import options as o
 from smoothcert.cli.run_options import RunOptions, with_run_options
+from smoothcert.errors import InputError
 
 DEFAULT_CERTIFICATE = "The default is the usual one of the noise; envelope with --sigma-rule and no memory."
 
@@ -27,16 +28,29 @@ def certify(
     `smoothcert certify --resume RUN`.
     """
     from smoothcert.cli import spec_options as build
-    from smoothcert.cli.running import run_spec, run_specs
+    from smoothcert.cli.running import run_selected, run_spec, run_specs
+    from smoothcert.cli.selector_options import build_selected, resume_selected, uses_selector
 
+    if run.resume is not None and (resumed := resume_selected(run, task="certify")) is not None:
+        run_selected(resumed, run.resume, as_json=run.as_json)
+        return
     if run.resume is not None:
         run_spec(build.build_resumed_spec(run.resume, run, task="certify"), run.resume, as_json=run.as_json)
+        return
+    question = build.build_question(n=n, n0=n0, decide=decide, precision=precision)
+    if uses_selector(run):
+        if best_of:
+            raise InputError("--best-of does not go with a selector: name --certificate selected or selected-published")
+        out, selected = build_selected(
+            run, task="certify", question=question, certificates=certificate, rigorous=rigorous
+        )
+        run_selected(selected, out, as_json=run.as_json)
         return
     certificates, best_of = build.build_certificates(certificate, best_of=best_of)
     specs = build.build_specs(
         run,
         task="certify",
-        question=build.build_question(n=n, n0=n0, decide=decide, precision=precision),
+        question=question,
         certificates=certificates,
         best_of=best_of,
         rigorous=rigorous,

@@ -12,8 +12,8 @@ from smoothcert.errors import InputError
 from smoothcert.settings_text import whole_number
 
 WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE = "What", "Noise", "Training", "Attack", "Certificate"
-SAMPLING, ENGINE, OUTPUT, RARE = "Sampling", "Engine", "Output", "Rarely needed"
-PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, RARE)
+SAMPLING, ENGINE, OUTPUT, SELECTOR, RARE = "Sampling", "Engine", "Output", "Selector", "Rarely needed"
+PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, SELECTOR, RARE)
 """The panels of --help, in order. Options of small commands are in no panel."""
 
 
@@ -105,8 +105,7 @@ SigmaRule = Annotated[
         "--sigma-rule",
         rich_help_panel=NOISE,
         autocompletion=complete_words("optimised", "optimised-two-class"),
-        help="A level for each input: a file by `sigma fit` or `sigma train`, package.module:attribute, or optimised "
-        "(see --search).",
+        help="A level for each input: a file by sigma fit/train or selector train, code, or optimised (see --search).",
     ),
 ]
 SigmaScale = Annotated[
@@ -408,8 +407,9 @@ Threads = Annotated[
 ]
 
 
+_PLACES = ("model", "selector", "weights", "data", "data_root", "memory")
 _ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
-_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "weights", "data", "data_root", "memory", *_ENGINE}
+_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", *_PLACES, *_ENGINE}
 """Settings that do not change a result, and may be given again with --resume."""
 
 

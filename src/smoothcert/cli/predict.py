@@ -19,10 +19,18 @@ def predict(
     --memory, an input inside a promised region gets the class of that region, without a vote.
     """
     from smoothcert.cli import spec_options as build
-    from smoothcert.cli.running import run_spec, run_specs
+    from smoothcert.cli.running import run_selected, run_spec, run_specs
+    from smoothcert.cli.selector_options import build_selected, resume_selected, uses_selector
     from smoothcert.spec import FixedN
 
+    if run.resume is not None and (resumed := resume_selected(run, task="predict")) is not None:
+        run_selected(resumed, run.resume, as_json=run.as_json)
+        return
     if run.resume is not None:
         run_spec(build.build_resumed_spec(run.resume, run, task="predict"), run.resume, as_json=run.as_json)
+        return
+    if uses_selector(run):
+        out, selected = build_selected(run, task="predict", question=FixedN(n=n))
+        run_selected(selected, out, as_json=run.as_json)
         return
     run_specs(build.build_specs(run, task="predict", question=FixedN(n=n)), as_json=run.as_json)

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli import selector_options as s
 
 OwnOptions = ParamSpec("OwnOptions")
 
@@ -60,6 +61,13 @@ class RunOptions:
     actors: o.Actors = None
     cpus_per_actor: o.CpusPerActor = None
     gpus_per_actor: o.GpusPerActor = None
+    selector: s.Selector = None
+    levels: s.Levels = None
+    selector_sigma: s.SelectorSigma = None
+    selector_n: s.SelectorN = None
+    selector_alpha: s.SelectorAlpha = None
+    sampled_levels: s.SampledLevels = None
+    selector_bounds: s.SelectorBoundsOption = None
 
 
 def with_run_options(verb: Callable[Concatenate[RunOptions, OwnOptions], None]) -> Callable[..., None]:

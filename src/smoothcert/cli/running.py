@@ -18,8 +18,11 @@ from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, show_count, stop_on_interrupt
 from smoothcert.errors import InterruptedRunError, RunError
 from smoothcert.records import Outcome
+from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import PreparedRun, check_spec, execute_run, prepare_run
 from smoothcert.runs.load import load_each
+from smoothcert.runs.selected_execution import NamedObjects, make_selected_run
+from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.runs.store import RunStore
 from smoothcert.sigma import OptimisedRule
 from smoothcert.spec import RunSpec, Task
@@ -56,14 +59,31 @@ def run_specs(specs: Mapping[Path, RunSpec], *, as_json: bool) -> None:
     _print_results(next(iter(specs.values())).task, list(specs), as_json=as_json)
 
 
-def _make_run(spec: RunSpec, out: Path, *, resume: str) -> bool:
+def run_selected(spec: SelectedSpec, out: Path, *, as_json: bool) -> None:
+    """Make or resume the selected run in `out`, part after part, then print its results."""
+    resume = f"Resume with: smoothcert {spec.task} --resume {shlex.quote(str(out))}"
+
+    def make_part(part: RunSpec, place: Path, *, parts: RunParts) -> None:
+        try:
+            stopped = _make_run(part, place, resume=resume, parts=parts)
+        except KeyboardInterrupt as error:  # before sampling began
+            raise InterruptedRunError(f"stopped at {place.name}. {resume}") from error
+        if stopped:
+            raise InterruptedRunError(f"stopped after {place.name}. {resume}")
+
+    with fetch_progress() as fetching:
+        make_selected_run(spec, out, objects=NamedObjects(fetching), make_part=make_part, notice=say)
+    _print_results(spec.task, [out], as_json=as_json)
+
+
+def _make_run(spec: RunSpec, out: Path, *, resume: str, parts: RunParts | None = None) -> bool:
     """Make or resume the run in `out`. True if it was to stop, but had finished.
 
-    resume: what to do after an interruption.
+    resume: what to do after an interruption. parts: dataset and classifier, as in `prepare_run`.
     """
     with contextlib.ExitStack() as stack:
         with fetch_progress() as fetching:
-            run = stack.enter_context(prepare_run(spec, out, notice=say, fetching=fetching))
+            run = stack.enter_context(prepare_run(spec, out, notice=say, fetching=fetching, parts=parts))
         if run.finished:
             say(f"{run.finished} of {len(run.indices)} inputs are already in {out}")
         with stop_on_interrupt() as stop:

@@ -58,19 +58,33 @@ def build_specs(
     """The specs of new runs by run directory: one for each level in --sigma, or one for a rule."""
     model, data = o.require(model=run.model, data=run.data, sigma=run.sigma, sigma_rule=run.sigma_rule)
     levels = parse_sigmas(run.sigma)
-    spec = RunSpec(
-        task=task,
-        model=build_model(
-            model,
-            arch=run.arch,
-            standardise=run.standardise,
-            num_classes=run.num_classes,
-            backend=run.backend,
-            device=run.device,
-            weights=run.weights,
-        ),
+    spec = msgspec.structs.replace(
+        build_part(run, task=task, model=model, question=question, sigma=_build_level(run, levels[0])),
+        certificates=certificates,
+        best_of=best_of,
+        rigorous=rigorous,
+    )
+    specs = {
+        _choose_out(run, task, run.weights or model, data, level, several=len(levels) > 1): msgspec.structs.replace(
+            spec, sigma=_build_level(run, level)
+        )
+        for level in levels
+    }
+    if len(specs) < len(levels):
+        raise InputError(f"--sigma {run.sigma} has the same level twice, to six digits: give each level once")
+    return specs
+
+
+def build_part(
+    run: RunOptions, *, task: str, model: str, question: QuestionSpec, sigma: SigmaSpec | None = None
+) -> RunSpec:
+    """What one run of these options requests, without certificates. sigma: None where that is not known yet."""
+    assert run.data is not None
+    return RunSpec(
+        task=cast(Task, task),
+        model=build_model_of(run, model, weights=run.weights),
         data=build_data(
-            data,
+            run.data,
             split=run.split,
             root=run.data_root,
             input_range=run.input_range,
@@ -87,26 +101,27 @@ def build_specs(
             shared=run.shared_noise,
             scale=parse_scale(run.sigma_scale),
         ),
-        sigma=_build_level(run, levels[0]),
+        sigma=ConstantLevel(level=1.0) if sigma is None else sigma,
         question=question,
         alpha=run.alpha,
-        certificates=certificates,
-        best_of=best_of,
         memory=run.memory,
         seed=run.seed,
         batch=run.batch,
-        rigorous=rigorous,
-        engine=build_engine(_list_engine_options(run)),
+        engine=build_engine(list_engine_options(run)),
     )
-    specs = {
-        _choose_out(run, task, run.weights or model, data, level, several=len(levels) > 1): msgspec.structs.replace(
-            spec, sigma=_build_level(run, level)
-        )
-        for level in levels
-    }
-    if len(specs) < len(levels):
-        raise InputError(f"--sigma {run.sigma} has the same level twice, to six digits: give each level once")
-    return specs
+
+
+def build_model_of(run: RunOptions, place: str, *, weights: str | None) -> ModelSpec:
+    """The model at this place, with the other options about models."""
+    return build_model(
+        place,
+        arch=run.arch,
+        standardise=run.standardise,
+        num_classes=run.num_classes,
+        backend=run.backend,
+        device=run.device,
+        weights=weights,
+    )
 
 
 def parse_sigmas(text: str | None) -> list[float | None]:
@@ -138,12 +153,13 @@ def build_resumed_spec(path: Path, run: RunOptions, *, task: Task) -> RunSpec:
     o.check_only_moved(run.context)
     moved = Moved(
         model=run.model,
+        selector=run.selector,
         weights=run.weights,
         data=run.data,
         data_root=None if run.data_root is None else str(run.data_root),
         memory=run.memory,
         device=None if run.device == "auto" else run.device,
-        engine=build_moved_engine(_list_engine_options(run), read_manifest(path).spec.engine),
+        engine=build_moved_engine(list_engine_options(run), read_manifest(path).spec.engine),
     )
     return spec_of_run(path, task=task, moved=moved)
 
@@ -331,7 +347,7 @@ class EngineOptions:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def _list_engine_options(run: RunOptions) -> EngineOptions:
+def list_engine_options(run: RunOptions) -> EngineOptions:
     return EngineOptions(
         engine=run.engine,
         workers=run.workers,

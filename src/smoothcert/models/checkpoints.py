@@ -46,7 +46,8 @@ class ForeignCheckpointWarning(UserWarning):
 class CheckpointHeader:
     """Description of the network in a checkpoint. `training` holds plain JSON facts for people.
 
-    class_names: one for each class, from the training data; empty if classes are only numbered.
+    class_names: one for each class, from the training data; empty if classes are only numbered. selector: of a network
+    that chooses a noise level, the levels and its own noise level (`sigma.selected`); None for other networks.
     """
 
     arch: str
@@ -55,6 +56,7 @@ class CheckpointHeader:
     standardise: Standardisation | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
+    selector: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if len(self.class_names) not in (0, self.num_classes):
@@ -73,6 +75,7 @@ class CheckpointHeader:
             standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
             training=dict(document["training"]),
             class_names=tuple(map(str, document.get("class_names", ()))),  # older checkpoints have none
+            selector=document.get("selector"),
         )
 
 

@@ -63,6 +63,8 @@ class Proof(enum.StrEnum):
     SCORE_OTHER_BERNSTEIN = "empirical bernstein, mean of the largest other score"
     TOP_DECIDED = "betting test at the radii to decide, valid at any time"
     TOP_SEQUENCE = "time-uniform sequence"
+    SELECTOR = "bounds on the levels of a selector"
+    LEVELS = "certificates of the levels that may be selected"
     NOISE_TABLES = "finite tables of the noise"
     """Nothing is bounded by it: the price of noise whose law is that of the theorem but for a known distance."""
 

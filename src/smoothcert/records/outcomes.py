@@ -53,6 +53,9 @@ class ReasonCode(enum.StrEnum):
     REGION_INHERITED = "region-inherited"
     NO_ROOM_IN_MEMORY = "no-room-in-memory"
     IN_PROMISED_REGION = "in-promised-region"
+    LEVEL_PROVES_NOTHING = "level-proves-nothing"
+    LEVELS_DISAGREE = "levels-disagree"
+    POSSIBLE_LEVELS_DIFFER = "possible-levels-differ"
 
 
 REASON_NUMBERS: Mapping[ReasonCode, tuple[str, ...]] = {
@@ -71,6 +74,9 @@ REASON_NUMBERS: Mapping[ReasonCode, tuple[str, ...]] = {
     ReasonCode.REGION_INHERITED: (),
     ReasonCode.NO_ROOM_IN_MEMORY: (),
     ReasonCode.IN_PROMISED_REGION: ("position",),
+    ReasonCode.LEVEL_PROVES_NOTHING: ("sigma",),
+    ReasonCode.LEVELS_DISAGREE: ("label", "sigma"),
+    ReasonCode.POSSIBLE_LEVELS_DIFFER: ("levels",),
 }
 """The numbers that each reason carries. `n` counts samples drawn; `limit` is the most that could be drawn."""
 

@@ -15,13 +15,14 @@ from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
 from smoothcert.records.class_names import find_shared_names
+from smoothcert.records.selection import SELECTED
 from smoothcert.records.sentences import describe_noise
 from smoothcert.report.plain_text import clip
 from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.load import list_certificates, load_each
 from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.run_files import locate_data
-from smoothcert.runs.store import RunStore
+from smoothcert.runs.selected_run import open_stored
 from smoothcert.spec import FIRST_LAYER, ConstantLevel, DataSpec, RunManifest
 
 _LARGEST_UNASKED = 2**31
@@ -86,6 +87,12 @@ class Source:
         return self.results.sigma[np.isfinite(self.results.sigma)]
 
     @property
+    def selectable_levels(self) -> tuple[float, ...]:
+        """The noise levels that a selector chooses among; empty without one."""
+        rule = {} if self.manifest is None or self.manifest.sigma is None else self.manifest.sigma.rule
+        return tuple(rule["levels"]) if rule.get("kind") == SELECTED else ()
+
+    @property
     def has_several_certificates(self) -> bool:
         """Whether the results of several certificates are shown separately."""
         return self.manifest is not None and len(list_certificates(self.manifest)) > 1
@@ -113,6 +120,9 @@ class Source:
             sigma = str(spec.sigma.level)
         elif self.levels.size:
             sigma = f"by input, {self.levels.min():.4g} to {self.levels.max():.4g}"
+        if self.selectable_levels and manifest.sigma is not None:
+            levels = ", ".join(f"{level:g}" for level in self.selectable_levels)
+            sigma = f"one of {levels}, chosen by a selector whose own is {manifest.sigma.rule['selector_sigma']:g}"
         settings = {
             "model": manifest.model.description or spec.model.place,
             "data": manifest.data.name,
@@ -135,7 +145,7 @@ class Source:
         if self.held is not None:
             wanted = set(indices)
             return [point for point in self.held.points if point.index in wanted]
-        with RunStore.open(self.place) as store:
+        with open_stored(self.place) as store:
             return store.points_of(indices)
 
 
@@ -196,7 +206,7 @@ def _read_source(
         if data is not None:
             inputs = _load_once(DataSpec(place=data), datasets, named_by_user=True)
         return Source(place, results, inputs)
-    with RunStore.open(place) as store:
+    with open_stored(place) as store:
         manifest, kinds, samples, unanimous = store.manifest, store.kinds(), store.samples(), store.unanimous()
     kept = locate_data(place, manifest.spec.data)
     wanted = kept if data is None else msgspec.structs.replace(kept, place=data)

@@ -152,6 +152,11 @@ def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def load_model(spec: RunSpec, dataset: Dataset) -> BaseClassifier:
+    """The base classifier of the spec, in this process."""
+    return load_classifier(spec.model.place, **_model_arguments(spec, dataset))
+
+
 def _device_of_model(spec: RunSpec) -> str:
     """On a cluster "auto" means what an actor has, whatever this machine has."""
     if not isinstance(spec.engine, RayEngineSpec) or spec.model.device != "auto":
@@ -183,7 +188,7 @@ def settle_backend(spec: RunSpec, dataset: Dataset) -> RunSpec:
     """Measure the fastest back end once, so that the model is the same function wherever it is loaded from now on."""
     if spec.model.backend != FASTEST:
         return spec
-    classifier = load_classifier(spec.model.place, **_model_arguments(spec, dataset))
+    classifier = load_model(spec, dataset)
     model = msgspec.structs.replace(spec.model, backend=get_backend_name(classifier))
     return msgspec.structs.replace(spec, model=model)
 
@@ -194,7 +199,7 @@ def settle_scale(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
         return spec, ""
     train = load_requested(msgspec.structs.replace(spec.data, split="train"))
     # In the order in which the model takes the columns.
-    features = get_feature_names(load_classifier(spec.model.place, **_model_arguments(spec, dataset)))
+    features = get_feature_names(load_model(spec, dataset))
     ordered = match_dataset(train, class_names=(), feature_names=features)
     scale = measure_deviations(ordered.inputs(slice(None)), get_column_names(ordered))
     noise = msgspec.structs.replace(spec.noise, scale=scale.numbers)

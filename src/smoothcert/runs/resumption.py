@@ -23,10 +23,12 @@ from smoothcert.user_code import is_code_name, locate_code
 class Moved:
     """What may be given again when a run is resumed: where things are now, and where samples are drawn.
 
-    None keeps what the run has. A model that is given is imported from here, not from the folder that the run recorded.
+    None keeps what the run has. selector: of a selected run, whose model may name several. A model that is given is
+    imported from here, not from the folder that the run recorded.
     """
 
     model: str | None = None
+    selector: str | None = None
     weights: str | None = None
     data: str | None = None
     data_root: str | None = None
@@ -43,6 +45,8 @@ def spec_of_run(path: Path, *, task: Task, moved: Moved) -> RunSpec:
     manifest = read_manifest(path)
     if manifest.task != task:
         raise RunError(f"{path} is a {manifest.task} run: it cannot be resumed by {task}")
+    if moved.selector is not None:
+        raise RunError(f"{path} has one model and no selector: leave --selector out")
     spec = take_recorded_choices(manifest.spec, manifest)
     sigma = RuleLevel(place=str(path / SIGMA_RULE)) if (path / SIGMA_RULE).exists() else spec.sigma
     data = locate_data(path, spec.data)
