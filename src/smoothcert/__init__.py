@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.smoothed import SmoothedClassifier
     from smoothcert.spec import RunManifest, RunSpec
-    from smoothcert.training import train
+    from smoothcert.training import train, train_selector
 
 __version__ = "0.2.0"
 
@@ -106,6 +106,7 @@ _HOMES = {
     "compare": "results",
     "open_run": "results",
     "train": "training",
+    "train_selector": "training",
 }
 
 __all__ = [
@@ -162,6 +163,7 @@ __all__ = [
     "open_memory",
     "open_run",
     "train",
+    "train_selector",
 ]
 
 
