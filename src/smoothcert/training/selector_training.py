@@ -7,7 +7,6 @@ ICLR 2026, train theirs with consistency regularisation).
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -18,14 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from smoothcert.data import Dataset, write_part
+from smoothcert.data import Dataset, DatasetPart, write_part
 from smoothcert.data.matching import match_dataset
 from smoothcert.errors import DataError, InputError, ModelError
 from smoothcert.models import BaseClassifier, as_classifier
 from smoothcert.models.tabular_names import get_class_names, get_feature_names
 from smoothcert.records import IntArray, Noise
 from smoothcert.records.selection import check_levels
-from smoothcert.sigma.over_data import Done
+from smoothcert.sigma.over_data import Done, spread_evenly
 from smoothcert.sigma.selected import SelectorFacts
 from smoothcert.training.batches import seeded_generator
 from smoothcert.training.config import TrainingConfig
@@ -37,7 +36,9 @@ from smoothcert.training.settings import check_count
 from smoothcert.training.training_loop import TrainedModel, TrainingProgress
 from smoothcert.training.training_run import check_output, run_training
 
-_SHARE_REPORTED_ON, _MOST_REPORTED_ON = 0.1, 2000
+_SHARE_KEPT, _MOST_KEPT = 0.1, 2000
+_MOST_SAMPLED, _SAMPLES_REPORTED = 500, 1000
+"""At most this many of the kept inputs are sampled for the report, and how often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +146,15 @@ def train_selector_network(
     if out is not None and rest is not None:
         write_part(held_out_path(out), rest)
     selector = as_classifier(trained.module, input_shape=data.input_shape, device=device)
-    choices = sample_choices(selector, kept_data, sigma=config.sigma, n=config.n, seed=seed, workers=threads)
-    report = report_choices(choices, dataclasses.replace(votes, votes=votes.votes[kept]), sigma=config.sigma)
+    reported = kept[spread_evenly(len(kept), most=_MOST_SAMPLED)]
+    report = report_choices(
+        sample_choices(
+            selector, DatasetPart(data, reported, split="kept"), sigma=config.sigma, n=_SAMPLES_REPORTED, seed=seed,
+            workers=threads,
+        ),
+        votes.take(reported),
+        sigma=config.sigma,
+    )  # fmt: skip
     return TrainedSelector(trained, votes, report)
 
 
@@ -181,7 +189,7 @@ def _match(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
 
 def _split(count: int, seed: int) -> tuple[IntArray, IntArray]:
     """(trained on, kept for the report): indices in ascending order."""
-    kept = min(_MOST_REPORTED_ON, max(1, int(_SHARE_REPORTED_ON * count)))
+    kept = min(_MOST_KEPT, max(1, int(_SHARE_KEPT * count)))
     order = torch.randperm(count, generator=seeded_generator(seed, "kept for the report")).numpy()
     return np.sort(order[kept:]), np.sort(order[:kept])
 

@@ -6,6 +6,7 @@ They are estimates to train with, and prove nothing. So they are drawn in float3
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,37 +22,54 @@ from scipy import special
 from smoothcert.data import Dataset
 from smoothcert.errors import CorruptRunError, InterruptedRunError, ManifestMismatchError, ModelError
 from smoothcert.files import hold_lock
-from smoothcert.models import BaseClassifier
+from smoothcert.models import BaseClassifier, ScoringClassifier
 from smoothcert.models.checkpoints import FORMAT_VERSION, read_tensors, write_tensors
-from smoothcert.records import FloatArray, IntArray, Stage, StreamId
+from smoothcert.records import FloatArray, IntArray, ScoreTally, Stage, StreamId, TallyKind
+from smoothcert.records.score_cells import SCORE_CEILING, SCORE_FLOOR
 from smoothcert.sampling import SAMPLING_VERSION, Request, Sampler
 from smoothcert.sigma.over_data import Done
 
 _BATCH = 256
 _SAMPLES_AT_ONCE = 20_000
 """Samples of one level that are drawn before the next one: a second or two, after which a stop is noticed."""
+_MOST_INPUTS_AT_ONCE = 250
+"""Scores are counted in a histogram of a quarter of a megabyte for each input."""
 _SECONDS_BETWEEN_STATES = 30.0
+MOST_PROVED = 3.5
+"""Φ⁻¹ of about the largest probability that a certification proves: with 30000 samples at α = .001."""
+_LOG_ODDS = special.logit(np.clip((SCORE_FLOOR + SCORE_CEILING) / 2, 1e-9, 1 - 1e-9))
+"""Of the scores in each cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelVotes:
-    """votes: (N, K) int64, how many of `n` samples at each level were given the input's label. levels: the K levels."""
+    """What `n` samples of N inputs at each of K levels say about the input's label.
+
+    votes: (N, K) int64, how many were given the label. depths: (N, K) float64, an estimate of Φ⁻¹ of the probability of
+    the label: mean over deviation of the label's log-odds, whose law under noise is about normal; nan where the model
+    gives no scores. It tells probabilities of .99 and .9999 apart by a few samples, which votes cannot.
+    """
 
     votes: IntArray
+    depths: FloatArray
     levels: tuple[float, ...]
     n: int
 
+    def take(self, rows: IntArray) -> LevelVotes:
+        """Those of some inputs."""
+        return LevelVotes(self.votes[rows], self.depths[rows], self.levels, self.n)
+
     @property
     def radii(self) -> FloatArray:
-        """(N, K): estimated radius within which a level alone answers the label, σ Φ⁻¹(p), 0 where p is at most ½.
+        """(N, K): estimated radius within which a level alone answers the label, σ Φ⁻¹(p); 0 where p is at most ½.
 
-        p = (votes + ½)/(n + 1), so that n votes of n mean a finite radius.
+        At most MOST_PROVED · σ. Without scores p = (votes + ½)/(n + 1).
         """
         return np.maximum(self._margins, 0.0)
 
     @property
     def best(self) -> IntArray:
-        """(N,): the level of the largest radius; if none has any, that with most votes, the first in a tie."""
+        """(N,): the level of the largest radius; if none has any, that of largest probability, the first in a tie."""
         best: IntArray = self._scores.argmax(axis=1).astype(np.int64)
         return best
 
@@ -64,19 +82,21 @@ class LevelVotes:
         return soft
 
     @property
-    def _shares(self) -> FloatArray:
-        shares: FloatArray = (self.votes + 0.5) / (self.n + 1)
-        return shares
+    def _quantiles(self) -> FloatArray:
+        by_votes = special.ndtri((self.votes + 0.5) / (self.n + 1))
+        quantiles: FloatArray = np.where(np.isnan(self.depths), by_votes, self.depths)
+        return np.clip(quantiles, -MOST_PROVED, MOST_PROVED)
 
     @property
     def _margins(self) -> FloatArray:
-        margins: FloatArray = np.asarray(self.levels) * special.ndtri(self._shares)
+        margins: FloatArray = np.asarray(self.levels) * self._quantiles
         return margins
 
     @property
     def _scores(self) -> FloatArray:
-        """The radii, and below ½ how much is missing: negative numbers, which order the levels by their votes."""
-        return np.where(self._shares > 0.5, self._margins, self._shares - 0.5)
+        """The radii; for a probability p below ½ the negative number p - ½, so that the most probable level is best."""
+        quantiles = self._quantiles
+        return np.where(quantiles > 0, self._margins, special.ndtr(quantiles) - 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +145,7 @@ def sample_level_votes(
 
 def read_votes_seed(store: Path) -> int | None:
     """The seed of stored votes; None if there are none."""
-    return int(_read(store)[1]["settings"]["seed"]) if store.exists() else None
+    return int(_read(store)[-1]["settings"]["seed"]) if store.exists() else None
 
 
 class _Votes:
@@ -135,6 +155,7 @@ class _Votes:
         self._request = request
         self._store = store
         self._votes = np.zeros((len(request.dataset), len(request.levels)), dtype=np.int64)
+        self._depths = np.full(self._votes.shape, np.nan)
         self._done = 0
         self._last_save = time.perf_counter()
         if store is not None and store.exists():
@@ -142,7 +163,7 @@ class _Votes:
 
     def complete(self, progress: Done | None, stop: threading.Event | None) -> LevelVotes:
         request, total = self._request, len(self._votes)
-        at_once = max(1, _SAMPLES_AT_ONCE // request.n)
+        at_once = max(1, min(_MOST_INPUTS_AT_ONCE, _SAMPLES_AT_ONCE // request.n))
         begun = self._done
         while self._done < total:
             self._sample(slice(self._done, min(self._done + at_once, total)))
@@ -159,21 +180,27 @@ class _Votes:
                 self._save()
         if self._done > begun:
             self._save()
-        return LevelVotes(self._votes, request.levels, request.n)
+        return LevelVotes(self._votes, self._depths, request.levels, request.n)
 
     def _sample(self, rows: slice) -> None:
         request = self._request
         indices = range(rows.start, rows.stop)
         inputs, labels = request.dataset.inputs(rows), request.dataset.labels[rows]
         for number, (classifier, sigma) in enumerate(zip(request.classifiers, request.levels, strict=True)):
-            seed = _seed_of_level(request.seed, sigma)
+            seed = seed_of_level(request.seed, sigma)
+            kind = TallyKind.SCORES if _gives_scores(classifier) else TallyKind.VOTES
             requests = [
-                Request(row, StreamId(seed, index, Stage.SELECTION), sigma, 0, request.n)
+                Request(
+                    row, StreamId(seed, index, Stage.SELECTION), sigma, 0, request.n, kind=kind, label=int(labels[row])
+                )
                 for row, index in enumerate(indices)
             ]
             tallies = Sampler(classifier, batch=_BATCH, workers=request.workers).tally(inputs, requests)
             self._votes[rows, number] = [
                 tally.independent_votes().counts[label] for tally, label in zip(tallies, labels, strict=True)
+            ]
+            self._depths[rows, number] = [
+                estimate_depth(tally) if isinstance(tally, ScoreTally) else math.nan for tally in tallies
             ]
         self._done = rows.stop
 
@@ -181,31 +208,55 @@ class _Votes:
         if self._store is None:
             return
         document = {"format": FORMAT_VERSION, "settings": self._request.to_json(), "done": self._done}
-        write_tensors(self._store, {"votes": torch.from_numpy(self._votes)}, document)
+        write_tensors(
+            self._store, {"votes": torch.from_numpy(self._votes), "depths": torch.from_numpy(self._depths)}, document
+        )
         self._last_save = time.perf_counter()
 
     def _restore(self, store: Path) -> None:
-        votes, document = _read(store)
+        votes, depths, document = _read(store)
         _check_same(document["settings"], self._request.to_json(), store)
         done = document["done"]
-        is_valid = isinstance(done, int) and 0 <= done <= len(self._votes) and votes.shape == self._votes.shape
+        is_valid = (
+            isinstance(done, int) and 0 <= done <= len(self._votes) and votes.shape == depths.shape == self._votes.shape
+        )
         if not is_valid or votes.min(initial=0) < 0 or votes.max(initial=0) > self._request.n:
             raise CorruptRunError(f"the votes in {store} are damaged; delete the file to sample them again")
-        self._votes[:done] = votes[:done]
+        self._votes[:done], self._depths[:done] = votes[:done], depths[:done]
         self._done = done
 
 
-def _read(store: Path) -> tuple[IntArray, Mapping[str, Any]]:
+def _read(store: Path) -> tuple[IntArray, FloatArray, Mapping[str, Any]]:
     try:
         tensors, document = read_tensors(store)
         if document is None:
             raise ModelError(f"{store} was not written by smoothcert selector train")
-        votes = tensors["votes"].numpy()
-        if votes.dtype != np.int64 or not isinstance(document["settings"]["seed"], int) or "done" not in document:
+        votes, depths = tensors["votes"].numpy(), tensors["depths"].numpy()
+        types = (votes.dtype, depths.dtype)
+        if (
+            types != (np.int64, np.float64)
+            or not isinstance(document["settings"]["seed"], int)
+            or "done" not in document
+        ):
             raise ModelError(f"{store} holds no votes")
-        return votes, document
+        return votes, depths, document
     except (ModelError, KeyError, TypeError) as error:
         raise CorruptRunError(f"{store} holds no votes of noise levels ({error}); choose another file") from error
+
+
+def estimate_depth(tally: ScoreTally) -> float:
+    """Mean over deviation of the log-odds of the label's score; nan if not all samples have a finite answer."""
+    if tally.invalid:
+        return math.nan
+    cells, hits = tally.top_scores()
+    odds = _LOG_ODDS[cells]
+    mean = float(hits @ odds) / tally.n
+    deviation = math.sqrt(max(float(hits @ (odds - mean) ** 2) / max(tally.n - 1, 1), 0.0))
+    return mean / max(deviation, 1e-6)
+
+
+def _gives_scores(classifier: BaseClassifier) -> bool:
+    return isinstance(classifier, ScoringClassifier) and classifier.gives_scores
 
 
 def _check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], store: Path) -> None:
@@ -221,6 +272,6 @@ def _check_same(stored: Mapping[str, Any], wanted: Mapping[str, Any], store: Pat
         )
 
 
-def _seed_of_level(seed: int, sigma: float) -> int:
+def seed_of_level(seed: int, sigma: float) -> int:
     """Levels share no stream."""
     return int.from_bytes(hashlib.sha256(f"smoothcert selector {seed} {sigma!r}".encode()).digest()[:16], "big")
