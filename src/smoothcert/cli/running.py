@@ -21,7 +21,7 @@ from smoothcert.records import Outcome
 from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import PreparedRun, check_spec, execute_run, prepare_run
 from smoothcert.runs.load import load_each
-from smoothcert.runs.selected_execution import make_selected_run
+from smoothcert.runs.selected_execution import NamedObjects, make_selected_run
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.runs.store import RunStore
 from smoothcert.sigma import OptimisedRule
@@ -72,7 +72,7 @@ def run_selected(spec: SelectedSpec, out: Path, *, as_json: bool) -> None:
             raise InterruptedRunError(f"stopped after {place.name}. {resume}")
 
     with fetch_progress() as fetching:
-        make_selected_run(spec, out, make_part=make_part, notice=say, fetching=fetching)
+        make_selected_run(spec, out, objects=NamedObjects(fetching), make_part=make_part, notice=say)
     _print_results(spec.task, [out], as_json=as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -12,12 +13,13 @@ import typer
 from smoothcert.cli import options as o
 from smoothcert.errors import InputError
 from smoothcert.sigma.selected import SelectorFacts, read_selector_facts
+from smoothcert.user_code import is_code_name
 
 if TYPE_CHECKING:
     from smoothcert.cli.run_options import RunOptions
     from smoothcert.records.selection import SelectorBounds
     from smoothcert.runs.selected_spec import SelectedSpec
-    from smoothcert.spec import QuestionSpec
+    from smoothcert.spec import ModelSpec, QuestionSpec
 
 Selector = Annotated[
     str | None,
@@ -114,8 +116,8 @@ def build_selected(
         raise InputError(f"--selector-bounds {bounds} is unknown: use two-class or multi-class")
     selector_n = question.n if run.selector_n is None else run.selector_n
     spec = SelectedSpec(
-        task=plain.task,  # type: ignore[arg-type]  # never recertify
-        selector=build.build_model_of(run, place, weights=None),
+        task=plain.task,
+        selector=_build_selector(run, place, len(facts.levels)),
         selector_sigma=facts.sigma,
         levels=facts.levels,
         models=tuple(build.build_model_of(run, model, weights=run.weights) for model in run.model.split(",")),
@@ -138,12 +140,33 @@ def build_selected(
     return out, _with_recorded_seed(spec, out, given=run.seed is not None)
 
 
+def _build_selector(run: RunOptions, place: str, outputs: int) -> ModelSpec:
+    """The selector, about which --arch, --standardise, --num-classes and --weights say nothing."""
+    from smoothcert.cli import spec_options as build
+
+    return build.build_model(
+        place,
+        arch=None,
+        standardise=None,
+        # Code that answers with levels instead of scores does not show how many there are.
+        num_classes=outputs if is_code_name(place) else None,
+        backend=run.backend,
+        device=run.device,
+        weights=None,
+    )
+
+
 def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
     """The spec of the selected run that is resumed, with what may be given again; None for an ordinary run."""
     from smoothcert.cli import spec_options as build
-    from smoothcert.runs.selected_claims import SelectedRun, is_selected
+    from smoothcert.runs.run_files import is_selected
+    from smoothcert.runs.selected_run import SelectedRun
 
-    if run.resume is None or not is_selected(run.resume):
+    if run.resume is None:
+        return None
+    if not is_selected(run.resume):
+        if is_selected(run.resume.parent):
+            raise InputError(f"{run.resume} is a part of {run.resume.parent}: resume that, with --resume")
         return None
     o.check_only_moved(run.context)
     spec = SelectedRun.open(run.resume).spec
@@ -173,7 +196,8 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
 
 def _with_recorded_seed(spec: SelectedSpec, out: Path, *, given: bool) -> SelectedSpec:
     """A seed that was not requested is the one that a run was begun with."""
-    from smoothcert.runs.selected_claims import SelectedRun, is_selected
+    from smoothcert.runs.run_files import is_selected
+    from smoothcert.runs.selected_run import SelectedRun
 
     if given or not is_selected(out):
         return spec
@@ -212,6 +236,6 @@ def _settle_facts(run: RunOptions, place: str) -> SelectorFacts:
     from smoothcert.records.selection import check_levels
 
     check_levels(levels)
-    if not sigma > 0:
-        raise InputError(f"--selector-sigma {sigma:g} is not a noise level: a positive number was expected")
+    if not 0 < sigma < math.inf:
+        raise InputError(f"--selector-sigma {sigma:g} is not a noise level: a positive finite number was expected")
     return SelectorFacts(levels, sigma)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from smoothcert.data.dataset import Dataset
+from smoothcert.data.matching import get_feature_names
 from smoothcert.records import InputArray, IntArray
 
 
@@ -44,6 +45,10 @@ class UnlabelledDataset:
     @property
     def levels(self) -> int | None:
         return self.labelled.levels
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return get_feature_names(self.labelled)
 
     @property
     def labels(self) -> IntArray:

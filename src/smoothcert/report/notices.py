@@ -11,6 +11,7 @@ import numpy as np
 from smoothcert.analysis.metrics import same_inputs
 from smoothcert.analysis.notes import count_inputs
 from smoothcert.records import Outcome, RemarkCode, TallyKind
+from smoothcert.records.selection import SELECTED
 from smoothcert.report.sources import Source
 
 
@@ -59,6 +60,12 @@ _REMEMBERED_SIGMA = Notice(
     "heuristic σ",
     "σ was chosen for each input without a bound on how it varies. The radii hold only because a memory keeps the "
     "promised regions, for as long as it is kept and consulted.",
+)
+_SELECTED_SIGMA = Notice(
+    Weight.NOTE,
+    "selected σ",
+    "a second smoothed classifier, the selector, chooses σ from a short list. The radii hold without a memory: within "
+    "them, every level that may be chosen answers the same class. α covers the selector and the levels together.",
 )
 _SEVERAL_CERTIFICATES = Notice(
     Weight.CAUTION,
@@ -124,12 +131,14 @@ def _list_about_run(source: Source) -> list[Notice]:
     manifest = source.manifest
     if manifest is None:
         return [_LOG]
-    heuristic = manifest.sigma is not None and manifest.sigma.envelope is None
+    selected = manifest.sigma is not None and manifest.sigma.rule.get("kind") == SELECTED
+    heuristic = manifest.sigma is not None and manifest.sigma.envelope is None and not selected
     conditions = [
         (_FLOAT_NOISE, manifest.grid is None),
         (_SHARED_NOISE, manifest.spec.noise.shared),
         (_HEURISTIC_SIGMA, heuristic and not source.has_memory),
         (_REMEMBERED_SIGMA, heuristic and source.has_memory),
+        (_SELECTED_SIGMA, selected),
         (_SEVERAL_CERTIFICATES, source.has_several_certificates),
         (_RECERTIFIED, manifest.recertified_from is not None),
         (_CHOSEN_SEED, manifest.spec.seed is not None),

@@ -15,13 +15,14 @@ from smoothcert.data.named_datasets import CATALOGUE
 from smoothcert.errors import DataError, RunError, SmoothcertError
 from smoothcert.records import CertifiedPoint, FloatArray, Noise, TallyKind
 from smoothcert.records.class_names import find_shared_names
+from smoothcert.records.selection import SELECTED
 from smoothcert.records.sentences import describe_noise
 from smoothcert.report.plain_text import clip
 from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.load import list_certificates, load_each
 from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.run_files import locate_data
-from smoothcert.runs.store import RunStore
+from smoothcert.runs.selected_run import open_stored
 from smoothcert.spec import FIRST_LAYER, ConstantLevel, DataSpec, RunManifest
 
 _LARGEST_UNASKED = 2**31
@@ -113,6 +114,10 @@ class Source:
             sigma = str(spec.sigma.level)
         elif self.levels.size:
             sigma = f"by input, {self.levels.min():.4g} to {self.levels.max():.4g}"
+        rule = {} if manifest.sigma is None else manifest.sigma.rule
+        if rule.get("kind") == SELECTED:
+            levels = ", ".join(f"{level:g}" for level in rule["levels"])
+            sigma = f"one of {levels}, chosen by a selector whose own is {rule['selector_sigma']:g}"
         settings = {
             "model": manifest.model.description or spec.model.place,
             "data": manifest.data.name,
@@ -135,7 +140,7 @@ class Source:
         if self.held is not None:
             wanted = set(indices)
             return [point for point in self.held.points if point.index in wanted]
-        with RunStore.open(self.place) as store:
+        with open_stored(self.place) as store:
             return store.points_of(indices)
 
 
@@ -196,7 +201,7 @@ def _read_source(
         if data is not None:
             inputs = _load_once(DataSpec(place=data), datasets, named_by_user=True)
         return Source(place, results, inputs)
-    with RunStore.open(place) as store:
+    with open_stored(place) as store:
         manifest, kinds, samples, unanimous = store.manifest, store.kinds(), store.samples(), store.unanimous()
     kept = locate_data(place, manifest.spec.data)
     wanted = kept if data is None else msgspec.structs.replace(kept, place=data)

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from smoothcert.runs.load import make_run_results
 from smoothcert.runs.manifest import state_environment
 from smoothcert.runs.result_columns import OUTCOMES, ResultColumns
 from smoothcert.spec import RunManifest
+
+if TYPE_CHECKING:
+    from smoothcert.runs.selected_parts import SelectedParts
 
 Points = Sequence[CertifiedPoint]
 
@@ -39,6 +43,11 @@ class Content(ABC):
     def manifest(self) -> RunManifest | None:
         """None for a log."""
 
+    @property
+    def parts(self) -> SelectedParts | None:
+        """Selector and levels, if the noise level was chosen by a selector."""
+        return None
+
     @abstractmethod
     def make_columns(self, name: str, certificate: str | None) -> list[ResultColumns]:
         """The results as columns: by this certificate, or once for each that is shown separately."""
@@ -51,11 +60,13 @@ class Content(ABC):
 class MemoryContent(Content):
     """Points in memory. manifest: environment and code digest may be missing, and are then stated when needed.
 
-    selected: as in `HeldRun`.
+    selected, parts: as in `HeldRun`.
     """
 
-    def __init__(self, points: Points, manifest: RunManifest, *, selected: bool = True) -> None:
-        self._points, self._manifest, self._selected = tuple(points), manifest, selected
+    def __init__(
+        self, points: Points, manifest: RunManifest, *, selected: bool = True, parts: SelectedParts | None = None
+    ) -> None:
+        self._points, self._manifest, self._selected, self._parts = tuple(points), manifest, selected, parts
 
     def __len__(self) -> int:
         return len(self._points)
@@ -68,22 +79,26 @@ class MemoryContent(Content):
     def manifest(self) -> RunManifest:
         return self._manifest if self._manifest.digests.code else state_environment(self._manifest)
 
+    @property
+    def parts(self) -> SelectedParts | None:
+        return self._parts
+
     def make_columns(self, name: str, certificate: str | None) -> list[ResultColumns]:
-        held = HeldRun(self._points, self._manifest, selected=self._selected)
+        held = HeldRun(self._points, self._manifest, selected=self._selected, parts=self._parts)
         return held.results(name=name, certificate=certificate)
 
     def select(self, positions: Sequence[int]) -> Content:
-        return MemoryContent([self._points[position] for position in positions], self._manifest)
+        return _select(self, positions, self._manifest)
 
 
 class DirectoryContent(Content):
     """A run directory, as it was when it was opened: a run in progress may grow. Tallies are read when needed."""
 
     def __init__(self, place: Path) -> None:
-        from smoothcert.runs.store import RunStore
+        from smoothcert.runs.selected_run import open_stored
 
         self.place: Path = place
-        with RunStore.open(place) as store:
+        with open_stored(place) as store:
             self._manifest, self._without_tallies = store.manifest, store.points(with_tallies=False)
             self._kinds, self._samples = store.kinds(), store.samples()
 
@@ -92,10 +107,10 @@ class DirectoryContent(Content):
 
     @cached_property
     def points(self) -> Points:
-        from smoothcert.runs.store import RunStore
+        from smoothcert.runs.selected_run import open_stored
 
         wanted = {point.index for point in self._without_tallies}
-        with RunStore.open(self.place) as store:
+        with open_stored(self.place) as store:
             return tuple(point for point in store.points() if point.index in wanted)
 
     @property
@@ -113,7 +128,20 @@ class DirectoryContent(Content):
         )
 
     def select(self, positions: Sequence[int]) -> Content:
-        return MemoryContent([self.points[position] for position in positions], self._manifest)
+        return _select(self, positions, self._manifest)
+
+    @cached_property
+    def parts(self) -> SelectedParts | None:
+        from smoothcert.runs.run_files import is_selected
+        from smoothcert.runs.selected_run import SelectedRun
+
+        return SelectedRun.open(self.place).read_parts() if is_selected(self.place) else None
+
+
+def _select(content: Content, positions: Sequence[int], manifest: RunManifest) -> Content:
+    points = [content.points[position] for position in positions]
+    parts = None if content.parts is None else content.parts.select({point.index for point in points})
+    return MemoryContent(points, manifest, parts=parts)
 
 
 class LogContent(Content):

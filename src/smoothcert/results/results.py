@@ -283,9 +283,9 @@ class Results(Sequence[CertifiedPoint]):
                 f"{self.name} is a log, which has no votes: {purpose} needs results of certify, or a run directory. "
                 "`smoothcert recertify LOG --sigma … --n …` recomputes the logs of Levine et al. from their counts"
             )
-        return HeldRun(self._content.points, self.manifest, selected=self.path is None)
+        return HeldRun(self._content.points, self.manifest, selected=self.path is None, parts=self._content.parts)
 
 
 def results_of_run(run: HeldRun, *, name: str) -> Results:
     """Results of a run in memory."""
-    return Results(MemoryContent(run.points, run.manifest, selected=run.selected), name=name)
+    return Results(MemoryContent(run.points, run.manifest, selected=run.selected, parts=run.parts), name=name)

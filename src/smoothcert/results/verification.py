@@ -24,12 +24,12 @@ def verify_directory(path: Path, *, unfinished: bool) -> Inspection:
 
 def verify_held(run: HeldRun, *, name: str) -> Inspection:
     """Check the certificate of each input of a run in memory."""
-    from smoothcert.runs.certificate_documents import document_of
+    from smoothcert.runs.certificate_documents import list_documents
 
     with translate_checker_errors():
         from smoothcert_verify.place_checks import inspect_documents
 
-        return inspect_documents((document_of(point, run.manifest) for point in run.points), name=name)
+        return inspect_documents((document for _, document in list_documents(run)), name=name)
 
 
 @contextlib.contextmanager

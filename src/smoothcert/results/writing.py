@@ -44,6 +44,5 @@ def write_results(
         case _:
             if hold is None:
                 raise RunError(f"{columns.name} is a log, which has no tallies to check a certificate with")
-            run = hold()
-            write_documents(run.points, run.manifest, path, overwrite=overwrite)
+            write_documents(hold(), path, overwrite=overwrite)
     return path

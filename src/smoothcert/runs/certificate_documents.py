@@ -9,19 +9,24 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
 from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, TallyKind, Verdict
+from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.seals import document_digest
-from smoothcert.runs.store import RunStore
+from smoothcert.runs.selected_run import hold_stored
 from smoothcert.runs.stored_tallies import tally_row
 from smoothcert.spec import ConstantLevel, RunManifest, to_json
 
+if TYPE_CHECKING:
+    from smoothcert.runs.selected_parts import SelectedParts
+
 FORMAT, VERSION = "smoothcert certificate", 3
+SELECTED_FORMAT, SELECTED_VERSION = "smoothcert selected certificate", 1
 
 Document = dict[str, Any]
 Progress = Callable[[int, int], None]
@@ -44,6 +49,32 @@ def document_of(point: CertifiedPoint, manifest: RunManifest) -> Document:
     return document | {"digest": document_digest(document)}
 
 
+def _document_of_selected(
+    point: CertifiedPoint, parts: SelectedParts, selector: CertifiedPoint, levels: Mapping[int, CertifiedPoint]
+) -> Document:
+    """The certificate of one input of a selected run: its verdicts, and the documents of the parts that prove them."""
+    document: Document = {
+        "format": SELECTED_FORMAT,
+        "version": SELECTED_VERSION,
+        "input": {"index": point.index, "label": point.label},
+        "selection": to_json(parts.spec),
+        "sigma": None if math.isnan(point.sigma) else point.sigma,
+        "verdicts": [_verdict(verdict) for verdict in (point.verdict, *point.further)],
+        "selector": document_of(selector, parts.selector.manifest),
+        "levels": [document_of(level, parts.levels[number].manifest) for number, level in sorted(levels.items())],
+    }
+    return document | {"digest": document_digest(document)}
+
+
+def list_documents(run: HeldRun) -> Iterator[tuple[int, Document]]:
+    """The certificate of each input of a run, with its index."""
+    if run.parts is None:
+        yield from ((point.index, document_of(point, run.manifest)) for point in run.points)
+        return
+    for point, (selector, levels) in zip(run.points, run.parts.by_input(), strict=True):
+        yield point.index, _document_of_selected(point, run.parts, selector, levels)
+
+
 def write_certificates(
     run: Path, out_dir: Path, *, overwrite: bool = False, progress: Progress | None = None
 ) -> list[Path]:
@@ -52,20 +83,14 @@ def write_certificates(
     Each file is written completely or not at all. Existing files are refused unless `overwrite`. progress: is called
     with the number of files written, and their total.
     """
-    with RunStore.open(run) as store:
-        manifest, points = store.manifest, store.points()
-    if not points:
+    held = hold_stored(run)
+    if not held.points:
         raise RunError(f"{run} has no finished input yet")
-    return write_documents(points, manifest, out_dir, overwrite=overwrite, progress=progress)
+    return write_documents(held, out_dir, overwrite=overwrite, progress=progress)
 
 
 def write_documents(
-    points: Sequence[CertifiedPoint],
-    manifest: RunManifest,
-    out_dir: Path,
-    *,
-    overwrite: bool = False,
-    progress: Progress | None = None,
+    run: HeldRun, out_dir: Path, *, overwrite: bool = False, progress: Progress | None = None
 ) -> list[Path]:
     """`write_certificates` for a run in memory."""
     if out_dir.exists() and not out_dir.is_dir():
@@ -75,12 +100,12 @@ def write_documents(
     except OSError as error:
         raise RunError(f"{out_dir} cannot be created: {error.strerror or error}; give another directory") from error
     files = []
-    for done, point in enumerate(points, start=1):
-        files.append(out_dir / f"certificate-{point.index:06d}.json")
-        text = json.dumps(document_of(point, manifest), indent=1, allow_nan=False, ensure_ascii=False)
+    for done, (index, document) in enumerate(list_documents(run), start=1):
+        files.append(out_dir / f"certificate-{index:06d}.json")
+        text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
         write_atomically(files[-1], (text + "\n").encode(), overwrite=overwrite)
         if progress is not None:
-            progress(done, len(points))
+            progress(done, len(run.points))
     return files
 
 

@@ -16,6 +16,7 @@ from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
+from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.tabular_names import get_class_names
 from smoothcert.noise import check_sigma
@@ -226,15 +227,18 @@ def _check_fits(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -
             smoothed.sigmas(first, [0])
     except InputError as error:
         raise DataError(f"{spec.data.place} does not fit {_name_sigma(spec)}: {error}") from error
-    largest, known = int(dataset.labels.max()), smoothed.classifier.num_classes
-    if largest >= known:
-        raise DataError(
-            f"{spec.data.place} has labels up to {largest}, but {spec.model.place} knows only {known} classes"
-        )
+    check_labels(spec.data.place, dataset, spec.model.place, smoothed.classifier)
     if spec.task == "predict":
         smoothed.prediction(n=spec.question.n, alpha=spec.alpha)
         return None
     return smoothed.inquiry(spec.question, portfolio_of(spec), alpha=spec.alpha)
+
+
+def check_labels(data: str, dataset: Dataset, model: str, classifier: BaseClassifier) -> None:
+    """Refuse labels that the model does not know. data, model: the names of both."""
+    largest, known = int(dataset.labels.max()), classifier.num_classes
+    if largest >= known:
+        raise DataError(f"{data} has labels up to {largest}, but {model} knows only {known} classes")
 
 
 def _name_sigma(spec: RunSpec) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from smoothcert.records import CertifiedPoint, Stage, TallyKind
 from smoothcert.runs.load import make_run_results
@@ -14,17 +15,22 @@ from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_row
 from smoothcert.spec import RunManifest, RunSpec
 
+if TYPE_CHECKING:
+    from smoothcert.runs.selected_parts import SelectedParts
+
 
 @dataclass(frozen=True, slots=True)
 class HeldRun:
     """Points with their tallies, and the manifest they have, or would have, as a run of their own.
 
-    selected: they are a selection of the inputs of the manifest, so that missing ones are not remarked on.
+    selected: they are a selection of the inputs of the manifest, so that missing ones are not remarked on. parts: of a
+    run whose noise level was chosen by a selector, which have the tallies.
     """
 
     points: Sequence[CertifiedPoint]
     manifest: RunManifest
     selected: bool = False
+    parts: SelectedParts | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -38,6 +44,8 @@ class HeldRun:
     @property
     def samples(self) -> dict[int, int]:
         """Samples by index, over all stages."""
+        if self.parts is not None:
+            return self.parts.samples
         return {point.index: sum(tally.n for tally in point.tallies) for point in self.points}
 
     @property
@@ -60,8 +68,12 @@ class HeldRun:
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""
+        from smoothcert.runs.selected_run import save_parts
         from smoothcert.runs.store import RunStore
 
+        if self.parts is not None:
+            save_parts(self.parts, out)
+            return
         with RunStore.create(out, state_environment(self.manifest)) as store:
             store.add(self.points)
 

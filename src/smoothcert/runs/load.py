@@ -12,6 +12,7 @@ import numpy as np
 
 from smoothcert.errors import RunError
 from smoothcert.records import CertifiedPoint, Outcome, Remark, RemarkCode, Settlement, TallyKind
+from smoothcert.records.selection import SELECTED
 from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.tsv import read_log
@@ -93,14 +94,9 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
     if not place.is_dir():
         return [read_log(place, name=name)]
     # The store imports SQLite and file locks, which a log does not need.
-    from smoothcert.runs.selected_claims import SelectedRun, is_selected
-    from smoothcert.runs.store import RunStore
+    from smoothcert.runs.selected_run import open_stored
 
-    if is_selected(place):
-        run = SelectedRun.open(place)
-        points, manifest = run.read_claims(), run.make_manifest()
-        return make_run_results(points, manifest, set(), name=name, spent=run.samples(), certificate=certificate)
-    with RunStore.open(place) as store:
+    with open_stored(place) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
         spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
     return make_run_results(points, manifest, kinds, name=name, spent=spent, certificate=certificate)
@@ -111,12 +107,9 @@ def load_points(path: Path) -> list[CertifiedPoint]:
     place, _ = split_certificate(path)
     if not place.is_dir():
         return []
-    from smoothcert.runs.selected_claims import SelectedRun, is_selected
-    from smoothcert.runs.store import RunStore
+    from smoothcert.runs.selected_run import open_stored
 
-    if is_selected(place):
-        return SelectedRun.open(place).read_claims()
-    with RunStore.open(place) as store:
+    with open_stored(place) as store:
         return store.points()
 
 
@@ -171,7 +164,7 @@ def _make_results(
         results = dataclasses.replace(
             results,
             decided_radii=spec.question.radii if isinstance(spec.question, Decide) else (),
-            most_samples=spec.question.n + spec.question.n0,
+            most_samples=_most_samples(manifest),
             extra={**results.extra, "samples": samples},
         )
     remarks = [*_remark_halved(results, kinds), *_remark_memory(points, results), *_remark_spent(results)]
@@ -183,6 +176,15 @@ def _make_results(
     if manifest.model.has_random_weights:
         remarks.append(Remark(RemarkCode.RANDOM_WEIGHTS, name, {}))
     return dataclasses.replace(results, remarks=tuple(remarks))
+
+
+def _most_samples(manifest: RunManifest) -> int:
+    """The most samples one input takes; with a selector, of it and of all levels that may be sampled."""
+    own = manifest.spec.question.n + manifest.spec.question.n0
+    rule = manifest.sigma.rule if manifest.sigma is not None else {}
+    if rule.get("kind") != SELECTED:
+        return own
+    return int(rule["sampled"]) * own + int(rule["selector_n"])
 
 
 def _remark_spent(results: ResultColumns) -> Iterator[Remark]:

@@ -31,7 +31,8 @@ from smoothcert.records import (
 )
 from smoothcert.runs.held_run import HeldRun, list_kinds
 from smoothcert.runs.scales import scale_of_run
-from smoothcert.runs.store import RunStore
+from smoothcert.runs.selected_parts import recertify_parts
+from smoothcert.runs.selected_run import hold_stored
 from smoothcert.settings_text import real_number, whole_number
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
 from smoothcert.statistics import first_samples
@@ -60,11 +61,7 @@ def recertify_run(
         raise RunError(
             f"{path} does not exist; to choose a certificate: smoothcert recertify {run} --certificate {name}"
         )
-    with RunStore.open(path) as store:
-        manifest, points = store.manifest, store.points()
-    return recertify_points(
-        HeldRun(points, manifest), str(path), alpha=alpha, n=n, certificate=certificate, best_of=best_of
-    )
+    return recertify_points(hold_stored(path), str(path), alpha=alpha, n=n, certificate=certificate, best_of=best_of)
 
 
 def recertify_points(
@@ -77,6 +74,9 @@ def recertify_points(
     best_of: bool = False,
 ) -> HeldRun:
     """`recertify_run` for a run in memory. name: of the run, for messages."""
+    if run.parts is not None:
+        changed = recertify_parts(run.parts, name, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
+        return changed.hold(selected=run.selected)
     manifest, points = run.manifest, run.points
     _check_can_recertify(manifest, points, name)
     alpha = None if alpha is None else real_number(alpha, name="alpha")

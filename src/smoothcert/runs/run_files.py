@@ -13,6 +13,14 @@ SIGMA_RULE = "sigma.safetensors"
 """The copy of the rule for sigma in the directory of a run."""
 INPUTS = "inputs.npz"
 """Inputs and labels that were given as arrays, in the directory of a run."""
+SELECTION = "selection.json"
+"""In place of a manifest: what was requested of a selected run, whose directory holds several ordinary runs."""
+HAS_PARTS = "has a noise level chosen by a selector: this is only possible for its parts, which are ordinary runs"
+
+
+def is_selected(path: Path) -> bool:
+    """Whether this is the directory of a selected run."""
+    return (path / SELECTION).is_file()
 
 
 def locate_data(run: Path, data: DataSpec) -> DataSpec:

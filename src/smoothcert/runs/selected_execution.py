@@ -12,12 +12,14 @@ import msgspec
 from smoothcert.data import Dataset, ProgressCallback, load_requested
 from smoothcert.data.unlabelled import UnlabelledDataset
 from smoothcert.errors import ManifestMismatchError, ModelError
+from smoothcert.models.base import BaseClassifier
 from smoothcert.models.tabular_names import get_class_names
-from smoothcert.runs.building import NamedParts, RunParts, load_model
-from smoothcert.runs.execution import check_spec
+from smoothcert.runs.building import NamedParts, RunParts, load_model, match_to_model, name_own_code
+from smoothcert.runs.execution import check_labels, check_spec
 from smoothcert.runs.resumption import with_absolute_places
-from smoothcert.runs.selected_claims import SelectedRun, check_can_create, is_selected
-from smoothcert.runs.selected_combining import choose_inputs, make_claims
+from smoothcert.runs.run_files import is_selected
+from smoothcert.runs.selected_parts import Labels, choose_inputs
+from smoothcert.runs.selected_run import SelectedRun, check_can_create
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.spec import DETECT, DataSpec, LocalEngineSpec, ModelSpec, RunSpec, to_json
 from smoothcert.spec_differences import list_differing_values
@@ -29,82 +31,150 @@ class MakePart(Protocol):
     def __call__(self, spec: RunSpec, out: Path, /, *, parts: RunParts) -> None: ...
 
 
+class SelectedObjects(Protocol):
+    """Dataset and models of a selected run: from the places that its spec names, or objects of a Python program."""
+
+    def load_data(self, spec: SelectedSpec) -> Dataset:
+        """With the labels as the base classifiers number them."""
+
+    def load_model(self, spec: RunSpec, dataset: Dataset) -> BaseClassifier:
+        """The selector, or the base classifier of a level, of a spec that is settled."""
+
+    def of_selector(self, dataset: UnlabelledDataset) -> RunParts: ...
+
+    def of_level(self, level: int) -> RunParts: ...
+
+
 @dataclass(frozen=True, slots=True)
+class NamedObjects:
+    """Objects from the places in the spec. fetching: receives the progress of a download."""
+
+    fetching: ProgressCallback | None = None
+
+    def load_data(self, spec: SelectedSpec) -> Dataset:
+        dataset = load_requested(spec.data, progress=self.fetching)
+        return match_to_model(dataset, load_model(spec.spec_of_level(0, None), dataset))
+
+    def load_model(self, spec: RunSpec, dataset: Dataset) -> BaseClassifier:
+        return load_model(spec, dataset)
+
+    def of_selector(self, dataset: UnlabelledDataset) -> RunParts:
+        return _SelectorParts(self.fetching, dataset=dataset)
+
+    def of_level(self, level: int) -> RunParts:
+        return NamedParts(self.fetching)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _SelectorParts(NamedParts):
     """Those of the selector, whose classes are levels: the labels of the data say nothing about them."""
 
+    dataset: UnlabelledDataset
+
     def load_data(self, spec: RunSpec) -> Dataset:
-        return UnlabelledDataset(load_requested(spec.data, progress=self.fetching))
+        return self.dataset
 
 
 def make_selected_run(
     spec: SelectedSpec,
     out: Path,
     *,
+    objects: SelectedObjects,
     make_part: MakePart,
-    notice: Callable[[str], None],
-    fetching: ProgressCallback | None = None,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> SelectedRun:
     """Make the run in `out`, or resume it if `out` contains one with the same spec."""
-    run = _begin(spec, out, fetching)
+    spec = _prepare(spec, out)
+    dataset = objects.load_data(spec)
+    unlabelled = UnlabelledDataset(dataset)
+    run = _begin(spec, out, objects, unlabelled)
     spec = run.spec
     levels = ", ".join(f"{level:g}" for level in spec.levels)
     notice(
-        f"selector smoothed with sigma {spec.selector_sigma:g}; levels {levels}, of which {spec.sampled} are sampled"
+        f"selector smoothed with sigma {spec.selector_sigma:g}; levels {levels}, of which "
+        f"{spec.selection().sampled} may be sampled for an input"
     )
     notice(f"part {run.selector.name}")
-    make_part(spec.spec_of_selector(), run.selector, parts=_SelectorParts(fetching))
-    for level, inputs in enumerate(choose_inputs(run)):
+    make_part(spec.spec_of_selector(), run.selector, parts=objects.of_selector(unlabelled))
+    for level, inputs in enumerate(choose_inputs(spec, run.read_part(run.selector))):
         if not inputs:
             notice(f"part {run.level(level).name}: no input is sampled at this level")
             continue
         notice(f"part {run.level(level).name}: {len(inputs)} inputs")
-        make_part(spec.spec_of_level(level, inputs), run.level(level), parts=NamedParts(fetching))
-    run.write_claims(make_claims(run))
+        make_part(spec.spec_of_level(level, inputs), run.level(level), parts=objects.of_level(level))
+    run.write_claims(run.read_parts(_list_labels(spec, dataset)).combine())
     return run
 
 
-def _begin(spec: SelectedSpec, out: Path, fetching: ProgressCallback | None) -> SelectedRun:
+def _list_labels(spec: SelectedSpec, dataset: Dataset) -> Labels:
+    labels = dataset.labels
+    return {index: int(labels[index]) if labels[index] >= 0 else None for index in spec.data.list_indices(len(dataset))}
+
+
+def _prepare(spec: SelectedSpec, out: Path) -> SelectedSpec:
+    """The spec, if it can work; of a run that is resumed, with the choices that it has recorded."""
     spec.check()
-    selector = spec.spec_of_selector()
-    for part in (selector, *(spec.spec_of_level(level, None) for level in range(len(spec.levels)))):
+    for part in (spec.spec_of_selector(), *(spec.spec_of_level(level, None) for level in range(len(spec.levels)))):
         check_spec(part)
+    spec = _change_places(spec, name_own_code)
+    if not is_selected(out):
+        check_can_create(out)
+        return spec
+    stored = SelectedRun.open(out).spec
+    _check_same(stored, spec, out)
+    # Places and engines may have changed; everything else is as it was.
+    return msgspec.structs.replace(
+        stored, selector=spec.selector, models=spec.models, data=spec.data, engine=spec.engine
+    )
+
+
+def _begin(spec: SelectedSpec, out: Path, objects: SelectedObjects, dataset: UnlabelledDataset) -> SelectedRun:
+    """The run in `out`, which is created if it does not exist."""
     if is_selected(out):
-        stored = SelectedRun.open(out)
-        _check_same(stored.spec, spec, out)
-        # Places and engines may have changed; everything else is as it was.
-        return SelectedRun(out, _move(stored.spec, spec))
-    check_can_create(out)
-    dataset = load_requested(spec.data, progress=fetching)
-    settled, _ = NamedParts(fetching).settle(selector, UnlabelledDataset(dataset))
+        return SelectedRun(out, _change_places(spec, with_absolute_places))
+    check_models(spec, dataset.labelled, objects.load_model)
+    settled, _ = objects.of_selector(dataset).settle(spec.spec_of_selector(), dataset)
     spec = msgspec.structs.replace(spec, noise=settled.noise)
-    check_models(spec, dataset)
-    return SelectedRun.create(out, _with_absolute_places(spec))
+    return SelectedRun.create(out, _change_places(spec, with_absolute_places))
 
 
-def check_models(spec: SelectedSpec, dataset: Dataset) -> None:
+def check_models(spec: SelectedSpec, dataset: Dataset, load: Callable[[RunSpec, Dataset], BaseClassifier]) -> None:
     """Refuse a selector or levels that do not fit together."""
-    selector = load_model(spec.spec_of_selector(), dataset)
-    check_selector_outputs(spec.levels, selector.num_classes, spec.selector.place)
-    classes: tuple[int, tuple[str, ...]] | None = None
-    for level in range(len(spec.models)):
-        model = load_model(spec.spec_of_level(level, None), dataset)
-        own = (model.num_classes, get_class_names(model))
-        if classes is not None and own != classes:
-            raise ModelError(
-                f"the base classifiers of all levels must have the same classes: {spec.models[0].place} has "
-                f"{classes[0]}, and {spec.models[level].place} has {own[0]}"
-                + (", with other names" if own[0] == classes[0] else "")
-            )
-        classes = own
+    wanted = spec.spec_of_selector()
+    try:
+        selector = load(wanted, dataset)
+    except ModelError:
+        if wanted.model.num_classes is None:
+            raise
+        # It may show another number of outputs: the error below says what a selector needs.
+        selector = load(msgspec.structs.replace(wanted, model=_without_count(wanted.model)), dataset)
+    check_selector_outputs(spec.levels, selector, spec.selector.place)
+    models = [(model.place, load(spec.spec_of_level(level, None), dataset)) for level, model in enumerate(spec.models)]
+    check_same_classes(models)
+    check_labels(spec.data.place, dataset, *models[0])
 
 
-def check_selector_outputs(levels: tuple[float, ...], outputs: int, name: str) -> None:
-    if outputs != len(levels):
+def _without_count(model: ModelSpec) -> ModelSpec:
+    return msgspec.structs.replace(model, num_classes=None)
+
+
+def check_selector_outputs(levels: tuple[float, ...], selector: BaseClassifier, name: str) -> None:
+    if selector.num_classes != len(levels):
         raise ModelError(
-            f"the selector {name} has {outputs} outputs, and {len(levels)} noise levels were given: it must have one "
-            "output for each level"
+            f"the selector {name} has {selector.num_classes} outputs, and {len(levels)} noise levels were given: it "
+            "must have one output for each level"
         )
+
+
+def check_same_classes(models: list[tuple[str, BaseClassifier]]) -> None:
+    """models: the base classifiers by name."""
+    first, *others = [(name, model.num_classes, get_class_names(model)) for name, model in models]
+    for name, count, names in others:
+        if (count, names) != first[1:]:
+            raise ModelError(
+                f"the base classifiers of all levels must have the same classes: {first[0]} has {first[1]}, and {name} "
+                f"has {count}" + (", with other names" if count == first[1] else "")
+            )
 
 
 def _check_same(stored: SelectedSpec, wanted: SelectedSpec, out: Path) -> None:
@@ -133,17 +203,11 @@ def _comparable(spec: SelectedSpec, stored: SelectedSpec) -> dict[str, Any]:
     )
 
 
-def _move(stored: SelectedSpec, wanted: SelectedSpec) -> SelectedSpec:
-    return _with_absolute_places(
-        msgspec.structs.replace(
-            stored, selector=wanted.selector, models=wanted.models, data=wanted.data, engine=wanted.engine
-        )
-    )
+def _change_places(spec: SelectedSpec, change: Callable[[RunSpec], RunSpec]) -> SelectedSpec:
+    """The spec after this change of the places of models and data."""
 
-
-def _with_absolute_places(spec: SelectedSpec) -> SelectedSpec:
     def move(model: ModelSpec) -> RunSpec:
-        return with_absolute_places(msgspec.structs.replace(spec.spec_of_selector(), model=model))
+        return change(msgspec.structs.replace(spec.spec_of_selector(), model=model))
 
     selector = move(spec.selector)
     return msgspec.structs.replace(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Literal
+from typing import Any
 
 import msgspec
 
 from smoothcert.errors import InputError
+from smoothcert.models.backends import FASTEST
 from smoothcert.records import Noise, Smoothing
-from smoothcert.records.selection import FORMS, Selection, SelectorBounds, check_levels
+from smoothcert.records.selection import FORMS, SELECTED, Selection, SelectorBounds, check_levels
 from smoothcert.spec import (
     ConstantLevel,
     Count,
@@ -30,14 +31,15 @@ from smoothcert.spec import (
     RunSpec,
     Seed,
     SpecPart,
+    Task,
 )
 
 SELECTOR = "selector"
-"""The name of the selector's part; that of a level is `level_name`."""
+"""The name of the selector's part; that of a level is `SelectedSpec.name_level`."""
 
 
 class SelectedSpec(SpecPart, frozen=True, kw_only=True):
-    """Everything that was requested.
+    """Everything that was requested. A "recertify" run was computed from the votes of another run.
 
     selector: a classifier with one output for each level, smoothed with noise of the level `selector_sigma`. levels: in
     ascending order. models: one base classifier for each level, or one for all. question, selector_question: what is
@@ -47,7 +49,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
     the point's own. seed: all parts derive theirs from it.
     """
 
-    task: Literal["certify", "predict"]
+    task: Task
     selector: ModelSpec
     selector_sigma: Level
     levels: tuple[Level, ...]
@@ -76,6 +78,13 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             )
         if self.noise.kind is not Noise.GAUSSIAN or self.noise.scale is not None or self.noise.place != "input":
             raise InputError("a selector needs Gaussian noise on the inputs themselves, without a scale")
+        if any(model.backend == FASTEST for model in (self.selector, *self.models)):
+            raise InputError(
+                "a selector and its levels need a back end that is known before they are sampled: give --backend torch "
+                "or onnxruntime, instead of fastest"
+            )
+        if len(set(self.certificates)) < len(self.certificates):
+            raise InputError("each certificate can be named once")
         if unknown := [form for form in self.certificates if form not in FORMS]:
             raise InputError(f"there is no certificate {unknown[0]} for a selected sigma: use {' or '.join(FORMS)}")
         if self.selector_bounds == "multi-class" and not isinstance(self.selector_question, FixedN):
@@ -100,6 +109,21 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             smoothing=smoothing,
         )
 
+    @property
+    def rule(self) -> dict[str, Any]:
+        """The description of the rule, as manifests have it."""
+        return {
+            "kind": SELECTED,
+            "levels": list(self.levels),
+            "selector_sigma": self.selector_sigma,
+            "selector_n": self.selector_question.n + self.selector_question.n0,
+            "sampled": self.selection().sampled,
+        }
+
+    def name_level(self, level: int) -> str:
+        """The name of the part of a level."""
+        return f"level-{self.levels[level]!r}"
+
     def model_of(self, level: int) -> ModelSpec:
         """The base classifier of a level."""
         return self.models[level if len(self.models) > 1 else 0]
@@ -111,7 +135,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
     def spec_of_level(self, level: int, indices: tuple[int, ...] | None) -> RunSpec:
         """The ordinary run of a level. indices: of the inputs that are sampled at it; None for all."""
         spec = self._part(
-            level_name(self.levels[level]),
+            self.name_level(level),
             self.model_of(level),
             self.levels[level],
             self.question,
@@ -123,7 +147,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
         return msgspec.structs.replace(spec, data=data)
 
     def _part(self, name: str, model: ModelSpec, sigma: float, question: QuestionSpec, alpha: float) -> RunSpec:
-        certifies = self.task == "certify"
+        certifies = self.task != "predict"
         return RunSpec(
             task=self.task,
             model=model,
@@ -138,11 +162,6 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             rigorous=self.rigorous and certifies,
             engine=self.engine,
         )
-
-
-def level_name(sigma: float) -> str:
-    """The name of the part of a level."""
-    return f"level-{sigma!r}"
 
 
 def derive_seed(seed: int, part: str) -> int:

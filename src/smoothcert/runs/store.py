@@ -20,6 +20,7 @@ from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyErr
 from smoothcert.files import Content, write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
+from smoothcert.runs.run_files import HAS_PARTS, is_selected
 from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
 from smoothcert.runs.stored_points import (
@@ -387,6 +388,8 @@ def read_manifest(path: Path) -> RunManifest:
         with file.open("rb") as stream:
             content = stream.read(_MOST_MANIFEST_BYTES + 1)
     except FileNotFoundError as error:
+        if is_selected(path):
+            raise RunError(f"{path} {HAS_PARTS}, such as {path / 'selector'}") from error
         raise RunError(f"{path} is not a run: it has no {MANIFEST}") from error
     except OSError as error:
         raise RunError(f"{file} cannot be read: {error.strerror or error}") from error

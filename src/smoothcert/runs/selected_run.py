@@ -7,40 +7,35 @@ is a function of the parts, so it can be deleted and made again; the independent
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import msgspec
+from typing import Any, Self
 
 from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.files import write_atomically
-from smoothcert.records import Bounds, CertifiedPoint, Norm, Outcome, Reason, Verdict
-from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec, level_name
+from smoothcert.records import Bounds, CertifiedPoint, Norm, Outcome, Reason, TallyKind, Verdict
+from smoothcert.runs.held_run import HeldRun
+from smoothcert.runs.run_files import SELECTION, is_selected
+from smoothcert.runs.selected_parts import Labels, SelectedParts, describe_selected
+from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec
 from smoothcert.runs.store import RunStore, read_manifest
-from smoothcert.spec import RuleLevel, RunManifest, SigmaFacts, decode_part, to_json
+from smoothcert.spec import RunManifest, decode_part, to_json
 from smoothcert.strict_json import strict_loads
 
-SELECTION, CLAIMS = "selection.json", "claims.json"
+CLAIMS = "claims.json"
 SCHEMA = 1
-
-
-def is_selected(path: Path) -> bool:
-    """Whether this is the directory of a selected run."""
-    return (path / SELECTION).is_file()
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRun:
-    """The directory of a selected run, and what was requested of it."""
+    """The directory of a selected run, and what was requested of it. It is read like a `RunStore`."""
 
     path: Path
     spec: SelectedSpec
 
     @classmethod
-    def open(cls, path: Path) -> SelectedRun:
+    def open(cls, path: Path) -> Self:
         document = _read(path / SELECTION)
         try:
             if document.get("schema") != SCHEMA:
@@ -52,7 +47,7 @@ class SelectedRun:
         return cls(path, spec)
 
     @classmethod
-    def create(cls, path: Path, spec: SelectedSpec) -> SelectedRun:
+    def create(cls, path: Path, spec: SelectedSpec) -> Self:
         """Begin a run in a new or empty directory."""
         check_can_create(path)
         try:
@@ -63,82 +58,119 @@ class SelectedRun:
         write_atomically(path / SELECTION, content.encode(), overwrite=False)
         return cls(path, spec)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    # The parts.
+
     @property
     def selector(self) -> Path:
         return self.path / SELECTOR
 
     def level(self, number: int) -> Path:
-        return self.path / level_name(self.spec.levels[number])
+        return self.path / self.spec.name_level(number)
 
-    def list_parts(self) -> list[Path]:
-        """The directories of the parts that exist."""
-        parts = [self.selector, *(self.level(number) for number in range(len(self.spec.levels)))]
-        return [part for part in parts if RunStore.exists(part)]
+    def list_levels(self) -> dict[int, Path]:
+        """The directories of the levels that are sampled, by number."""
+        places = {number: self.level(number) for number in range(len(self.spec.levels))}
+        return {number: place for number, place in places.items() if RunStore.exists(place)}
 
-    def read_part(self, part: Path) -> list[CertifiedPoint]:
+    def read_part(self, part: Path) -> HeldRun:
         """The points of a part with their tallies; a RunError if it is unfinished."""
         with RunStore.open(part) as store:
-            points = store.points()
-            if len(points) < store.manifest.data.inputs:
-                raise RunError(
-                    f"{self.path} is unfinished: {part.name} has {len(points)} of {store.manifest.data.inputs} inputs. "
-                    f"Resume it with: smoothcert {self.spec.task} --resume {self.path}"
-                )
-        return points
+            manifest, points = store.manifest, store.points()
+        if len(points) < manifest.data.inputs:
+            raise self._unfinished(f": {part.name} has {len(points)} of {manifest.data.inputs} inputs")
+        return HeldRun(points, manifest)
+
+    def read_parts(self, labels: Labels | None = None) -> SelectedParts:
+        """All parts, which must be complete. labels: of all inputs; by default those of the claims."""
+        known = {point.index: point.label for point in self.points()} if labels is None else labels
+        levels = {number: self.read_part(place) for number, place in self.list_levels().items()}
+        return SelectedParts(self.spec, self.read_part(self.selector), levels, known)
+
+    def _unfinished(self, detail: str = "") -> RunError:
+        again = f"Resume it with: smoothcert {self.spec.task} --resume {self.path}"
+        if self.spec.task == "recertify":
+            again = "Delete it, and recertify again"
+        return RunError(f"{self.path} is unfinished{detail}. {again}")
+
+    # The claims.
 
     def write_claims(self, points: Sequence[CertifiedPoint]) -> None:
         document = {"schema": SCHEMA, "points": [_point_to_json(point) for point in points]}
         write_atomically(self.path / CLAIMS, (json.dumps(document, allow_nan=False) + "\n").encode(), overwrite=True)
 
-    def read_claims(self) -> list[CertifiedPoint]:
-        """The stored points, without tallies; a RunError if the run is unfinished."""
+    def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
+        """The stored points; a RunError if the run is unfinished. Their tallies stay with the parts."""
         if not (self.path / CLAIMS).is_file():
-            raise RunError(
-                f"{self.path} is unfinished. Resume it with: smoothcert {self.spec.task} --resume {self.path}"
-            )
+            raise self._unfinished()
         document = _read(self.path / CLAIMS)
         grid = self.spec.noise.levels
         try:
+            if document["schema"] != SCHEMA:
+                raise ValueError(f"format {document['schema']!r}; this version reads format {SCHEMA}")
             return [_point_from_json(one, grid=grid) for one in document["points"]]
         except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptRunError(f"{self.path / CLAIMS} is not valid: {error}") from error
 
-    def samples(self) -> dict[int, int]:
-        """Samples by index, over all parts."""
-        total: Counter[int] = Counter()
-        for part in self.list_parts():
-            with RunStore.open(part) as store:
-                total.update(store.samples())
-        return dict(total)
+    def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
+        """The stored points of these inputs, in this order."""
+        by_index = {point.index: point for point in self.points()}
+        if unknown := [index for index in indices if index not in by_index]:
+            raise RunError(f"{self.path} has no result for input {unknown[0]}")
+        return [by_index[index] for index in indices]
 
-    def make_manifest(self) -> RunManifest:
-        """The facts of the parts as the manifest of one run, for tables and figures."""
-        part = next((self.level(n) for n in range(len(self.spec.levels)) if RunStore.exists(self.level(n))), None)
-        of_level = read_manifest(self.selector if part is None else part)
+    @property
+    def manifest(self) -> RunManifest:
+        """The facts of the parts as the manifest of one run, for tables and pages."""
+        if not RunStore.exists(self.selector):
+            raise self._unfinished()
         of_selector = read_manifest(self.selector)
+        places = self.list_levels()
+        of_level = read_manifest(next(iter(places.values()))) if places else of_selector
         return describe_selected(self.spec, of_selector, of_level)
 
+    def kinds(self) -> set[TallyKind]:
+        """None: what is proved by each kind of tally is said of the parts."""
+        return set()
 
-def describe_selected(spec: SelectedSpec, selector: RunManifest, level: RunManifest) -> RunManifest:
-    """The facts of the parts as the manifest of one run. level: of any level that was sampled."""
-    combined = msgspec.structs.replace(
-        level.spec,
-        data=spec.data,
-        sigma=RuleLevel(place=spec.selector.place),
-        alpha=spec.alpha,
-        certificates=spec.certificates,
-        seed=spec.seed,
-    )
-    rule = {"kind": "selected", "levels": list(spec.levels), "selector_sigma": spec.selector_sigma}
-    return msgspec.structs.replace(
-        level,
-        spec=combined,
-        seed=spec.seed,
-        data=selector.data,
-        sigma=SigmaFacts(rule=rule),
-        digests=msgspec.structs.replace(level.digests, sigma=selector.digests.model),
-        alpha_split={},
-    )
+    def unanimous(self) -> dict[int, int]:
+        """None: the radius of an input depends on several votes."""
+        return {}
+
+    def samples(self) -> dict[int, int]:
+        """Samples by index, over all parts."""
+        total: dict[int, int] = {}
+        for part in (self.selector, *self.list_levels().values()):
+            with RunStore.open(part) as store:
+                for index, count in store.samples().items():
+                    total[index] = total.get(index, 0) + count
+        return total
+
+
+def open_stored(path: Path) -> RunStore | SelectedRun:
+    """Open a run of either kind for reading."""
+    return SelectedRun.open(path) if is_selected(path) else RunStore.open(path)
+
+
+def hold_stored(path: Path) -> HeldRun:
+    """A run of either kind with all its tallies, as a run in memory."""
+    if is_selected(path):
+        return SelectedRun.open(path).read_parts().hold()
+    with RunStore.open(path) as store:
+        return HeldRun(store.points(), store.manifest)
+
+
+def save_parts(parts: SelectedParts, out: Path) -> None:
+    """Store the parts as a selected run in a new directory."""
+    run = SelectedRun.create(out, parts.spec)
+    for place, part in [(run.selector, parts.selector), *((run.level(k), part) for k, part in parts.levels.items())]:
+        part.save(place)
+    run.write_claims(parts.combine())
 
 
 def check_can_create(path: Path) -> None:
