@@ -232,9 +232,9 @@ def _read(store: Path) -> tuple[IntArray, FloatArray, Mapping[str, Any]]:
         if document is None:
             raise ModelError(f"{store} was not written by smoothcert selector train")
         votes, depths = tensors["votes"].numpy(), tensors["depths"].numpy()
-        types = (votes.dtype, depths.dtype)
+        types = (votes.dtype.name, depths.dtype.name)
         if (
-            types != (np.int64, np.float64)
+            types != ("int64", "float64")
             or not isinstance(document["settings"]["seed"], int)
             or "done" not in document
         ):
