@@ -135,14 +135,17 @@ def test_exclusions_and_the_report():
 
 
 def test_depths_tell_apart_what_votes_cannot():
-    """Log-odds that are normal with mean m and deviation s are positive with probability Φ(m/s)."""
+    """A margin of the logits that is normal with mean m and deviation s is positive with probability Φ(m/s)."""
     drawn = np.random.default_rng(0).normal(3.0, 1.0, size=400)
-    cells, hits = np.unique(score_cell(1 / (1 + np.exp(-drawn))), return_counts=True)
+    score = 1 / (1 + np.exp(-drawn))
+    parts = [np.unique(score_cell(one), return_counts=True) for one in (score, 1 - score)]  # of two classes
     tally = ScoreTally(
         stream=StreamId(0, 0, Stage.SELECTION), sigma=0.5, counts=np.array([400, 0]), invalid=0, label=0,
-        cells=np.concatenate([cells, [SCORE_CELLS]]), hits=np.concatenate([hits, [400]]), ranges=((0, 400),),
+        cells=np.concatenate([parts[0][0], SCORE_CELLS + parts[1][0]]),
+        hits=np.concatenate([parts[0][1], parts[1][1]]), ranges=((0, 400),),
     )  # fmt: skip
-    assert estimate_depth(tally) == pytest.approx(drawn.mean() / drawn.std(ddof=1), rel=1e-3)
+    exact = drawn.mean() / drawn.std(ddof=1)
+    assert 0.95 * exact < estimate_depth(tally) < 1.001 * exact
     votes = LevelVotes(np.array([[100, 100]]), np.array([[3.0, 1.0]]), (0.5, 1.0), 100)
     assert votes.radii.tolist() == [[1.5, 1.0]]
     assert votes.best.tolist() == [0]

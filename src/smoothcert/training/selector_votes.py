@@ -37,8 +37,8 @@ _MOST_INPUTS_AT_ONCE = 250
 _SECONDS_BETWEEN_STATES = 30.0
 MOST_PROVED = 3.5
 """Φ⁻¹ of about the largest probability that a certification proves: with 30000 samples at α = .001."""
-_LOG_ODDS = special.logit(np.clip((SCORE_FLOOR + SCORE_CEILING) / 2, 1e-9, 1 - 1e-9))
-"""Of the scores in each cell."""
+_LOGS = np.log(np.maximum((SCORE_FLOOR + SCORE_CEILING) / 2, 1e-9))
+"""Logarithms of the scores in each cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,9 @@ class LevelVotes:
     """What `n` samples of N inputs at each of K levels say about the input's label.
 
     votes: (N, K) int64, how many were given the label. depths: (N, K) float64, an estimate of Φ⁻¹ of the probability of
-    the label: mean over deviation of the label's log-odds, whose law under noise is about normal; nan where the model
-    gives no scores. It tells probabilities of .99 and .9999 apart by a few samples, which votes cannot.
+    the label: mean over deviation of the margin of the logits, whose law under noise is about normal (see
+    `estimate_depth`); nan where the model gives no scores. It tells probabilities of .99 and .9999 apart by a few
+    samples, which votes cannot.
     """
 
     votes: IntArray
@@ -233,11 +234,7 @@ def _read(store: Path) -> tuple[IntArray, FloatArray, Mapping[str, Any]]:
             raise ModelError(f"{store} was not written by smoothcert selector train")
         votes, depths = tensors["votes"].numpy(), tensors["depths"].numpy()
         types = (votes.dtype.name, depths.dtype.name)
-        if (
-            types != ("int64", "float64")
-            or not isinstance(document["settings"]["seed"], int)
-            or "done" not in document
-        ):
+        if types != ("int64", "float64") or not isinstance(document["settings"]["seed"], int) or "done" not in document:
             raise ModelError(f"{store} holds no votes")
         return votes, depths, document
     except (ModelError, KeyError, TypeError) as error:
@@ -245,14 +242,22 @@ def _read(store: Path) -> tuple[IntArray, FloatArray, Mapping[str, Any]]:
 
 
 def estimate_depth(tally: ScoreTally) -> float:
-    """Mean over deviation of the log-odds of the label's score; nan if not all samples have a finite answer."""
-    if tally.invalid:
+    """About mean over deviation of log s - log s', of the label's score s and the largest other one s'.
+
+    Their sum of deviations is taken for the deviation of the difference: never too small, and hardly too large, because
+    s' falls as s rises. nan if not all samples have a finite answer.
+    """
+    if tally.invalid or tally.n < 2:
         return math.nan
-    cells, hits = tally.top_scores()
-    odds = _LOG_ODDS[cells]
-    mean = float(hits @ odds) / tally.n
-    deviation = math.sqrt(max(float(hits @ (odds - mean) ** 2) / max(tally.n - 1, 1), 0.0))
-    return mean / max(deviation, 1e-6)
+    own, others = (_describe_logs(cells, hits) for cells, hits in (tally.top_scores(), tally.other_scores()))
+    return (own[0] - others[0]) / max(own[1] + others[1], 1e-6)
+
+
+def _describe_logs(cells: IntArray, hits: IntArray) -> tuple[float, float]:
+    """Mean and deviation of the logarithms of scores."""
+    logs, n = _LOGS[cells], int(hits.sum())
+    mean = float(hits @ logs) / n
+    return mean, math.sqrt(float(hits @ (logs - mean) ** 2) / (n - 1))
 
 
 def _gives_scores(classifier: BaseClassifier) -> bool:
