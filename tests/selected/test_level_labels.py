@@ -8,17 +8,18 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 
 from smoothcert.data import load_dataset
 from smoothcert.records import ScoreTally, Stage, StreamId
 from smoothcert.records.score_cells import SCORE_CELLS, score_cell
 from smoothcert.training.batches import Batches
 from smoothcert.training.level_labels import label_by_level
+from smoothcert.training.level_votes import MOST_PROVED, LevelVotes, choose_spread, estimate_depth, fit_curve
 from smoothcert.training.noisy_inputs import cross_entropy_of_copies
 from smoothcert.training.objective import Batch
 from smoothcert.training.objectives import OBJECTIVES, parse_objective
 from smoothcert.training.selector_report import estimate_exclusions, report_choices
-from smoothcert.training.selector_votes import MOST_PROVED, LevelVotes, estimate_depth
 
 QUANTILE = NormalDist().inv_cdf
 
@@ -151,3 +152,25 @@ def test_depths_tell_apart_what_votes_cannot():
     assert votes.best.tolist() == [0]
     most = LevelVotes(np.array([[100, 100]]), np.array([[99.0, 99.0]]), (0.5, 1.0), 100)
     assert most.radii.tolist() == [[0.5 * MOST_PROVED, MOST_PROVED]]
+
+
+def test_a_curve_is_ascending_and_close_to_the_votes():
+    """The true quantiles are half the depths: what a law of margins with heavy tails does."""
+    depths = np.linspace(-2, 6, 200)[::-1].copy()
+    votes = np.random.default_rng(1).binomial(1000, ndtr(depths / 2))
+    curve = fit_curve(depths, votes, n=1000)
+    assert (np.diff(curve.depths) > 0).all()
+    assert (np.diff(curve.quantiles) >= 0).all()
+    assert np.abs(curve.read(depths) - depths / 2)[depths < 5].max() < 0.2
+    assert curve.read(np.array([-9.0, 99.0])).tolist() == [curve.quantiles[0], curve.quantiles[-1]]
+    given = LevelVotes(np.array([[16, 16]]), np.array([[2.0, 2.0]]), (0.5, 1.0), 16, (None, curve))
+    assert given.radii[0, 0] == 1.0
+    assert given.radii[0, 1] == pytest.approx(1.0, abs=0.1)
+
+
+def test_inputs_for_a_curve_are_spread_over_the_depths():
+    depths = np.concatenate([np.full(900, 3.0), np.linspace(-1, 3, 100)])
+    chosen = choose_spread(depths, most=50)
+    assert len(set(chosen.tolist())) == len(chosen)
+    assert 40 <= len(chosen) <= 50
+    assert (depths[chosen] < 2.9).sum() > 35

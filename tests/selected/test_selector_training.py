@@ -17,10 +17,16 @@ from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchE
 from smoothcert.models.architectures import build
 from smoothcert.models.checkpoints import CheckpointHeader, load_checkpoint, save_checkpoint
 from smoothcert.sigma.selected import SelectorFacts, read_selector_facts
-from smoothcert.training import selector_votes
+from smoothcert.training import selector_training, selector_votes
 from smoothcert.training.selector_votes import VotesRequest, sample_level_votes
 
 LEVELS = (0.1, 0.4)
+
+
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch):
+    monkeypatch.setattr(selector_training, "_SAMPLES_REPORTED", 50)
+    monkeypatch.setattr(selector_votes, "_SAMPLES_OF_CALIBRATION", 100)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from scipy.special import ndtr
 
 from smoothcert.data import load_dataset
 from smoothcert.data.splits import DatasetPart
@@ -19,6 +20,11 @@ from smoothcert.training.selector_votes import VotesRequest, sample_level_votes
 
 LEVELS = (0.1, 0.4)
 N = 7
+
+
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch):
+    monkeypatch.setattr(selector_votes, "_SAMPLES_OF_CALIBRATION", 100)
 
 
 def networks():
@@ -94,8 +100,12 @@ def test_interrupted_sampling_is_resumed(tmp_path, monkeypatch):
     resumed = sample_level_votes(request(), store, progress=progress)
     assert seen == [16, 32, 40]
     assert np.array_equal(resumed.votes, whole.votes)
+    assert np.array_equal(resumed.radii, whole.radii)
     assert np.array_equal(resumed.depths, whole.depths)
-    assert np.array_equal(sample_level_votes(request(), store, progress=progress).votes, whole.votes)
+    monkeypatch.setattr(selector_votes, "Sampler", None)
+    again = sample_level_votes(request(), store, progress=progress)
+    assert np.array_equal(again.votes, whole.votes)
+    assert np.array_equal(again.radii, whole.radii)  # by the stored curves
     assert seen == [16, 32, 40]
     assert selector_votes.read_votes_seed(store) == 9
 
@@ -123,3 +133,14 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     store.write_bytes(b"not tensors")
     with pytest.raises(CorruptRunError, match="holds no votes"):
         sample_level_votes(request(), store)
+
+
+def test_curves_are_fitted_to_other_votes_of_the_same_inputs():
+    """At each depth of the curve it says about what 100 votes in streams of their own say."""
+    asked = request()
+    votes = sample_level_votes(asked, None)
+    for level, curve in enumerate(votes.curves):
+        assert (np.diff(curve.quantiles) >= 0).all()
+        chosen = np.isin(votes.depths[:, level], curve.depths)
+        share = votes.votes[chosen, level].mean() / N
+        assert ndtr(curve.read(votes.depths[chosen, level])).mean() == pytest.approx(share, abs=0.1)

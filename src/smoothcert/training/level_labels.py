@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothcert.data import Dataset, DatasetPart
 from smoothcert.records import InputArray, IntArray
-from smoothcert.training.selector_votes import LevelVotes
+from smoothcert.training.level_votes import LevelVotes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

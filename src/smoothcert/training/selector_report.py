@@ -12,7 +12,7 @@ from smoothcert.data import Dataset
 from smoothcert.models import BaseClassifier
 from smoothcert.records import FloatArray, IntArray, Stage, StreamId
 from smoothcert.sampling import Request, Sampler
-from smoothcert.training.selector_votes import LevelVotes
+from smoothcert.training.level_votes import LevelVotes
 
 _BATCH = 256
 _INPUTS_AT_ONCE = 200

@@ -30,8 +30,9 @@ from smoothcert.training.batches import seeded_generator
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.holding_out import held_out_path, hold_out
 from smoothcert.training.level_labels import label_by_level
+from smoothcert.training.level_votes import LevelVotes
 from smoothcert.training.selector_report import SelectorReport, report_choices, sample_choices
-from smoothcert.training.selector_votes import LevelVotes, VotesRequest, sample_level_votes
+from smoothcert.training.selector_votes import VotesRequest, sample_level_votes
 from smoothcert.training.settings import check_count
 from smoothcert.training.training_loop import TrainedModel, TrainingProgress
 from smoothcert.training.training_run import check_output, run_training
