@@ -47,6 +47,8 @@ class Settings:
     epochs: int
     sigma: float
     softness: float
+    objective: str
+    selector_epochs: int
     votes: int
     n: int
     selector_n: int
@@ -58,16 +60,21 @@ class Settings:
         return self.out / f"base-{self.data}-{level}.safetensors"
 
     @property
+    def tag(self) -> str:
+        """The settings of the selector, in names of files."""
+        return f"s{self.sigma}-t{self.softness}-{self.objective.replace(':', '-').replace('=', '').replace(',', '-')}"
+
+    @property
     def models(self) -> str:
         return ",".join(str(self.base(level)) for level in self.levels)
 
     @property
     def selector(self) -> Path:
-        return self.out / f"selector-{self.data}-s{self.sigma}-t{self.softness}.safetensors"
+        return self.out / f"selector-{self.data}-{self.tag}.safetensors"
 
     @property
     def selected(self) -> Path:
-        return self.out / f"selected-{self.data}-s{self.sigma}-t{self.softness}-{self.sampled}"
+        return self.out / f"selected-{self.data}-{self.tag}-{self.sampled}"
 
     def single(self, level: float) -> Path:
         return self.out / f"single-{self.data}-{level}"
@@ -87,6 +94,8 @@ def compare_selected(
     epochs: Annotated[int, typer.Option("--epochs")] = 10,
     sigma: Annotated[float, typer.Option("--sigma", help="Noise level of the selector.")] = 1.0,
     softness: Annotated[float, typer.Option("--softness")] = 0.2,
+    objective: Annotated[str, typer.Option("--objective", help="Of the selector.")] = "consistency:weight=1",
+    selector_epochs: Annotated[int, typer.Option("--selector-epochs")] = 10,
     votes: Annotated[int, typer.Option("--votes", help="Samples of each training input at each level.")] = 32,
     n: Annotated[int, typer.Option("--n", help="Samples of an input in all.")] = 100_000,
     selector_n: Annotated[int, typer.Option("--selector-n", help="The selector's part.")] = 30_000,
@@ -97,7 +106,8 @@ def compare_selected(
     """Train, certify and compare."""
     chosen = tuple(float(level) for level in levels.split(","))
     settings = Settings(
-        data, out, chosen, arch, epochs, sigma, softness, votes, n, selector_n, sampled, skip, threads
+        data, out, chosen, arch, epochs, sigma, softness, objective, selector_epochs, votes, n, selector_n, sampled,
+        skip, threads,
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     wanted = steps.split(",")
@@ -123,7 +133,8 @@ def list_commands(settings: Settings) -> list[tuple[str, list[str]]]:
     options = {
         "--data": settings.data, "--models": settings.models, "--levels": ",".join(map(str, settings.levels)),
         "--sigma": settings.sigma, "--softness": settings.softness, "--n": settings.votes,
-        "--votes": settings.out / f"votes-{settings.data}.safetensors", "--epochs": settings.epochs, "--lr": 0.05,
+        "--votes": settings.out / f"votes-{settings.data}.safetensors", "--epochs": settings.selector_epochs,
+        "--objective": settings.objective, "--lr": 0.05,
         "--seed": 0, "--threads": threads,
     }  # fmt: skip
     found += _train("selector", ["selector", "train"], options, settings.selector)
@@ -184,7 +195,7 @@ def write_results(settings: Settings) -> None:
     published = _row("selected-published", run.by_certificate("selected-published"))
     oracle = _best("oracle", singles)
     rows = [*singles, published, selected, oracle]
-    base = settings.out / f"comparison-{settings.data}-s{settings.sigma}-t{settings.softness}-{settings.sampled}"
+    base = settings.out / f"comparison-{settings.data}-{settings.tag}-{settings.sampled}"
     with base.with_suffix(".csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["row", "ACR", *(f"r={radius:g}" for radius in RADII)])
