@@ -11,7 +11,8 @@ from scipy.special import ndtr
 
 from smoothcert.data import load_dataset
 from smoothcert.data.splits import DatasetPart
-from smoothcert.errors import CorruptRunError, InterruptedRunError, ManifestMismatchError
+from smoothcert.errors import CorruptRunError, InterruptedRunError, ManifestMismatchError, RunBusyError
+from smoothcert.files import hold_lock
 from smoothcert.models import as_classifier
 from smoothcert.noise import unit_noise
 from smoothcert.records import Noise, Stage, StreamId
@@ -144,3 +145,13 @@ def test_curves_are_fitted_to_other_votes_of_the_same_inputs():
         chosen = np.isin(votes.depths[:, level], curve.depths)
         share = votes.votes[chosen, level].mean() / N
         assert ndtr(curve.read(votes.depths[chosen, level])).mean() == pytest.approx(share, abs=0.1)
+
+
+def test_complete_votes_are_read_while_another_selector_holds_them(tmp_path):
+    store = tmp_path / "votes.safetensors"
+    whole = sample_level_votes(request(), store)
+    with hold_lock(store):
+        assert np.array_equal(sample_level_votes(request(), store).votes, whole.votes)
+        store.unlink()
+        with pytest.raises(RunBusyError):
+            sample_level_votes(request(), store)

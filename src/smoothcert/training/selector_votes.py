@@ -76,8 +76,9 @@ def sample_level_votes(
     store: a file (.safetensors) that is written twice a minute and remains; None to store nothing. progress is called
     with (inputs done, all inputs). When `stop` is set, what was sampled is stored and InterruptedRunError is raised.
     """
-    if store is None:
-        return _Votes(request, None).complete(progress, stop)
+    found = _Votes(request, store)
+    if store is None or found.is_complete:
+        return found.complete(progress, stop)
     with hold_lock(store):
         return _Votes(request, store).complete(progress, stop)
 
@@ -100,6 +101,11 @@ class _Votes:
         self._last_save = time.perf_counter()
         if store is not None and store.exists():
             self._restore(store)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to be sampled or written."""
+        return self._curves is not None and self._done == len(self._votes)
 
     def complete(self, progress: Done | None, stop: threading.Event | None) -> LevelVotes:
         request, total = self._request, len(self._votes)
