@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from smoothcert.results import Results, compare, open_run
+    from smoothcert.results.selected_classifier import SelectedClassifier
     from smoothcert.sigma import Ascent, CallableRule, GridSearch, OptimisedSigma, SigmaRule, SignSearch, load_sigma
     from smoothcert.sigma.knn import KnnSigma
     from smoothcert.sigma.network import SigmaNetwork
@@ -102,6 +103,7 @@ _HOMES = {
     "load_sigma": "sigma",
     "KnnSigma": "sigma.knn",
     "SigmaNetwork": "sigma.network",
+    "SelectedClassifier": "results.selected_classifier",
     "SmoothedClassifier": "smoothed",
     "compare": "results",
     "open_run": "results",
@@ -141,6 +143,7 @@ __all__ = [
     "RunManifest",
     "RunSpec",
     "ScoreTally",
+    "SelectedClassifier",
     "SemiElastic",
     "Settlement",
     "SigmaNetwork",

@@ -20,5 +20,9 @@ def check_document(document: Any, *, before_claims: bool = False) -> Findings:
     before_claims: its region is still to be claimed from the memory of the run, so that it has no promise yet.
     """
     from smoothcert_verify.document_checks import check_document as check
+    from smoothcert_verify.selection_documents import check_selected_document, is_selected_document
 
+    if is_selected_document(document):
+        checked = check_selected_document(document)
+        return Findings(checked.findings, is_readable=checked.facts is not None)
     return check(document, before_claims=before_claims)

@@ -51,7 +51,12 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("places", nargs="+", type=Path, help="run directories, certificates, directories of them")
     parser.add_argument("--memory", metavar="PLACE", help="the memory the runs claimed from: a file or a server")
-    parser.add_argument("--replay", nargs=2, metavar=("MODEL", "K"), help="draw the samples of K inputs again")
+    parser.add_argument(
+        "--replay",
+        nargs=2,
+        metavar=("MODEL", "K"),
+        help="draw the samples of K inputs again; of a run with a selector, MODEL is selector,model,…",
+    )
     parser.add_argument("--replay-indices", metavar="0,17", help="draw those of these inputs again instead")
     parser.add_argument("--replay-weights", metavar="FILE", help="where the weights of MODEL are now, if it is code")
     parser.add_argument("--replay-batch", type=int, metavar="ROWS", help="ask the model about so many rows at once")

@@ -27,7 +27,16 @@ from smoothcert_verify.run_checks import (
     verify_run,
 )
 from smoothcert_verify.run_reading import is_run, list_certificate_files
-from smoothcert_verify.sigma_levels import check_levels, count_classifiers, measure_levels, needs_distances
+from smoothcert_verify.selection_checks import verify_selection
+from smoothcert_verify.selection_facts import is_selected
+from smoothcert_verify.selection_replay import PartModels, SelectionReplay
+from smoothcert_verify.sigma_levels import (
+    check_levels,
+    count_classifiers,
+    identify_classifier,
+    measure_levels,
+    needs_distances,
+)
 
 ShowProgress = Callable[[str, str], AbstractContextManager[Progress | None]]
 """From a title and a unit to a function of what is done and the total."""
@@ -114,6 +123,7 @@ def _report_to_json(report: Report) -> dict[str, Any]:
         "model_checks": None if counts is None else dict(zip(("drawn", "asked", "ties"), counts, strict=True)),
         "discrepancies": [finding.to_json() for finding in report.discrepancies],
         "remarks": [{**remark.to_json(), "inputs": inputs} for remark, inputs in report.remarks],
+        "parts": [_report_to_json(part) for part in report.parts],
     }
 
 
@@ -129,17 +139,22 @@ def inspect_places(
         raise OptionError("--replay-indices, --replay-weights and --replay-batch need --replay MODEL K")
     require_ball_arithmetic()
     for place in places:
-        if not is_run(place):
+        if not (is_run(place) or is_selected(place)):
             list_certificate_files(place)  # report a missing place before anything slow begins
     inspection = Inspection()
     for place in places:
         with show_progress(f"verifying {place.name}", "inputs") as progress:
-            if is_run(place):
+            if is_selected(place):
+                report = verify_selection(place, unfinished=options.unfinished, progress=progress)
+            elif is_run(place):
                 report = verify_run(place, unfinished=options.unfinished, progress=progress)
             else:
                 report = verify_certificates(place, progress=progress)
         inspection.reports.append(report)
     reports = inspection.reports
+    if options.model is not None and any(report.parts for report in reports):
+        inspection.replayed = _replay_selection(options, places, reports, show_progress)
+        return inspection
     selection, replay = ([], None) if options.model is None else _prepare_replay(options, places, reports)
     inputs: Inputs | None = None
     if replay is not None and not replay.discrepancies:
@@ -209,7 +224,10 @@ def _check_levels(reports: Sequence[Report], inputs: Inputs | None, show_progres
     everything = _list_entries(reports)
     several = len(reports) > 1
     across = check_levels(everything) if several and not any(report.discrepancies for report in reports) else []
-    classifiers = count_classifiers(everything)
+    selected = [
+        frozenset(identify_classifier(part.entries[0].run) for part in r.parts if part.entries) for r in reports
+    ]
+    classifiers = count_classifiers(everything) + len({parts for parts in selected if parts})
     if classifiers > 1:
         reports[0].remark(note("several-classifiers", count=classifiers))
     for report in reports:
@@ -255,9 +273,30 @@ def _prepare_replay(
         data_root=options.data_root,
         batch=options.batch,
         rule=rule if is_run(place) and rule.exists() else None,
+        labelled=any(one.document["input"]["label"] is not None for one in report.entries),
     )
     report.discrepancies += replay.discrepancies
     return selection, replay
+
+
+def _replay_selection(
+    options: CheckOptions, places: Sequence[Path], reports: Sequence[Report], show_progress: ShowProgress
+) -> int:
+    """Draw samples of a selected run again; returns of how many inputs."""
+    if len(reports) != 1:
+        raise OptionError("--replay draws the samples of one run again: give one run or one directory of certificates")
+    (report,), (place,) = reports, places
+    assert options.model is not None
+    if report.discrepancies:
+        report.remark(note("replay-skipped"))
+        return 0
+    models = PartModels.parse(options.model, weights=options.weights, levels=len(report.level_names))
+    indices = None if options.indices is None else _parse_indices(options.indices)
+    replay = SelectionReplay(
+        names=report.level_names, models=models, data=options.data, root=options.data_root, batch=options.batch
+    )
+    with show_progress("replaying", "samples") as progress:
+        return replay.run(place, report, count=options.count, indices=indices, progress=progress)
 
 
 def _run_replay(

@@ -66,7 +66,8 @@ class Replay:
     """Model and data, loaded as a manifest says. discrepancies: that they are not the ones it names.
 
     rule: the rule for σ, if its file is there. batch: rows the model is asked at once, in place of the recorded number.
-    With a batch of 1, the object that the model was made from is asked about each row as well.
+    With a batch of 1, the object that the model was made from is asked about each row as well. labelled: whether the
+    labels of the data are those of the inputs; a run of a selector has none.
     """
 
     facts: RunFacts
@@ -74,6 +75,7 @@ class Replay:
     data: ReplayData
     rule: SigmaRuleFile | None = None
     batch: int | None = None
+    labelled: bool = True
     discrepancies: list[Finding] = field(default_factory=list)
     _other_votes: list[tuple[int, int]] = field(default_factory=list)
     _compare: Callable[[Rows, int], int | None] | None = None
@@ -89,11 +91,12 @@ class Replay:
         data_root: Path | None,
         rule: Path | None = None,
         batch: int | None = None,
+        labelled: bool = True,
     ) -> Replay:
         """weights, data, data_root: where they are now; by default where the run had them. rule: a checked file."""
         dataset = open_data(facts, place=data, root=data_root)
         base = open_model(facts, dataset, place=model, weights=weights)
-        replay = cls(facts, base, dataset, None if rule is None else read_rule(rule), batch)
+        replay = cls(facts, base, dataset, None if rule is None else read_rule(rule), batch, labelled)
         if facts.manifest["sampling_version"] != SAMPLING_VERSION:
             version = facts.manifest["sampling_version"]
             replay.discrepancies.append(note("other-sampling", value=version, expected=SAMPLING_VERSION))
@@ -159,7 +162,8 @@ class Replay:
 
     def _check(self, document: Mapping[str, Any], advance: Callable[[int], None]) -> Iterator[Finding]:
         index, label, sigma = document["input"]["index"], document["input"]["label"], document["smoothing"]["sigma"]
-        known, x = self.data.read_label(index), divide_by_scale(self.data.read_input(index), self.facts.scale)
+        known = self.data.read_label(index) if self.labelled else None
+        x = divide_by_scale(self.data.read_input(index), self.facts.scale)
         if label != known:
             yield note("differs", field="input.label", value=label, expected=known)
         found = None if self.rule is None else self.rule.sigma(x)

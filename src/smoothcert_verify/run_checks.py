@@ -21,6 +21,7 @@ from smoothcert_verify.json_values import Document, canonical_digest, parse_json
 from smoothcert_verify.kept_inputs import INPUTS, read_kept_inputs
 from smoothcert_verify.run_facts import RunFacts, check_run, read_run
 from smoothcert_verify.run_reading import RunReader, StoredInput, list_certificate_files, read_bytes
+from smoothcert_verify.selection_documents import check_selected_document, is_selected_document
 from smoothcert_verify.sigma_levels import check_levels
 from smoothcert_verify.sigma_rules import read_rule
 
@@ -42,7 +43,8 @@ class Report:
     alpha: the sum of the error probabilities of all statements, so at most so many are wrong on average. pairs: of
     inputs, whose distance was measured. model_checks: noisy copies that were drawn, about which the model was asked
     again, and that tied. remarks: with the number of inputs that each is about, 0 for the whole. entries: the requested
-    inputs whose documents could be read.
+    inputs whose documents could be read. parts: of a selected run, whose bounds are among those counted here;
+    level_names: of the parts of all levels, ascending; statements: of the certificates of selected inputs.
     """
 
     name: str
@@ -56,6 +58,9 @@ class Report:
     discrepancies: list[Finding] = field(default_factory=list)
     remarks: list[tuple[Finding, int]] = field(default_factory=list)
     entries: list[CheckedInput] = field(default_factory=list)
+    parts: list[Report] = field(default_factory=list)
+    level_names: list[str] = field(default_factory=list)
+    statements: list[Document] = field(default_factory=list)
 
     def remark(self, finding: Finding, *, inputs: int = 0) -> None:
         """Add a remark, or more inputs that it is about."""
@@ -68,6 +73,9 @@ class Report:
     def add_document(self, document: Document, run: RunFacts | None, where: str, again: Callable[[], Document]) -> None:
         """Check one document; count what can be read, and keep it if it is one of the requested inputs."""
         self.inputs += 1
+        if is_selected_document(document):
+            self._add_selected(document, where, again)
+            return
         found = check_document(document, run)
         self.discrepancies += [finding.at(where) for finding in (*found.discrepancies, *found.unchecked)]
         if not found.is_readable:
@@ -82,6 +90,34 @@ class Report:
         if one.index in run.indices:
             self.entries.append(one)
 
+    def _add_selected(self, document: Document, where: str, again: Callable[[], Document]) -> None:
+        """Check the document of an input of a selected run, and keep those of its parts."""
+        checked = check_selected_document(document)
+        self.discrepancies += [finding.at(where) for finding in checked.findings]
+        if checked.facts is None:
+            return
+        self.level_names = checked.facts.list_names()
+        verdicts = document["verdicts"]
+        stated = sum(verdict["outcome"] in ("certified", "predicted") for verdict in verdicts)
+        self.radii += sum(verdict["outcome"] == "certified" for verdict in verdicts)
+        self.alpha += float(checked.facts.alpha) * stated
+        self.statements.append(document)
+        for name, run, pick in checked.parts:
+            part = next((part for part in self.parts if part.name == name), None)
+            if part is None:
+                part = Report(name=name)
+                self.parts.append(part)
+            nested = pick(document)
+            one = CheckedInput(
+                {key: value for key, value in nested.items() if key != "tallies"}, run, _pick_again(again, pick)
+            )
+            before = part.bounds
+            part._count(one)
+            self.bounds += part.bounds - before
+            part.entries.append(one)
+        if checked.in_float:
+            self.remark(note("float-noise"), inputs=1)
+
     def _count(self, one: CheckedInput) -> None:
         verdicts = one.document["verdicts"]
         certified = [verdict["outcome"] == "certified" for verdict in verdicts]
@@ -93,6 +129,10 @@ class Report:
         self.bounds += bounds
         if not one.by_another_claim:  # otherwise the votes of the other claim may mislead
             self.alpha += float(one.run.alpha) * (min(stated, 1) if one.run.best_of else stated)
+
+
+def _pick_again(again: Callable[[], Document], pick: Callable[[Document], Document]) -> Callable[[], Document]:
+    return lambda: pick(again())
 
 
 def verify_run(path: Path, *, unfinished: bool = False, progress: Progress | None = None) -> Report:
@@ -148,7 +188,8 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
         try:
             document = read_certificate(file)
             report.add_document(document, None, file.name, functools.partial(read_certificate, file))
-            named = (str(document.get("run_digest")), repr(document.get("input", {}).get("index")))
+            of_run = canonical_digest(document["selection"]) if "selection" in document else document.get("run_digest")
+            named = (str(of_run), repr(document.get("input", {}).get("index")))
             if named in seen:
                 report.discrepancies.append(note("same-input", other=seen[named]).at(file.name))
             seen[named] = file.name

@@ -41,10 +41,10 @@ NEARLY_ALL = 1 - Fraction(1, 10**9)
 _GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
 _LARGEST_GRID = 2**23 + 1
 _MOST_RECERTIFIED = 50
-_COUNT, _LEVEL, _DIGEST, _SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
+COUNT, LEVEL, _DIGEST, SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
 _ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
-_MAYBE_TEXT, _MAYBE_COUNT = Optional(TEXT), Optional(_COUNT)
-_MAYBE_LEVEL, _MAYBE_DIGEST = Optional(_LEVEL), Optional(_DIGEST)
+_MAYBE_TEXT, MAYBE_COUNT = Optional(TEXT), Optional(COUNT)
+_MAYBE_LEVEL, _MAYBE_DIGEST = Optional(LEVEL), Optional(_DIGEST)
 _NAMES = Later(ListOf(TEXT))
 
 
@@ -61,72 +61,72 @@ NOISE = Record(
     shared=BOOLEAN,
     scale=SCALE,
 )
-_MODEL_SPEC = Record(
+MODEL_SPEC = Record(
     place=TEXT,
     arch=_MAYBE_TEXT,
     standardise=Optional(ListOf(ListOf(Number()), 2, 2)),
-    num_classes=_MAYBE_COUNT,
+    num_classes=MAYBE_COUNT,
     backend=_MAYBE_TEXT,
     device=TEXT,
     weights=Later(_MAYBE_TEXT),
     code_folder=Later(_MAYBE_TEXT),
 )
-_DATA_SPEC = Record(
+DATA_SPEC = Record(
     place=TEXT,
     split=TEXT,
     root=_MAYBE_TEXT,
     input_range=_check_range,
     input_shape=Optional(_SHAPE),
-    skip=_COUNT,
-    max_inputs=_MAYBE_COUNT,
-    resize=Later(Optional(ListOf(_COUNT, 2, 2))),
-    shorter_side=Later(_MAYBE_COUNT),
+    skip=COUNT,
+    max_inputs=MAYBE_COUNT,
+    resize=Later(Optional(ListOf(COUNT, 2, 2))),
+    shorter_side=Later(MAYBE_COUNT),
     label_column=Later(_MAYBE_TEXT),
     indices=Later(Optional(ListOf(Whole(0, MOST_INDEX), 1))),
 )
 _SIGMA_SPEC = Tagged(
     {
-        "constant": Record(level=_LEVEL),
+        "constant": Record(level=LEVEL),
         "rule": Record(place=TEXT, code_folder=Later(_MAYBE_TEXT)),
         "optimised": Record(
-            start=_LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
+            start=LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
         ),
     }
 )
-_QUESTION_SPEC = Tagged(
+QUESTION_SPEC = Tagged(
     {
-        "fixed-n": Record(n=_COUNT, n0=Whole(0, MOST_TRIALS)),
-        "decide": Record(radii=ListOf(Number(0), 1), n=_COUNT, n0=_COUNT),
-        "precision": Record(width=Number(0), n=_COUNT, n0=_COUNT),
+        "fixed-n": Record(n=COUNT, n0=Whole(0, MOST_TRIALS)),
+        "decide": Record(radii=ListOf(Number(0), 1), n=COUNT, n0=COUNT),
+        "precision": Record(width=Number(0), n=COUNT, n0=COUNT),
     }
 )
-_ENGINE_SPEC = Tagged(
+ENGINE_SPEC = Tagged(
     {
-        "local": Record(workers=_MAYBE_COUNT),
-        "ray": Record(address=_MAYBE_TEXT, actors=_MAYBE_COUNT, cpus_per_actor=Number(0), gpus_per_actor=Number(0)),
+        "local": Record(workers=MAYBE_COUNT),
+        "ray": Record(address=_MAYBE_TEXT, actors=MAYBE_COUNT, cpus_per_actor=Number(0), gpus_per_actor=Number(0)),
     }
 )
 _SPEC = Record(
     task=OneOf(TASKS),
-    model=_MODEL_SPEC,
-    data=_DATA_SPEC,
+    model=MODEL_SPEC,
+    data=DATA_SPEC,
     noise=NOISE,
     sigma=_SIGMA_SPEC,
-    question=_QUESTION_SPEC,
+    question=QUESTION_SPEC,
     alpha=Number(0, 1),
     certificates=ListOf(TEXT),
     best_of=BOOLEAN,
     memory=_MAYBE_TEXT,
-    seed=Optional(_SEED),
-    batch=_MAYBE_COUNT,
+    seed=Optional(SEED),
+    batch=MAYBE_COUNT,
     rigorous=BOOLEAN,
-    engine=_ENGINE_SPEC,
+    engine=ENGINE_SPEC,
 )
 _DATA = Record(
     name=TEXT,
     input_shape=_SHAPE,
     size=Whole(1, MOST_INDEX),
-    inputs=_COUNT,
+    inputs=COUNT,
     levels=Optional(Whole(2)),
     input_range=Optional(_ENDS),
     feature_names=_NAMES,
@@ -142,9 +142,9 @@ _MANIFEST = Record(
     schema=OneOf((SCHEMA,)),
     spec=_SPEC,
     sampling_version=Whole(1),
-    seed=_SEED,
+    seed=SEED,
     digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
-    measured=Record(batch=_COUNT, backend=TEXT),
+    measured=Record(batch=COUNT, backend=TEXT),
     model=_MODEL,
     data=_DATA,
     sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
@@ -290,7 +290,7 @@ def _assumed_envelope(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if stated["kind"] == "constant":
         return {"kind": "constant", "sigma": stated["level"]}
     if facts is not None and facts["rule"].get("kind") == "constant":
-        _LEVEL(facts["rule"].get("sigma"), "run.sigma.rule.sigma")
+        LEVEL(facts["rule"].get("sigma"), "run.sigma.rule.sigma")
         return {"kind": "constant", "sigma": facts["rule"]["sigma"]}
     return None if facts is None else facts["envelope"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 from smoothcert_verify.memory_log import MemoryReport
 from smoothcert_verify.place_checks import Inspection
 from smoothcert_verify.run_checks import ERROR, Report, bound_other_votes
-from smoothcert_verify.texts import describe_guarantee
+from smoothcert_verify.texts import describe_guarantee, describe_selected_guarantee
 
 MOST_LINES = 100
 """The most discrepancies and statements that are printed; --json has all."""
@@ -39,16 +40,13 @@ def _summarise_report(report: Report, *, has_memories: bool) -> Iterator[str]:
     )
     if consistent and len(report.entries) == 1:
         yield f"  {describe_guarantee(report.entries[0].document)}"
+    if consistent and len(report.statements) == 1:
+        yield f"  {describe_selected_guarantee(report.statements[0])}"
     if report.alpha and consistent:
         yield f"  of these statements, at most {report.alpha:.3g} are wrong on average over the sampling"
-    if report.model_checks is not None and report.model_checks[1]:
-        drawn, asked, ties = report.model_checks
-        differed = f"{ties} differed, by rounding" if ties else "none differed"
-        share = math.ceil(bound_other_votes(asked=asked, ties=ties) * 1e5) / 1e3
-        yield (
-            f"  the model itself was asked again about {asked:,} of {drawn:,} noisy copies: {differed}. With "
-            f"{1 - float(ERROR):.1%} confidence fewer than {share:g} % of the votes are not its own"
-        )
+    yield from _summarise_model_checks(report)
+    for part in report.parts:
+        yield from _summarise_model_checks(part, name=f"{Path(part.name).name}: ")
     if report.by_memory and not has_memories:
         rest = "rests" if report.by_memory == 1 else "rest"
         yield f"  {_count(report.by_memory, 'radii')} {rest} on a memory that was not checked"
@@ -56,6 +54,17 @@ def _summarise_report(report: Report, *, has_memories: bool) -> Iterator[str]:
         yield f"  the sigmas of {_count(report.pairs, 'pairs')} of inputs were compared at their distance"
     for remark, inputs in report.remarks:
         yield f"  remark: {remark}" + (f" ({_count(inputs, 'inputs')})" if inputs else "")
+
+
+def _summarise_model_checks(report: Report, *, name: str = "") -> Iterator[str]:
+    if report.model_checks is not None and report.model_checks[1]:
+        drawn, asked, ties = report.model_checks
+        differed = f"{ties} differed, by rounding" if ties else "none differed"
+        share = math.ceil(bound_other_votes(asked=asked, ties=ties) * 1e5) / 1e3
+        yield (
+            f"  {name}the model itself was asked again about {asked:,} of {drawn:,} noisy copies: {differed}. With "
+            f"{1 - float(ERROR):.1%} confidence fewer than {share:g} % of the votes are not its own"
+        )
 
 
 def _summarise_memory(memory: MemoryReport) -> Iterator[str]:

@@ -154,6 +154,15 @@ TEMPLATES: Mapping[str, str] = {
     "regions-meet": "the regions of claims {positions!r} meet, and their classes are {labels!r}",
     "shared-claim": "inputs {first} and {second} both state claim {position} as their own, which only equal inputs "
     "may; with --data this can be checked",
+    # Runs whose noise level is chosen by a selector
+    "attack-unchecked": "{name} was not checked: it is the record of an attack on a selected run",
+    "claim-without-answer": "there is a claim, and {name} has no answer for this input",
+    "found-elsewhere": "{field} is {value!r}, and {expected!r} was requested: only digests show if they are equal",
+    "missing-part": "the part {name} is missing, and inputs are to be sampled in it",
+    "no-claim": "there is no claim about this input",
+    "other-levels": "levels number {value!r} were sampled; the votes of the selector choose {expected!r}",
+    "repeated-claim": "there are {count} claims about this input",
+    "unknown-part": "{name} is a run, and no part of this one",
     # Records of attacks
     "attack-on-other-answers": "this is a record of an attack on other answers or radii than those of this run",
     "fate-differs": "fate, answer and lead are {value!r}; the counts give {expected!r}",
@@ -259,5 +268,24 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
             if voted
             else "; an earlier claim promised it, in whose region this input lies"
         )
-    in_float = document["smoothing"]["noise"]["grid"] is None
-    return text + ("; the noise is float32, which is not sound in floating point" if in_float else "")
+    return text + _warn_of_float(document["smoothing"]["noise"])
+
+
+def describe_selected_guarantee(document: Mapping[str, Any]) -> str:
+    """The same for an input of a selected run."""
+    verdict, selection = document["verdicts"][0], document["selection"]
+    label, outcome = verdict["prediction"], verdict["outcome"]
+    index = f"input {document['input']['index']}"
+    if outcome == "predicted":
+        return f"{index}: class {label} is predicted; no radius is certified"
+    if outcome != "certified":
+        return f"{index}: nothing is certified: {outcome}, {(verdict['reason'] or {}).get('code')}"
+    return (
+        f"{index}: except with probability at most {selection['alpha']!r} over the sampling, the classifier whose "
+        f"noise level is chosen by the selector answers class {label} at every point closer than "
+        f"{verdict['radius']!r} in {verdict['norm']} distance" + _warn_of_float(selection["noise"])
+    )
+
+
+def _warn_of_float(noise: Mapping[str, Any]) -> str:
+    return "; the noise is float32, which is not sound in floating point" if noise["grid"] is None else ""

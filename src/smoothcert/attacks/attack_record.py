@@ -40,13 +40,25 @@ class Fate(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageVotes:
+    """The fresh votes of the selector, or of one level, at one point. part: the name of its run."""
+
+    part: str
+    sigma: float
+    counts: tuple[int, ...]
+    invalid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FreshVerdict:
     """The result of the last check by fresh samples at one point.
 
     prediction: the answer of the run, which the attack tried to change. answer: the proved answer; None for an
     abstention, or if invalid samples have the most votes. leads: whether `prediction` has the most votes, proved or
     not. samples: number drawn, 0 if a memory answered. sigma, counts, invalid: of the votes; sigma and counts are None
-    if a memory answered. p_value: of the lead; None if there is no test.
+    if a memory answered. p_value: of the lead; None if there is no test. stages: of a selected sigma, the votes of the
+    selector and of all levels that may be selected; sigma, counts, invalid and p_value are then those of the leading
+    level.
     """
 
     prediction: int
@@ -58,6 +70,7 @@ class FreshVerdict:
     counts: tuple[int, ...] | None
     invalid: int
     p_value: float | None
+    stages: tuple[StageVotes, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +106,17 @@ class AttackResult(FreshVerdict):
         return self.fate is Fate.ABSTAINED and self.is_inside
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        document = dataclasses.asdict(self)
+        if self.stages is None:
+            del document["stages"]
+        return document
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        counts = document["counts"]
+        counts, stages = document["counts"], document.get("stages")
         fields = {**document, "fate": Fate(document["fate"]), "counts": None if counts is None else tuple(counts)}
+        if stages is not None:
+            fields["stages"] = tuple(StageVotes(**{**one, "counts": tuple(one["counts"])}) for one in stages)
         return cls(**fields)
 
 

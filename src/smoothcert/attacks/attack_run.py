@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-import math
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,54 +16,46 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.attacks.attack_opening import OpenedRun, open_plain_run, open_selected_run
 from smoothcert.attacks.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, read_recorded_seed
-from smoothcert.attacks.attack_search import AttackSearch, StrongestPoints, choose_gradients, distances
-from smoothcert.attacks.attack_settings import CERTIFIED, AttackBounds, AttackMethod, AttackSettings
-from smoothcert.attacks.attack_verdicts import judge_points, samples_of_selection
-from smoothcert.certificates import get_portfolio
-from smoothcert.certificates.portfolio import is_soft
+from smoothcert.attacks.attack_search import AttackSearch, StrongestPoints, distances
+from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings
+from smoothcert.attacks.attack_targets import choose_device, name_sources
+from smoothcert.attacks.attacked_classifier import AttackedClassifier
 from smoothcert.data import Dataset, ProgressCallback
-from smoothcert.errors import CorruptRunError, InputError, InterruptedRunError, RunError
+from smoothcert.errors import CorruptRunError, InterruptedRunError, RunError
 from smoothcert.models.devices import make_thread_sequential, restore_thread_default, usable_cores
-from smoothcert.questions import check_predict_is_possible, check_question
-from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Norm, Outcome
+from smoothcert.records import CertifiedPoint, InputArray, Outcome
 from smoothcert.records.feature_scale import FeatureScale
-from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.execution import Notice
 from smoothcert.runs.load import list_certificates, split_certificate
-from smoothcert.runs.reopening import reopen_run, spec_to_reopen
 from smoothcert.runs.result_columns import find_verdict
 from smoothcert.runs.resumption import NOT_MOVED, Moved
 from smoothcert.runs.scales import scale_of_run
-from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.runs.selected_run import SelectedRun, open_stored
+from smoothcert.runs.store import RunStore
 from smoothcert.sampling.sampler import Progress
-from smoothcert.sigma import OptimisedRule
-from smoothcert.sigma.constant import ConstantRule
-from smoothcert.smoothed import SmoothedClassifier
-from smoothcert.spec import FixedN, RunManifest, RunSpec
+from smoothcert.spec import RunManifest
 
 RECORD = "attack.jsonl"
 """The default record of an attack, in the directory of its run."""
 
 _INPUTS_AT_ONCE = 16
-_SMALL = 4096
-_SAMPLES_OF_SMALL_INPUTS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """A prepared attack. soft: the run is about mean scores. points: the inputs taken from the run.
+    """A prepared attack. points: the inputs taken from the run.
 
     recorded_before: number of results that the record held when it was opened. If the run has a scale of its features,
-    `smoothed` takes inputs that are divided by it: points and distances are in the units of the noise.
+    `attacked` takes inputs that are divided by it: points and distances are in the units of the noise.
     """
 
     settings: AttackSettings
     manifest: RunManifest
-    smoothed: SmoothedClassifier
+    attacked: AttackedClassifier
     dataset: Dataset
     search: AttackSearch
-    soft: bool
     points: tuple[CertifiedPoint, ...]
     record: AttackRecord
     recorded_before: int
@@ -90,15 +81,16 @@ class Attack:
     @property
     def samples_per_test(self) -> int:
         """Samples of one attack and its first look."""
-        return self.search.samples_per_input + self.settings.n
+        return self.search.samples_per_input + self.attacked.count_samples(self.settings.n)
 
     @property
     def workers(self) -> int:
         """Number of groups attacked in parallel: one per core, if model and device allow it."""
-        if self.search.gradients.device.type != "cpu":
+        models = self.search.targets.models
+        if choose_device(self.search.targets).type != "cpu":
             return 1
-        allowed = usable_cores() if self.search.gradients.module is not None else self.smoothed.classifier.concurrency
-        return max(1, min(self.smoothed.workers or usable_cores(), allowed))
+        allowed = [model.concurrency for model in models if model.concurrency is not None]
+        return max(1, min(self.attacked.workers or usable_cores(), usable_cores(), *allowed))
 
 
 def _is_victim(point: CertifiedPoint, radius: str) -> bool:
@@ -123,53 +115,36 @@ def prepare_attack(
     """
     settings.check()
     run, certificate = split_certificate(run)
-    manifest = read_manifest(run)
-    spec = spec_to_reopen(run, purpose="attack", moved=moved)
-    if certificate is None:
-        _mention_other_certificates(run, manifest, notice)
-    if out is None:
-        out = run / (RECORD if certificate is None else f"attack-{certificate}.jsonl")
-    if settings.seed is None:
-        known = read_recorded_seed(out)
-        settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
-    norm = spec.noise.kind.norm
-    if settings.method == AttackMethod.DDN and norm is not Norm.L2:
-        raise InputError(f"ddn is an l2 attack, and the radii of {run} are in {norm}: use --method pgd")
-    if spec.memory is not None and settings.bounds == AttackBounds.ANY:
-        raise InputError(
-            f"{run} has a memory, and its classifier accepts only inputs in the range of the data: use --bounds data"
-        )
-    with reopen_run(run, spec, fetching=fetching) as (smoothed, dataset), RunStore.open(run) as store:
+    with open_stored(run) as store:
+        manifest = store.manifest
+        if certificate is None:
+            _mention_other_certificates(run, manifest, notice)
+        if out is None:
+            out = run / (RECORD if certificate is None else f"attack-{certificate}.jsonl")
+        if settings.seed is None:
+            known = read_recorded_seed(out)
+            settings = dataclasses.replace(settings, seed=secrets.randbits(64) if known is None else known)
         points = _select_points(store, settings, certificate)
-        if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
-            raise RunError(f"{run} has no input to attack: none is certified or correctly predicted")
-        _check_bounds(smoothed, settings)
-        if settings.bounds == AttackBounds.ANY or smoothed.scale is not None:
-            smoothed = smoothed.derive(seed=smoothed.seed, any_inputs=True, in_noise_units=True)
-        smoothed.tune(dataset.input_shape, samples=len(points) * settings.n)
-        portfolio = portfolio_of(spec) if certificate is None else get_portfolio(certificate)
-        soft = manifest.task == "certify" and is_soft(portfolio.certificates[0])
-        search = _build_search(spec, settings, smoothed, dataset, norm=norm, soft=soft)
-        with open_record(out, _build_header(manifest, points, settings, search)) as record:
-            attack = Attack(
-                settings, manifest, smoothed, dataset, search, soft, points, record, recorded_before=len(record.results)
-            )
-            _check_samples_suffice(attack)
-            _check_recorded(attack)
-            notice(
-                f"{smoothed.classifier.description}; gradients: {search.gradients.source}; {attack.tests} attacks, "
-                f"each checked at level {attack.level(0):.2g}"
-            )
-            yield attack
-
-
-def _check_bounds(smoothed: SmoothedClassifier, settings: AttackSettings) -> None:
-    """A run with a scale is attacked in the units of its noise, where each feature would have its own bounds."""
-    if smoothed.scale is not None and smoothed.input_range is not None and settings.bounds != AttackBounds.ANY:
-        raise InputError(
-            "a run with a scale of its features is attacked in scaled units, in which the range of the data differs "
-            f"from feature to feature: use --bounds {AttackBounds.ANY}"
-        )
+        if isinstance(store, SelectedRun):
+            opening = open_selected_run(store, settings, points, moved=moved, fetching=fetching)
+        else:
+            opening = open_plain_run(run, settings, points, certificate, moved=moved, fetching=fetching)
+        with opening as opened:
+            if not any(_is_victim(point, radius) for radius in settings.radii for point in points):
+                raise RunError(f"{run} has no input to attack: none is certified or correctly predicted")
+            header = _build_header(manifest, points, settings, opened)
+            with open_record(out, header) as record:
+                attack = Attack(
+                    settings, manifest, opened.attacked, opened.dataset, opened.search, points, record,
+                    recorded_before=len(record.results),
+                )  # fmt: skip
+                _check_samples_suffice(attack)
+                _check_recorded(attack)
+                notice(
+                    f"{attack.attacked.description}; gradients: {name_sources(attack.search.targets)}; {attack.tests} "
+                    f"attacks, each checked at level {attack.level(0):.2g}"
+                )
+                yield attack
 
 
 def _mention_other_certificates(run: Path, manifest: RunManifest, notice: Notice) -> None:
@@ -179,7 +154,9 @@ def _mention_other_certificates(run: Path, manifest: RunManifest, notice: Notice
         notice(f"{run} carries several certificates: attacked within the radii of {first}; for the others give {named}")
 
 
-def _select_points(store: RunStore, settings: AttackSettings, certificate: str | None) -> tuple[CertifiedPoint, ...]:
+def _select_points(
+    store: RunStore | SelectedRun, settings: AttackSettings, certificate: str | None
+) -> tuple[CertifiedPoint, ...]:
     """The inputs that the settings select, each with only the verdict of that certificate."""
     selected = store.points(with_tallies=False)[:: settings.skip][: settings.max_inputs]
     return tuple(
@@ -191,13 +168,7 @@ def _select_points(store: RunStore, settings: AttackSettings, certificate: str |
 def _check_samples_suffice(attack: Attack) -> None:
     """Raise an InputError if a look cannot prove anything at its level."""
     for look in range(attack.settings.looks):
-        n, alpha = attack.settings.samples(look), attack.level(look)
-        if attack.soft:
-            portfolio = get_portfolio(attack.smoothed.noise.facts.soft_two_class_certificate)
-            question = FixedN(n=n, n0=samples_of_selection(n))
-            check_question(question, portfolio, alpha=alpha, num_classes=attack.smoothed.classifier.num_classes)
-        else:
-            check_predict_is_possible(n=n, alpha=alpha)
+        attack.attacked.check_samples(attack.settings.samples(look), level=attack.level(look))
 
 
 def _check_recorded(attack: Attack) -> None:
@@ -216,29 +187,8 @@ def _check_recorded(attack: Attack) -> None:
             )
 
 
-def _build_search(
-    spec: RunSpec, settings: AttackSettings, smoothed: SmoothedClassifier, dataset: Dataset, *, norm: Norm, soft: bool
-) -> AttackSearch:
-    # An optimised sigma costs more than the attack to compute in each step, so the sigma of the input is kept.
-    keeps_sigma = isinstance(smoothed.rule, ConstantRule | OptimisedRule)
-    is_small = math.prod(dataset.input_shape) <= _SMALL
-    return AttackSearch(
-        settings=settings,
-        classifier=smoothed.classifier,
-        gradients=choose_gradients(spec, smoothed.classifier, settings, input_shape=dataset.input_shape),
-        noise=smoothed.noise,
-        norm=norm,
-        rule=None if keeps_sigma else smoothed.rule,
-        by_votes=not soft,
-        bounds=None if settings.bounds == AttackBounds.ANY else dataset.input_range,
-        grid=smoothed.grid,
-        # The batch of the run; more for small inputs, where that is faster.
-        samples_at_once=max(smoothed.known_batch(), _SAMPLES_OF_SMALL_INPUTS if is_small else 1),
-    )
-
-
 def _build_header(
-    manifest: RunManifest, points: Sequence[CertifiedPoint], settings: AttackSettings, search: AttackSearch
+    manifest: RunManifest, points: Sequence[CertifiedPoint], settings: AttackSettings, opened: OpenedRun
 ) -> dict[str, Any]:
     """Everything an attack depends on: its settings, and the answers and radii of the run."""
     answers = hashlib.sha256()
@@ -252,8 +202,9 @@ def _build_header(
             "alpha": manifest.spec.alpha,
             "inputs": len(points),
             "answers": answers.hexdigest(),
+            **({} if opened.models is None else {"models": dict(opened.models)}),
         },
-        "settings": {**settings.to_json(), "gradient": search.gradients.source.value},
+        "settings": {**settings.to_json(), "gradient": name_sources(opened.search.targets)},
     }
 
 
@@ -311,7 +262,7 @@ def _warn_if_broken(results: Sequence[AttackResult], notice: Notice) -> bool:
 
 def _form_groups(attack: Attack) -> Iterator[_AttackGroup]:
     """Groups depend on the settings and the batch of the run only, so a resumed attack repeats them."""
-    size = min(_INPUTS_AT_ONCE, attack.smoothed.known_batch())
+    size = min(_INPUTS_AT_ONCE, attack.attacked.batch)
     for radius in attack.settings.radii:
         victims = attack.victims(radius)
         for at in range(0, len(victims), size):
@@ -320,7 +271,7 @@ def _form_groups(attack: Attack) -> Iterator[_AttackGroup]:
 
 def _load_inputs(attack: Attack, group: _AttackGroup) -> InputArray:
     inputs = attack.dataset.inputs([point.index for point in group.points])
-    return attack.smoothed.check_inputs(inputs if attack.scale is None else attack.scale.divide(inputs))
+    return attack.attacked.check_inputs(inputs if attack.scale is None else attack.scale.divide(inputs))
 
 
 def _search_groups(
@@ -358,7 +309,7 @@ def _search_group(
     return attack.search.find_points(
         inputs,
         np.array([point.prediction for point in group.points], dtype=np.int64),
-        sigmas=_sigmas_of(attack.smoothed, inputs, group.points),
+        sigmas=attack.attacked.find_sigmas(inputs, group.points),
         limits=np.array([AttackSettings.limit(group.radius, certified=point.radius) for point in group.points]),
         seed=_derive_seed(attack, "attack", group.radius, group.points[0].index),
         progress=progress,
@@ -387,13 +338,12 @@ def _check_group(
                 f"with {n:,} fresh samples each"
             )
         # Each radius and look has its own stream, in which the index of the input separates the draws.
-        verdicts = judge_points(
-            attack.smoothed.derive(seed=_derive_seed(attack, "check", group.radius, look)),
+        verdicts = attack.attacked.judge(
             found.points[rows],
             [group.points[row] for row in rows],
+            seed=_derive_seed(attack, "check", group.radius, look),
             n=n,
             level=attack.level(look),
-            soft=attack.soft,
             progress=progress if look == 0 else None,
         )
         latest = {
@@ -409,7 +359,7 @@ def _build_result(
 ) -> AttackResult:
     point = group.points[row]
     result = AttackResult(
-        **dataclasses.asdict(verdict),
+        **{each.name: getattr(verdict, each.name) for each in dataclasses.fields(verdict)},
         radius=group.radius,
         index=point.index,
         label=point.label,
@@ -421,16 +371,6 @@ def _build_result(
         return result
     evidence = base64.b64encode(found.points[row].astype("<f4").tobytes()).decode()
     return dataclasses.replace(result, point=evidence)
-
-
-def _sigmas_of(smoothed: SmoothedClassifier, inputs: InputArray, points: Sequence[CertifiedPoint]) -> FloatArray:
-    """The noise levels of the run; computed now for inputs that a memory answered without one."""
-    sigmas = np.array([point.sigma for point in points], dtype=np.float64)
-    missing = [row for row, point in enumerate(points) if not math.isfinite(point.sigma)]
-    if missing:
-        levels = smoothed.sigmas(inputs[missing], [points[row].index for row in missing])
-        sigmas[missing] = list(levels.values())
-    return sigmas
 
 
 def _derive_seed(attack: Attack, *names: object) -> int:

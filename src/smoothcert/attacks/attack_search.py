@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 import math
-import threading
-import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from smoothcert.attacks import (
-    Assessment,
-    AttackObjective,
-    EstimatedTarget,
-    FreshNoise,
-    SmoothedTarget,
-    Target,
-    ddn,
-    pgd,
-    random_start,
-    steepest_direction,
-)
-from smoothcert.attacks.attack_settings import AttackMethod, AttackSettings, GradientSource
+from smoothcert.attacks import Assessment, Target, ddn, pgd, random_start, steepest_direction
+from smoothcert.attacks.attack_gradients import to_numpy
+from smoothcert.attacks.attack_settings import AttackMethod, AttackSettings
+from smoothcert.attacks.attack_targets import TargetFactory, choose_device
 from smoothcert.attacks.geometry import clip_to_bounds, mask_gradients, per_row
-from smoothcert.errors import InputError
-from smoothcert.models import TORCH_SUFFIXES, BaseClassifier, resolve_device
-from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.models.imported_models import import_model
-from smoothcert.models.scaled_module import ScaledModule
-from smoothcert.models.scores import gives_scores
-from smoothcert.models.torch_classifier import private_copy
-from smoothcert.models.torch_logits import take_logits
-from smoothcert.models.torchscript import is_torchscript, load_torchscript
 from smoothcert.noise import from_grid, to_grid
-from smoothcert.records import FloatArray, InputArray, IntArray, Noise, Norm
-from smoothcert.runs.scales import scale_of
+from smoothcert.records import FloatArray, InputArray, IntArray, Norm
 from smoothcert.sampling.sampler import Progress
-from smoothcert.sigma import SigmaRule
-from smoothcert.spec import ModelSpec, RunSpec
-from smoothcert.user_code import is_code_name
 
 BoolArray = NDArray[np.bool_]
 
@@ -64,44 +38,32 @@ class StrongestPoints:
 
 
 @dataclass(frozen=True, slots=True)
-class GradientAccess:
-    """How gradients are computed. module: to differentiate; None estimates gradients from answers, by `source`."""
-
-    module: nn.Module | None
-    source: GradientSource
-    device: torch.device
-
-
-@dataclass(frozen=True, slots=True)
 class AttackSearch:
     """An attack on the inputs of one run. It finds points, and does not decide whether they prove anything.
 
-    rule: gives the noise level at each point, in each step, one thread at a time; None keeps the level of the input.
-    by_votes: the smoothed classifier answers by votes, not by mean scores. samples_at_once: noisy copies that are
-    differentiated together. grid: levels of the noise grid, if any.
+    targets: what is attacked. grid: levels of the noise grid, if any.
     """
 
     settings: AttackSettings
-    classifier: BaseClassifier
-    gradients: GradientAccess
-    noise: Noise
+    targets: TargetFactory
     norm: Norm
-    rule: SigmaRule | None
-    by_votes: bool
     bounds: tuple[float, float] | None
-    samples_at_once: int
     grid: int | None = None
-    rule_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def samples_per_input(self) -> int:
         """Noisy copies classified for one input and radius."""
         restarts, steps = self.settings.restarts, self.settings.steps
-        if self.settings.method == AttackMethod.DDN:
-            evaluations = restarts * (steps + 1) + 2 * restarts
-        else:
-            evaluations = restarts * steps + (restarts if restarts > 1 else 0)
-        return evaluations * self.settings.draws
+        count, attacked_cost, comparing_cost = self.targets.evaluations
+        evaluations = restarts * count * (steps + 1 if self.settings.method == AttackMethod.DDN else steps)
+        compared = self._candidates if self._candidates > 1 else 0
+        return (evaluations * attacked_cost + compared * comparing_cost) * self.settings.draws
+
+    @property
+    def _candidates(self) -> int:
+        """How many points are compared for one input."""
+        ends = 2 if self.settings.method == AttackMethod.DDN else 1
+        return self.settings.restarts * self.targets.evaluations[0] * ends
 
     def find_points(
         self,
@@ -119,33 +81,39 @@ class AttackSearch:
         often just the luckiest. Inputs without any gradient cause one more attack from a random point, which is not
         part of `samples_per_input`.
         """
-        device = self.gradients.device
+        device = choose_device(self.targets)
         generator = torch.Generator(device=device).manual_seed(seed)
         clean = torch.from_numpy(inputs).to(device)
-        target = self._build_target(torch.from_numpy(predictions).to(device), sigmas, generator, progress)
         radius = torch.from_numpy(limits).to(clean)
-
-        def attack_from_random_point() -> list[Tensor]:
-            start = random_start(clean, radius=radius, generator=generator, norm=self.norm)
-            return self._attack(target, clean, radius, start)
-
-        ends = self._attack(target, clean, radius, None)
-        for _ in range(1, self.settings.restarts):
-            ends += attack_from_random_point()
-        if (~target.moved & (radius > 0)).any():
-            target.progress = None
-            ends += attack_from_random_point()
-        moved: BoolArray = target.moved.cpu().numpy()
-        allowed = [self._enforce_limits(_to_numpy(end), inputs, limits) for end in ends]
+        group = self.targets.build(torch.from_numpy(predictions).to(device), sigmas, generator)
+        samples = self.settings.draws * len(inputs)
+        ends: list[Tensor] = []
+        moved = torch.zeros(len(inputs), dtype=torch.bool, device=device)
+        for one in group.attacked:
+            target = _ObservedTarget(one, self.bounds, samples * group.attacked_cost, progress, torch.zeros_like(moved))
+            for restart in range(self.settings.restarts):
+                start = None
+                if restart > 0:
+                    start = random_start(clean, radius=radius, generator=generator, norm=self.norm)
+                ends += self._attack(target, clean, radius, start)
+            if (~target.moved & (radius > 0)).any():
+                target.progress = None
+                start = random_start(clean, radius=radius, generator=generator, norm=self.norm)
+                ends += self._attack(target, clean, radius, start)
+            moved |= target.moved
+        seen: BoolArray = moved.cpu().numpy()
+        allowed = [self._enforce_limits(to_numpy(end), inputs, limits) for end in ends]
         if len(allowed) == 1:
-            return StrongestPoints(allowed[0], moved)
+            return StrongestPoints(allowed[0], seen)
         candidates = [torch.from_numpy(points).to(clean) for points in allowed]
         noise_state = generator.get_state()
         assessments = []
         for points in candidates:
             generator.set_state(noise_state)
-            assessments.append(target(points))
-        return StrongestPoints(_to_numpy(_select_strongest(candidates, assessments)), moved)
+            assessments.append(group.comparing(points))
+            if progress is not None and 1 < self._candidates >= len(assessments):
+                progress(samples * group.comparing_cost)
+        return StrongestPoints(to_numpy(_select_strongest(candidates, assessments)), seen)
 
     def _enforce_limits(self, points: InputArray, inputs: InputArray, limits: FloatArray) -> InputArray:
         """Move points within their limits, and onto the grid of the noise if there is one."""
@@ -171,51 +139,6 @@ class AttackSearch:
                 norm=self.norm,
             )
         ]
-
-    def _build_target(
-        self, labels: Tensor, sigmas: FloatArray, generator: torch.Generator, progress: Progress | None
-    ) -> _ObservedTarget:
-        sigma = self._sigma_at_points(sigmas)
-        draws = self.settings.draws
-        at_once = max(1, self.samples_at_once // len(labels))
-        if self.gradients.module is not None:
-            noises = FreshNoise(self.noise, draws, generator, at_once=at_once)
-            objective = AttackObjective(self.settings.objective)
-            target: Target = SmoothedTarget(
-                self.gradients.module, labels, sigma, noises, objective, by_votes=self.by_votes
-            )
-        else:
-            # Each noise is used with both signs.
-            noises = FreshNoise(self.noise, math.ceil(draws / 2), generator, at_once=max(1, at_once // 2))
-            target = EstimatedTarget(self._classify, labels, sigma, noises, self.noise)
-        moved = torch.zeros_like(labels, dtype=torch.bool)
-        return _ObservedTarget(target, self.bounds, draws * len(labels), progress, moved)
-
-    def _sigma_at_points(self, sigmas: FloatArray) -> Tensor | Callable[[Tensor], Tensor]:
-        rule = self.rule
-        if rule is None:
-            return torch.from_numpy(sigmas).to(device=self.gradients.device, dtype=torch.float32)
-
-        def compute_sigmas(points: Tensor) -> Tensor:
-            with self.rule_lock:
-                return torch.from_numpy(rule.sigmas(_to_numpy(points))).to(points)
-
-        return compute_sigmas
-
-    def _classify(self, batch: Tensor) -> Tensor:
-        """(N, K): scores or one-hot votes, on the device of the batch."""
-        values = np.ascontiguousarray(_to_numpy(batch))
-        if self.gradients.source is GradientSource.SCORES and gives_scores(self.classifier):
-            scores = self.classifier.votes_and_scores(values)[1]
-            return torch.from_numpy(scores).to(batch)
-        votes = torch.from_numpy(self.classifier.classify(values)).to(batch.device)
-        classes = torch.arange(self.classifier.num_classes, device=batch.device)
-        return (votes[:, None] == classes).to(batch.dtype)
-
-
-def _to_numpy(points: Tensor) -> InputArray:
-    values: InputArray = points.detach().cpu().numpy()
-    return values
 
 
 @dataclass(slots=True, eq=False)
@@ -303,58 +226,3 @@ def snap_to_grid(points: InputArray, inputs: InputArray, limits: FloatArray, nor
         chosen[fits] = rounded[fits]
         open_rows &= ~fits
     return from_grid((places + chosen.astype(np.int32)), levels).reshape(inputs.shape)
-
-
-def choose_gradients(
-    spec: RunSpec, classifier: BaseClassifier, settings: AttackSettings, *, input_shape: tuple[int, ...]
-) -> GradientAccess:
-    """Exact gradients for torch modules; otherwise estimates from scores or votes, as the settings ask."""
-    wanted = GradientSource(settings.gradient)
-    if wanted in (GradientSource.AUTO, GradientSource.EXACT):
-        module = _load_module(spec, input_shape)
-        if module is not None:
-            scale = scale_of(spec.noise)
-            module = module if scale is None else ScaledModule(module, scale)
-            device = resolve_device(spec.model.device)
-            return GradientAccess(private_copy(module, device), GradientSource.EXACT, device)
-        if wanted is GradientSource.EXACT:
-            raise InputError(
-                f"{spec.model.place} is not a torch module, so it has no gradient: use --gradient scores or votes, "
-                "which estimate it from answers"
-            )
-    has_scores = gives_scores(classifier)
-    if wanted is GradientSource.SCORES and not has_scores:
-        raise InputError(f"{spec.model.place} answers with classes alone, without scores: use --gradient votes")
-    by_scores = has_scores and wanted is not GradientSource.VOTES
-    return GradientAccess(None, GradientSource.SCORES if by_scores else GradientSource.VOTES, torch.device("cpu"))
-
-
-def _load_module(spec: RunSpec, input_shape: tuple[int, ...]) -> nn.Module | None:
-    """The torch module that the spec names; None if the model is of another kind."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the same warnings were shown when the classifier was loaded
-        model = _load_object(spec.model, input_shape)
-        return take_logits(model, input_shape) if isinstance(model, nn.Module) else None
-
-
-def _load_object(model: ModelSpec, input_shape: tuple[int, ...]) -> object:
-    if is_code_name(model.place):
-        return import_model(
-            model.place,
-            weights=model.weights,
-            standardise=model.standardise,
-            input_shape=input_shape,
-            code_folder=model.code_folder,
-        ).model
-    path = Path(model.place)
-    if path.suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
-        return None
-    if path.suffix.lower() in TORCH_SUFFIXES and is_torchscript(path):
-        return load_torchscript(path)
-    return load_checkpoint(
-        path,
-        arch=model.arch,
-        num_classes=model.num_classes,
-        input_shape=input_shape,
-        standardise=model.standardise,
-    ).module

@@ -42,7 +42,7 @@ def judge_points(
         smoothing = smoothed.prediction(n=n, alpha=level)
         prices = [price_of(fresh.tallies[0], smoothing) if fresh.tallies else 0.0 for fresh in answers]
         return [
-            _judge_votes(_prediction_of(point), fresh, level=alpha_after_noise(level, price))
+            judge_votes(prediction_of(point), fresh, level=alpha_after_noise(level, price))
             for point, fresh, price in zip(group, answers, prices, strict=True)
         ]
     promises = {} if smoothed.memory is None else {row: smoothed.memory.lookup(x) for row, x in enumerate(points)}
@@ -50,14 +50,15 @@ def judge_points(
     for row, point in enumerate(group):
         promise = promises.get(row)
         if promise is not None:
-            verdicts.append(_judge_promise(_prediction_of(point), promise.label))
+            verdicts.append(_judge_promise(prediction_of(point), promise.label))
             continue
         (fresh,) = compare_scores(smoothed, points[row : row + 1], [point.index], n=n, level=level, progress=progress)
-        verdicts.append(_judge_scores(_prediction_of(point), fresh, n=n))
+        verdicts.append(_judge_scores(prediction_of(point), fresh, n=n))
     return verdicts
 
 
-def _prediction_of(point: CertifiedPoint) -> int:
+def prediction_of(point: CertifiedPoint) -> int:
+    """The answer that was attacked."""
     assert point.prediction is not None  # only inputs with an answer are attacked
     return point.prediction
 
@@ -77,7 +78,8 @@ def _judge_promise(prediction: int, label: int) -> FreshVerdict:
     )
 
 
-def _judge_votes(prediction: int, fresh: CertifiedPoint, *, level: float) -> FreshVerdict:
+def judge_votes(prediction: int, fresh: CertifiedPoint, *, level: float) -> FreshVerdict:
+    """What the votes of a prediction prove at this level."""
     if fresh.promise is not None:
         return _judge_promise(prediction, fresh.promise.label)
     tally = fresh.tallies[0].independent_votes()

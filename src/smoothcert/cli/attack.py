@@ -107,7 +107,11 @@ def attack(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", rich_help_panel=o.RARE, help="The new place of the model.")
+        str | None,
+        typer.Option("--model", rich_help_panel=o.RARE, help="The new place of the model; of several, a,b,c."),
+    ] = None,
+    selector: Annotated[
+        str | None, typer.Option("--selector", rich_help_panel=o.RARE, help="The new place of the selector.")
     ] = None,
     weights: Annotated[
         str | None, typer.Option("--weights", rich_help_panel=o.RARE, help="The new place of the weights of the model.")
@@ -170,6 +174,7 @@ def attack(
                     fetching=fetching,
                     moved=Moved(
                         model=model,
+                        selector=selector,
                         weights=weights,
                         data=data,
                         data_root=None if data_root is None else str(data_root),
@@ -228,8 +233,9 @@ def _report(attack: Attack, *, as_json: bool) -> None:
 
 def _build_table(rows: list[AttackRow], attack: Attack) -> Table:
     from smoothcert.analysis.tables import Column, Kind, Table
+    from smoothcert.attacks.attack_targets import name_sources
 
-    remembering = attack.smoothed.memory is not None
+    remembering = attack.attacked.remembers
     columns = (
         Column("radius", "radius", Kind.NAME),
         Column("inputs", "inputs", Kind.COUNT),
@@ -245,10 +251,10 @@ def _build_table(rows: list[AttackRow], attack: Attack) -> Table:
         Column("broken", "broken", Kind.COUNT),
     )
     cells = tuple(tuple(getattr(row, column.key) for column in columns) for row in rows)
-    settings, gradients = attack.settings, attack.search.gradients
+    settings, targets = attack.settings, attack.search.targets
     notes = (
-        f"{settings.method}, {'soft-vote' if gradients.module is None else settings.objective}, gradients: "
-        f"{gradients.source}, {settings.steps} steps, {settings.draws} draws, {settings.restarts} restarts; changes "
-        f"checked with {settings.n} fresh samples; seed {settings.seed}; {attack.record.path}",
+        f"{settings.method}, {targets.objective}, gradients: {name_sources(targets)}, {settings.steps} steps, "
+        f"{settings.draws} draws, {settings.restarts} restarts; changes checked with {settings.n} fresh samples; seed "
+        f"{settings.seed}; {attack.record.path}",
     )
     return Table(columns, cells, notes)

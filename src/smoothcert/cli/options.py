@@ -409,7 +409,8 @@ Threads = Annotated[
 
 
 _ENGINE = ("workers", "engine", "address", "actors", "cpus_per_actor", "gpus_per_actor")
-_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", "model", "weights", "data", "data_root", "memory", *_ENGINE}
+_PLACES = ("model", "selector", "weights", "data", "data_root", "memory")
+_MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", *_PLACES, *_ENGINE}
 """Settings that do not change a result, and may be given again with --resume."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -12,7 +11,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.errors import InputError
-from smoothcert.sigma.selected import SelectorFacts, read_selector_facts
+from smoothcert.sigma.selected import read_selector_facts, settle_facts
 from smoothcert.user_code import is_code_name
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def build_selected(
     if run.model is None or run.data is None:
         raise InputError("a selector chooses among noise levels: give --model, one for each or one for all, and --data")
     _refuse_other_rules(run)
-    facts = _settle_facts(run, place)
+    facts = settle_facts(place, _parse_levels(run.levels), run.selector_sigma)
     plain = build.build_part(run, task=task, model=run.model.split(",")[0], question=question)
     fixed = isinstance(question, FixedN)
     bounds = run.selector_bounds or ("multi-class" if fixed and len(facts.levels) > 2 else "two-class")
@@ -159,8 +158,9 @@ def _build_selector(run: RunOptions, place: str, outputs: int) -> ModelSpec:
 def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
     """The spec of the selected run that is resumed, with what may be given again; None for an ordinary run."""
     from smoothcert.cli import spec_options as build
-    from smoothcert.runs.run_files import is_selected
+    from smoothcert.runs.run_files import is_object, is_selected, locate_data
     from smoothcert.runs.selected_run import SelectedRun
+    from smoothcert.runs.selected_spec import SELECTOR
 
     if run.resume is None:
         return None
@@ -181,15 +181,24 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
             msgspec.structs.replace(model, place=place, code_folder=None)
             for model, place in zip(models, places, strict=True)
         )
-    selector = spec.selector if run.selector is None else msgspec.structs.replace(spec.selector, place=run.selector)
+    selector = (
+        spec.selector
+        if run.selector is None
+        else msgspec.structs.replace(spec.selector, place=run.selector, code_folder=None)
+    )
     if run.device != "auto":
         selector = msgspec.structs.replace(selector, device=run.device)
         models = tuple(msgspec.structs.replace(model, device=run.device) for model in models)
+    kept = locate_data(run.resume / SELECTOR, spec.data)
     data = msgspec.structs.replace(
-        spec.data,
-        place=run.data or spec.data.place,
-        root=spec.data.root if run.data_root is None else str(run.data_root),
+        kept, place=run.data or kept.place, root=kept.root if run.data_root is None else str(run.data_root)
     )
+    for option, model in (("--selector", selector), *(("--model", model) for model in models)):
+        if is_object(model.place):
+            raise InputError(
+                f"{model.place} of {run.resume} was a Python object, which only its own program has: name it by "
+                f"{option}, or make the same call in Python again"
+            )
     engine = build.build_moved_engine(build.list_engine_options(run), spec.engine)
     return msgspec.structs.replace(spec, selector=selector, models=models, data=data, engine=engine)
 
@@ -218,24 +227,8 @@ def _refuse_other_rules(run: RunOptions) -> None:
             raise InputError(f"{option} does not go with a selector, which chooses among --levels")
 
 
-def _settle_facts(run: RunOptions, place: str) -> SelectorFacts:
-    """Levels and noise level of the selector: those that are given, else those that its file states."""
-    stated = read_selector_facts(place)
-    if run.levels is not None:
-        try:
-            levels = tuple(float(part) for part in run.levels.split(","))
-        except ValueError as error:
-            raise InputError(f"--levels {run.levels!r} is invalid: expected numbers such as 0.25,0.5,1.0") from error
-    elif stated is not None:
-        levels = stated.levels
-    else:
-        raise InputError(f"{place} does not say which noise levels it chooses among: give --levels, as in 0.25,0.5,1.0")
-    sigma = run.selector_sigma if run.selector_sigma is not None else (stated.sigma if stated is not None else None)
-    if sigma is None:
-        raise InputError(f"{place} does not say its own noise level: give --selector-sigma")
-    from smoothcert.records.selection import check_levels
-
-    check_levels(levels)
-    if not 0 < sigma < math.inf:
-        raise InputError(f"--selector-sigma {sigma:g} is not a noise level: a positive finite number was expected")
-    return SelectorFacts(levels, sigma)
+def _parse_levels(text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InputError(f"--levels {text!r} is invalid: expected numbers such as 0.25,0.5,1.0") from error

@@ -35,7 +35,8 @@ def verify(
             "--replay",
             metavar="MODEL K",
             show_default=False,
-            help="Draw all samples of K inputs, chosen at random, again from the recorded seed, and count again.",
+            help="Draw all samples of K inputs, chosen at random, again from the recorded seed, and count again. "
+            "With a selector, MODEL is selector,a,b,c: one model for each level, or one for all.",
         ),
     ] = None,
     replay_indices: Annotated[

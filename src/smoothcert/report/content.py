@@ -25,6 +25,7 @@ from smoothcert.report.shown_tables import (
     ClassesAt,
     ShownTable,
     bounded_table,
+    chosen_levels_table,
     class_radii_table,
     class_tables,
     cost_table,
@@ -95,6 +96,7 @@ class Content:
     nothing_certified: bool
     p_a: ShownTable | None
     sigma: ShownTable | None
+    chosen_levels: ShownTable | None
     classes: tuple[ClassesAt, ...]
     class_at: int
     class_radii: ShownTable | None
@@ -152,6 +154,7 @@ def build_content(request: ReportRequest) -> Content:
         nothing_certified=bool(curves.steps) and not curves.certifies,
         p_a=spread_table(sources, charts.p_a_spreads(sources), "p_a", "Winner's share of the votes, at least (p_A)"),
         sigma=spread_table(sources, charts.sigma_spreads(sources), "sigma", "Noise level σ(x)"),
+        chosen_levels=chosen_levels_table(sources),
         classes=classes,
         class_at=next((k for k, one in enumerate(classes) if one.text == headline.radius), 0),
         class_radii=class_radii_table(sources, class_radii),

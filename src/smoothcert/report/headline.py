@@ -158,6 +158,11 @@ def _describe_method(sources: Sequence[Source]) -> str:
             ", and the answers were counted. The final answer is the one that wins this vote; the more one-sided the "
             "vote, the further the input can be moved before another answer could win."
         )
+    if any(source.selectable_levels for source in stored):
+        text += (
+            " The level was chosen by the vote of a second smoothed classifier, the selector; the answers at the other "
+            "levels that it may choose were counted too."
+        )
     names = ", ".join(dict.fromkeys(spec.certificate_text for spec in specs if spec.certificates))
     if names and names != "gaussian":
         text += f" The radii follow from the theorems called {names}."

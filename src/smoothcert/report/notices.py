@@ -11,7 +11,6 @@ import numpy as np
 from smoothcert.analysis.metrics import same_inputs
 from smoothcert.analysis.notes import count_inputs
 from smoothcert.records import Outcome, RemarkCode, TallyKind
-from smoothcert.records.selection import SELECTED
 from smoothcert.report.sources import Source
 
 
@@ -131,7 +130,7 @@ def _list_about_run(source: Source) -> list[Notice]:
     manifest = source.manifest
     if manifest is None:
         return [_LOG]
-    selected = manifest.sigma is not None and manifest.sigma.rule.get("kind") == SELECTED
+    selected = bool(source.selectable_levels)
     heuristic = manifest.sigma is not None and manifest.sigma.envelope is None and not selected
     conditions = [
         (_FLOAT_NOISE, manifest.grid is None),

@@ -11,6 +11,7 @@ from smoothcert.analysis.summary import summarise
 from smoothcert.analysis.table_choices import BoundChoice, TableFormat
 from smoothcert.analysis.tables import Cell, Column, Kind, Table, class_table, format_cells, render
 from smoothcert.numerics.rounding import format_down_as_read
+from smoothcert.records import Outcome
 from smoothcert.report import charts
 from smoothcert.report.plain_text import escape_formula
 from smoothcert.report.sources import Inputs, Source, shared_inputs
@@ -99,6 +100,30 @@ def spread_table(
         rows.append(((run, run, False), (f"{one.inputs:,}", one.inputs, False), *numbers))
     caption = f"{quantity}: this percentage of the inputs has at most this value."
     return ShownTable(name, caption, columns, tuple(rows), (), {})
+
+
+def chosen_levels_table(sources: Sequence[Source]) -> ShownTable | None:
+    """Which noise levels the selectors chose, and what the inputs of each level got; None without a selector."""
+    rows: list[tuple[Cell, ...]] = []
+    for source in sources:
+        results = source.results
+        for level in source.selectable_levels:
+            chosen = results.sigma == level
+            certified = chosen & results.is_outcome(Outcome.CERTIFIED) & (results.correct | ~results.labelled)
+            mean = float(results.radius[certified].mean()) if certified.any() else None
+            count = int(chosen.sum())
+            rows.append((source.name, level, count, count / len(results), int(certified.sum()), mean))
+    if not rows:
+        return None
+    columns = (
+        _RUN,
+        Column("level", "noise level", Kind.SETTING),
+        Column("inputs", "inputs", Kind.COUNT),
+        Column("share", "share", Kind.FRACTION),
+        Column("certified", "certified, not wrongly", Kind.COUNT),
+        Column("radius", "mean radius of these", Kind.LOWER),
+    )
+    return show_table("levels", "Which noise level the selector chose.", Table(columns, tuple(rows)))
 
 
 def class_tables(sources: Sequence[Source], radii: Mapping[str, float]) -> tuple[ClassesAt, ...]:

@@ -87,6 +87,12 @@ class Source:
         return self.results.sigma[np.isfinite(self.results.sigma)]
 
     @property
+    def selectable_levels(self) -> tuple[float, ...]:
+        """The noise levels that a selector chooses among; empty without one."""
+        rule = {} if self.manifest is None or self.manifest.sigma is None else self.manifest.sigma.rule
+        return tuple(rule["levels"]) if rule.get("kind") == SELECTED else ()
+
+    @property
     def has_several_certificates(self) -> bool:
         """Whether the results of several certificates are shown separately."""
         return self.manifest is not None and len(list_certificates(self.manifest)) > 1
@@ -114,10 +120,9 @@ class Source:
             sigma = str(spec.sigma.level)
         elif self.levels.size:
             sigma = f"by input, {self.levels.min():.4g} to {self.levels.max():.4g}"
-        rule = {} if manifest.sigma is None else manifest.sigma.rule
-        if rule.get("kind") == SELECTED:
-            levels = ", ".join(f"{level:g}" for level in rule["levels"])
-            sigma = f"one of {levels}, chosen by a selector whose own is {rule['selector_sigma']:g}"
+        if self.selectable_levels and manifest.sigma is not None:
+            levels = ", ".join(f"{level:g}" for level in self.selectable_levels)
+            sigma = f"one of {levels}, chosen by a selector whose own is {manifest.sigma.rule['selector_sigma']:g}"
         settings = {
             "model": manifest.model.description or spec.model.place,
             "data": manifest.data.name,

@@ -68,11 +68,11 @@ class HeldRun:
 
     def save(self, out: Path) -> None:
         """Store as a run of its own."""
-        from smoothcert.runs.selected_run import save_parts
+        from smoothcert.runs.selected_run import save_selected
         from smoothcert.runs.store import RunStore
 
         if self.parts is not None:
-            save_parts(self.parts, out)
+            save_selected(self.points, self.parts, out)
             return
         with RunStore.create(out, state_environment(self.manifest)) as store:
             store.add(self.points)

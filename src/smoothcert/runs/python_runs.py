@@ -23,6 +23,7 @@ from smoothcert.errors import InputError
 from smoothcert.files import Content
 from smoothcert.models.backends import FASTEST, get_backend_name
 from smoothcert.progress_display import ProgressOption, show_progress
+from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.kept_form import list_labels, to_kept_form
 from smoothcert.runs.live_specs import spec_of_classifier
@@ -52,9 +53,14 @@ def make_run(
     if portfolio is not None:
         _check_names(portfolio)
     _take_recorded_backend(smoothed, out)
-    dataset = _make_dataset(smoothed.read_source(x, labels, keep_all=True), smoothed, out)
+    dataset = keep_dataset(smoothed.read_source(x, labels, keep_all=True), smoothed, out)
     spec = spec_of_classifier(smoothed, question, alpha=alpha, portfolio=portfolio, out=out)
-    with prepare_run(spec, out, parts=LiveParts(smoothed, dataset)) as run:
+    execute_live(spec, out, parts=LiveParts(smoothed, dataset), progress=progress)
+
+
+def execute_live(spec: RunSpec, out: Path, *, parts: RunParts, progress: ProgressOption) -> None:
+    """Make or resume a run of objects of this program."""
+    with prepare_run(spec, out, parts=parts) as run:
         count = run.count()
         try:
             with show_progress(progress, count) as on_samples:
@@ -80,7 +86,7 @@ def _take_recorded_backend(smoothed: SmoothedClassifier, out: Path) -> None:
         smoothed.given.adapting["backend"] = read_manifest(out).spec.model.backend
 
 
-def _make_dataset(source: InputSource, smoothed: SmoothedClassifier, out: Path) -> ArrayDataset:
+def keep_dataset(source: InputSource, smoothed: SmoothedClassifier, out: Path) -> ArrayDataset:
     """The dataset that INPUTS will hold."""
     stored = to_kept_form(source.load(range(len(source))), smoothed)
     labels = list_labels(source)

@@ -31,7 +31,7 @@ from smoothcert.records import (
 )
 from smoothcert.runs.held_run import HeldRun, list_kinds
 from smoothcert.runs.scales import scale_of_run
-from smoothcert.runs.selected_parts import recertify_parts
+from smoothcert.runs.selected_combining import hold_parts, recertify_parts
 from smoothcert.runs.selected_run import hold_stored
 from smoothcert.settings_text import real_number, whole_number
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
@@ -76,7 +76,7 @@ def recertify_points(
     """`recertify_run` for a run in memory. name: of the run, for messages."""
     if run.parts is not None:
         changed = recertify_parts(run.parts, name, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
-        return changed.hold(selected=run.selected)
+        return hold_parts(changed, selected=run.selected)
     manifest, points = run.manifest, run.points
     _check_can_recertify(manifest, points, name)
     alpha = None if alpha is None else real_number(alpha, name="alpha")

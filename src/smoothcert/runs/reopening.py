@@ -43,7 +43,7 @@ def reopen_run(
     dataset = load_requested(spec.data, progress=fetching)
     with build_smoothed(spec, dataset) as smoothed, RunStore.open(run) as store:
         dataset = match_to_run(dataset, store.manifest)
-        _check_same(run, store.manifest, smoothed, dataset)
+        check_same(run, store.manifest, smoothed, dataset)
         if spec.memory is not None:
             check_key_is_known(smoothed.memory_key, spec.memory, run)
             smoothed.open_memory()
@@ -52,7 +52,8 @@ def reopen_run(
         yield smoothed, dataset
 
 
-def _check_same(run: Path, manifest: RunManifest, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
+def check_same(run: Path, manifest: RunManifest, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
+    """Refuse another model, data or rule than the manifest of this run has."""
     stored = manifest.digests
     pairs = {
         "model": (stored.model, smoothed.classifier.digest),

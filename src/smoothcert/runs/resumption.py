@@ -23,10 +23,12 @@ from smoothcert.user_code import is_code_name, locate_code
 class Moved:
     """What may be given again when a run is resumed: where things are now, and where samples are drawn.
 
-    None keeps what the run has. A model that is given is imported from here, not from the folder that the run recorded.
+    None keeps what the run has. selector: of a selected run, whose model may name several. A model that is given is
+    imported from here, not from the folder that the run recorded.
     """
 
     model: str | None = None
+    selector: str | None = None
     weights: str | None = None
     data: str | None = None
     data_root: str | None = None

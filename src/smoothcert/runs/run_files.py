@@ -34,19 +34,20 @@ def place_of_object(name: str) -> str:
     return f"<{name.replace(':', ' ')}>"  # a colon would be read as the name of code
 
 
-def _is_object(place: str) -> bool:
+def is_object(place: str) -> bool:
+    """Whether a spec says this of what has no place."""
     return place.startswith("<") and place.endswith(">") and not Path(place).exists()
 
 
 def check_places(spec: RunSpec, run: Path) -> None:
     """Refuse to load what was a Python object when the run was made."""
     again = f"or call {spec.task}(…, out={str(run)!r}) again in Python, with the same objects"
-    if _is_object(spec.model.place):
+    if is_object(spec.model.place):
         raise RunError(
             f"the model of {run} was a Python object, {spec.model.place}, which only its own program has: name it by "
             f"--model, as a file or as package.module:attribute, {again}"
         )
-    if isinstance(spec.sigma, RuleLevel) and _is_object(spec.sigma.place):
+    if isinstance(spec.sigma, RuleLevel) and is_object(spec.sigma.place):
         raise RunError(
             f"the rule for sigma of {run} was a Python object, {spec.sigma.place}, which only its own program has: "
             f"name one as package.module:attribute when a run is made, {again}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -17,12 +17,17 @@ from smoothcert.models.tabular_names import get_class_names
 from smoothcert.runs.building import NamedParts, RunParts, load_model, match_to_model, name_own_code
 from smoothcert.runs.execution import check_labels, check_spec
 from smoothcert.runs.resumption import with_absolute_places
+from smoothcert.runs.rigorous import confirm_combination
 from smoothcert.runs.run_files import is_selected
-from smoothcert.runs.selected_parts import Labels, choose_inputs
+from smoothcert.runs.selected_combining import choose_inputs, hold_parts
+from smoothcert.runs.selected_parts import Labels
 from smoothcert.runs.selected_run import SelectedRun, check_can_create
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.spec import DETECT, DataSpec, LocalEngineSpec, ModelSpec, RunSpec, to_json
 from smoothcert.spec_differences import list_differing_values
+
+Loaded = TypeVar("Loaded")
+Models = tuple[BaseClassifier, Sequence[BaseClassifier]]
 
 
 class MakePart(Protocol):
@@ -37,8 +42,8 @@ class SelectedObjects(Protocol):
     def load_data(self, spec: SelectedSpec) -> Dataset:
         """With the labels as the base classifiers number them."""
 
-    def load_model(self, spec: RunSpec, dataset: Dataset) -> BaseClassifier:
-        """The selector, or the base classifier of a level, of a spec that is settled."""
+    def load_models(self, spec: SelectedSpec, dataset: Dataset) -> Models:
+        """The selector, and every base classifier that the spec names."""
 
     def of_selector(self, dataset: UnlabelledDataset) -> RunParts: ...
 
@@ -55,8 +60,13 @@ class NamedObjects:
         dataset = load_requested(spec.data, progress=self.fetching)
         return match_to_model(dataset, load_model(spec.spec_of_level(0, None), dataset))
 
-    def load_model(self, spec: RunSpec, dataset: Dataset) -> BaseClassifier:
-        return load_model(spec, dataset)
+    def load_models(self, spec: SelectedSpec, dataset: Dataset) -> Models:
+        def load_selector(outputs: int | None) -> BaseClassifier:
+            model = msgspec.structs.replace(spec.selector, num_classes=outputs)
+            return load_model(msgspec.structs.replace(spec.spec_of_selector(), model=model), dataset)
+
+        selector = load_with_outputs(load_selector, outputs=spec.selector.num_classes)
+        return selector, [load_model(spec.spec_of_level(level, None), dataset) for level in range(len(spec.models))]
 
     def of_selector(self, dataset: UnlabelledDataset) -> RunParts:
         return _SelectorParts(self.fetching, dataset=dataset)
@@ -102,7 +112,10 @@ def make_selected_run(
             continue
         notice(f"part {run.level(level).name}: {len(inputs)} inputs")
         make_part(spec.spec_of_level(level, inputs), run.level(level), parts=objects.of_level(level))
-    run.write_claims(run.read_parts(_list_labels(spec, dataset)).combine())
+    combined = hold_parts(run.read_parts(_list_labels(spec, dataset)))
+    if spec.rigorous:
+        confirm_combination(combined)
+    run.write_claims(combined.points)
     return run
 
 
@@ -114,7 +127,7 @@ def _list_labels(spec: SelectedSpec, dataset: Dataset) -> Labels:
 def _prepare(spec: SelectedSpec, out: Path) -> SelectedSpec:
     """The spec, if it can work; of a run that is resumed, with the choices that it has recorded."""
     spec.check()
-    for part in (spec.spec_of_selector(), *(spec.spec_of_level(level, None) for level in range(len(spec.levels)))):
+    for part in spec.list_parts():
         check_spec(part)
     spec = _change_places(spec, name_own_code)
     if not is_selected(out):
@@ -132,43 +145,39 @@ def _begin(spec: SelectedSpec, out: Path, objects: SelectedObjects, dataset: Unl
     """The run in `out`, which is created if it does not exist."""
     if is_selected(out):
         return SelectedRun(out, _change_places(spec, with_absolute_places))
-    check_models(spec, dataset.labelled, objects.load_model)
+    models = objects.load_models(spec, dataset.labelled)
+    check_models(spec, models)
+    check_labels(spec.data.place, dataset.labelled, spec.models[0].place, models[1][0])
     settled, _ = objects.of_selector(dataset).settle(spec.spec_of_selector(), dataset)
     spec = msgspec.structs.replace(spec, noise=settled.noise)
     return SelectedRun.create(out, _change_places(spec, with_absolute_places))
 
 
-def check_models(spec: SelectedSpec, dataset: Dataset, load: Callable[[RunSpec, Dataset], BaseClassifier]) -> None:
-    """Refuse a selector or levels that do not fit together."""
-    wanted = spec.spec_of_selector()
+def load_with_outputs(load: Callable[[int | None], Loaded], *, outputs: int | None) -> Loaded:
+    """A selector of which so many outputs are expected, or one that shows another number: `check_models` refuses it.
+
+    load: takes the number of outputs, which code that answers with levels instead of scores does not show.
+    """
     try:
-        selector = load(wanted, dataset)
+        return load(outputs)
     except ModelError:
-        if wanted.model.num_classes is None:
+        if outputs is None:
             raise
-        # It may show another number of outputs: the error below says what a selector needs.
-        selector = load(msgspec.structs.replace(wanted, model=_without_count(wanted.model)), dataset)
-    check_selector_outputs(spec.levels, selector, spec.selector.place)
-    models = [(model.place, load(spec.spec_of_level(level, None), dataset)) for level, model in enumerate(spec.models)]
-    check_same_classes(models)
-    check_labels(spec.data.place, dataset, *models[0])
+        return load(None)
 
 
-def _without_count(model: ModelSpec) -> ModelSpec:
-    return msgspec.structs.replace(model, num_classes=None)
-
-
-def check_selector_outputs(levels: tuple[float, ...], selector: BaseClassifier, name: str) -> None:
-    if selector.num_classes != len(levels):
+def check_models(spec: SelectedSpec, models: Models) -> None:
+    """Refuse a selector or levels that do not fit together."""
+    selector, levels = models
+    if selector.num_classes != len(spec.levels):
         raise ModelError(
-            f"the selector {name} has {selector.num_classes} outputs, and {len(levels)} noise levels were given: it "
-            "must have one output for each level"
+            f"the selector {spec.selector.place} has {selector.num_classes} outputs, and {len(spec.levels)} noise "
+            "levels were given: it must have one output for each level"
         )
-
-
-def check_same_classes(models: list[tuple[str, BaseClassifier]]) -> None:
-    """models: the base classifiers by name."""
-    first, *others = [(name, model.num_classes, get_class_names(model)) for name, model in models]
+    first, *others = [
+        (model.place, level.num_classes, get_class_names(level))
+        for model, level in zip(spec.models, levels, strict=True)
+    ]
     for name, count, names in others:
         if (count, names) != first[1:]:
             raise ModelError(
@@ -197,7 +206,6 @@ def _comparable(spec: SelectedSpec, stored: SelectedSpec) -> dict[str, Any]:
             data=DataSpec(place="", skip=spec.data.skip, max_inputs=spec.data.max_inputs),
             noise=noise.settle(noise.levels),
             batch=None,
-            rigorous=False,
             engine=LocalEngineSpec(),
         )
     )

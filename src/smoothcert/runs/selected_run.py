@@ -160,17 +160,18 @@ def open_stored(path: Path) -> RunStore | SelectedRun:
 def hold_stored(path: Path) -> HeldRun:
     """A run of either kind with all its tallies, as a run in memory."""
     if is_selected(path):
-        return SelectedRun.open(path).read_parts().hold()
+        run = SelectedRun.open(path)
+        return HeldRun(run.points(), run.manifest, parts=run.read_parts())
     with RunStore.open(path) as store:
         return HeldRun(store.points(), store.manifest)
 
 
-def save_parts(parts: SelectedParts, out: Path) -> None:
-    """Store the parts as a selected run in a new directory."""
+def save_selected(points: Sequence[CertifiedPoint], parts: SelectedParts, out: Path) -> None:
+    """Store a selected run in a new directory. points: the combination of the parts."""
     run = SelectedRun.create(out, parts.spec)
     for place, part in [(run.selector, parts.selector), *((run.level(k), part) for k, part in parts.levels.items())]:
         part.save(place)
-    run.write_claims(parts.combine())
+    run.write_claims(points)
 
 
 def check_can_create(path: Path) -> None:

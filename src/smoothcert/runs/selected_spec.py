@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from smoothcert.errors import InputError
-from smoothcert.models.backends import FASTEST
 from smoothcert.records import Noise, Smoothing
 from smoothcert.records.selection import FORMS, SELECTED, Selection, SelectorBounds, check_levels
 from smoothcert.spec import (
@@ -33,6 +32,7 @@ from smoothcert.spec import (
     SpecPart,
     Task,
 )
+from smoothcert.statistics.binomial import check_alpha
 
 SELECTOR = "selector"
 """The name of the selector's part; that of a level is `SelectedSpec.name_level`."""
@@ -71,6 +71,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise an InputError for what cannot work."""
         check_levels(self.levels)
+        check_alpha(self.alpha)
         if len(self.models) not in (1, len(self.levels)):
             raise InputError(
                 f"{len(self.models)} models were given for {len(self.levels)} noise levels: give one for each level, "
@@ -78,7 +79,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             )
         if self.noise.kind is not Noise.GAUSSIAN or self.noise.scale is not None or self.noise.place != "input":
             raise InputError("a selector needs Gaussian noise on the inputs themselves, without a scale")
-        if any(model.backend == FASTEST for model in (self.selector, *self.models)):
+        if any(model.backend == "fastest" for model in (self.selector, *self.models)):
             raise InputError(
                 "a selector and its levels need a back end that is known before they are sampled: give --backend torch "
                 "or onnxruntime, instead of fastest"
@@ -145,6 +146,10 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             return spec
         data = msgspec.structs.replace(spec.data, skip=1, max_inputs=None, indices=indices)
         return msgspec.structs.replace(spec, data=data)
+
+    def list_parts(self) -> list[RunSpec]:
+        """The ordinary runs of the selector and of all levels."""
+        return [self.spec_of_selector(), *(self.spec_of_level(level, None) for level in range(len(self.levels)))]
 
     def _part(self, name: str, model: ModelSpec, sigma: float, question: QuestionSpec, alpha: float) -> RunSpec:
         certifies = self.task != "predict"

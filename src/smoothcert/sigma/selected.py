@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.records.selection import check_levels
 from smoothcert.strict_json import strict_loads
 
 _METADATA_KEY = "smoothcert"
@@ -51,3 +52,22 @@ def read_selector_facts(place: str) -> SelectorFacts | None:
         return None if stated is None else SelectorFacts.from_json(stated)
     except (safetensors.SafetensorError, ValueError, OSError, RecursionError, KeyError, TypeError) as error:
         raise ModelError(f"{file} is not a readable selector: {error}; it may be cut short or damaged") from error
+
+
+def settle_facts(place: object, levels: Sequence[float] | None, sigma: float | None) -> SelectorFacts:
+    """Levels and noise level of the selector: those that are given, else those that its file states.
+
+    place: of the file; anything else states nothing.
+    """
+    stated = read_selector_facts(str(place)) if isinstance(place, str | Path) else None
+    name = str(place) if isinstance(place, str | Path) else "the selector"
+    if levels is None and stated is None:
+        raise InputError(f"{name} does not say which noise levels it chooses among: give levels, as in 0.25,0.5,1.0")
+    if sigma is None and stated is None:
+        raise InputError(f"{name} does not say its own noise level: give the noise level of the selector")
+    wanted = stated.levels if stated is not None and levels is None else tuple(map(float, levels or ()))
+    check_levels(wanted)
+    own = stated.sigma if stated is not None and sigma is None else float(sigma or 0)
+    if not 0 < own < math.inf:
+        raise InputError(f"the noise level of the selector must be a positive finite number, not {own:g}")
+    return SelectorFacts(wanted, own)
