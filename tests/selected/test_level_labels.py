@@ -57,8 +57,8 @@ def test_soft_targets():
 
 def test_batches_give_the_targets_of_their_inputs():
     digits = load_dataset("digits", split="train")
-    indices = np.array([7, 2, 4])
-    votes = votes_alone(np.arange(20).reshape(10, 2))
+    indices = np.array([7, 2, 4, 9, 0, 5, 3])
+    votes = votes_alone(np.arange(20).reshape(10, 2) * 5)
     data = label_by_level(digits, indices, votes, softness=0.1, split="train")
     assert data.labels.tolist() == votes.best[indices].tolist()
     assert np.array_equal(data.inputs([1]), digits.inputs([2]))

@@ -126,6 +126,14 @@ def test_other_settings_of_an_unfinished_training_are_refused(models, small, tmp
         train(models, small, out=out, softness=0.1)
 
 
+def test_softness_is_what_the_network_is_trained_with(models, small):
+    """The weights after training on soft targets are not those after training on the best levels alone."""
+    soft, hard = (train(models, small, softness=softness).trained for softness in (0.5, 0.0))
+    assert soft.header.training["data"] != hard.header.training["data"]
+    names = hard.module.state_dict().items()
+    assert any(not torch.equal(tensor, soft.module.state_dict()[name]) for name, tensor in names)
+
+
 def test_votes_serve_several_selectors(models, small, tmp_path, monkeypatch):
     votes = tmp_path / "votes.safetensors"
     first = train(models, small, votes=votes)
