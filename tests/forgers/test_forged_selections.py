@@ -402,13 +402,8 @@ def found_in(document: Document) -> set[str]:
 
 def sealed(document: Document) -> Document:
     """With digests that fit, of the document and of those inside."""
-    levels = [redigested(level) for level in document["levels"]]
-    whole = {**document, "selector": redigested(document["selector"]), "levels": levels, "run": None}
-    return {key: value for key, value in redigested_whole(whole).items() if key not in ("run", "run_digest")}
-
-
-def redigested_whole(document: Document) -> Document:
-    rest = {key: value for key, value in document.items() if key not in ("digest", "run", "run_digest")}
+    inside = {"selector": redigested(document["selector"]), "levels": [redigested(one) for one in document["levels"]]}
+    rest = {key: value for key, value in {**document, **inside}.items() if key != "digest"}
     return rest | {"digest": document_digest(rest)}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from sample_manifests import sample_manifest
 from smoothcert.cli import options
+from smoothcert.errors import RunError
 from smoothcert.runs.resumption import NOT_MOVED, Moved, spec_of_run
 from smoothcert.runs.store import read_manifest
 from smoothcert.spec import LocalEngineSpec, to_json
@@ -34,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Moved)])
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Moved) if field.name != "selector"])
 def test_what_is_moved_reaches_the_spec_of_the_same_run(run: Path, name: str) -> None:
     before = spec_of_run(run, task="certify", moved=NOT_MOVED)
     after = spec_of_run(run, task="certify", moved=Moved(**{name: GIVEN[name]}))
@@ -42,6 +43,11 @@ def test_what_is_moved_reaches_the_spec_of_the_same_run(run: Path, name: str) ->
     assert changed == {{"data_root": "data", "device": "model", "weights": "model"}.get(name, name)}
     stored, wanted = (msgspec.structs.replace(sample_manifest(), spec=spec) for spec in (before, after))
     assert list_differences(stored, wanted) == []
+
+
+def test_only_a_selected_run_has_a_selector_to_move(run: Path) -> None:
+    with pytest.raises(RunError, match="has one model and no selector: leave --selector out"):
+        spec_of_run(run, task="certify", moved=Moved(selector="elsewhere.pt"))
 
 
 @pytest.mark.parametrize(

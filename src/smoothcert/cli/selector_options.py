@@ -159,6 +159,7 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
     """The spec of the selected run that is resumed, with what may be given again; None for an ordinary run."""
     from smoothcert.cli import spec_options as build
     from smoothcert.runs.run_files import is_object, is_selected, locate_data
+    from smoothcert.runs.selected_reopening import split_models
     from smoothcert.runs.selected_run import SelectedRun
     from smoothcert.runs.selected_spec import SELECTOR
 
@@ -169,14 +170,12 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
             raise InputError(f"{run.resume} is a part of {run.resume.parent}: resume that, with --resume")
         return None
     o.check_only_moved(run.context)
-    spec = SelectedRun.open(run.resume).spec
+    stored = SelectedRun.open(run.resume)
+    spec = stored.spec
     if spec.task != task:
         raise InputError(f"{run.resume} is a {spec.task} run: it cannot be resumed by {task}")
     models = spec.models
-    if run.model is not None:
-        places = run.model.split(",")
-        if len(places) != len(models):
-            raise InputError(f"{run.resume} has {len(models)} models, and --model names {len(places)}")
+    if (places := split_models(stored, run.model)) is not None:
         models = tuple(
             msgspec.structs.replace(model, place=place, code_folder=None)
             for model, place in zip(models, places, strict=True)

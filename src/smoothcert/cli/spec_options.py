@@ -153,6 +153,7 @@ def build_resumed_spec(path: Path, run: RunOptions, *, task: Task) -> RunSpec:
     o.check_only_moved(run.context)
     moved = Moved(
         model=run.model,
+        selector=run.selector,
         weights=run.weights,
         data=run.data,
         data_root=None if run.data_root is None else str(run.data_root),

@@ -45,6 +45,8 @@ def spec_of_run(path: Path, *, task: Task, moved: Moved) -> RunSpec:
     manifest = read_manifest(path)
     if manifest.task != task:
         raise RunError(f"{path} is a {manifest.task} run: it cannot be resumed by {task}")
+    if moved.selector is not None:
+        raise RunError(f"{path} has one model and no selector: leave --selector out")
     spec = take_recorded_choices(manifest.spec, manifest)
     sigma = RuleLevel(place=str(path / SIGMA_RULE)) if (path / SIGMA_RULE).exists() else spec.sigma
     data = locate_data(path, spec.data)

@@ -48,11 +48,12 @@ def reopen_selected(
 ) -> Iterator[OpenedSelection]:
     """The smoothed classifiers of all parts. purpose: the verb for a message. moved: its model names one or all."""
     spec = run.spec
-    selector = spec_to_reopen(run.selector, purpose=purpose, moved=replace(moved, model=moved.selector, weights=None))
-    places = _split_models(run, moved)
+    of_selector = replace(moved, model=moved.selector, selector=None, weights=None)
+    selector = spec_to_reopen(run.selector, purpose=purpose, moved=of_selector)
+    places = split_models(run, moved.model)
     levels = []
     for number in range(len(spec.levels)):
-        own = replace(moved, model=None if places is None else places[number])
+        own = replace(moved, model=None if places is None else places[number % len(places)], selector=None)
         place = run.level(number)
         if RunStore.exists(place):
             levels.append(spec_to_reopen(place, purpose=purpose, moved=own))
@@ -74,14 +75,14 @@ def reopen_selected(
         yield OpenedSelection(OpenedPart(run.selector.name, selector, choosing), tuple(opened), labelled)
 
 
-def _split_models(run: SelectedRun, moved: Moved) -> list[str] | None:
-    """The new places of the models of all levels, if they were given."""
-    if moved.model is None:
+def split_models(run: SelectedRun, models: str | None) -> list[str] | None:
+    """The new places of the models, as many as the run has, if they were given."""
+    if models is None:
         return None
-    places, count = moved.model.split(","), len(run.spec.models)
+    places, count = models.split(","), len(run.spec.models)
     if len(places) != count:
         raise InputError(f"{run.path} has {count} models, and --model names {len(places)}")
-    return places if count > 1 else places * len(run.spec.levels)
+    return places
 
 
 def _move_unsampled(level: RunSpec, selector: RunSpec, moved: Moved) -> RunSpec:
