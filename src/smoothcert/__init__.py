@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from smoothcert.sigma.network import SigmaNetwork
     from smoothcert.smoothed import SmoothedClassifier
     from smoothcert.spec import RunManifest, RunSpec
-    from smoothcert.training import train
+    from smoothcert.training import train, train_selector
 
 __version__ = "0.2.0"
 
@@ -108,6 +108,7 @@ _HOMES = {
     "compare": "results",
     "open_run": "results",
     "train": "training",
+    "train_selector": "training",
 }
 
 __all__ = [
@@ -165,6 +166,7 @@ __all__ = [
     "open_memory",
     "open_run",
     "train",
+    "train_selector",
 ]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from smoothcert.cli import data, memory, sigma
+from smoothcert.cli import data, memory, selector, sigma
 from smoothcert.cli.advise import advise
 from smoothcert.cli.attack import attack
 from smoothcert.cli.certify import DEFAULT_CERTIFICATE, certify
@@ -61,6 +61,7 @@ def _options(
 app.command(cls=Verb)(demo)
 app.add_typer(data.app, name="data")
 app.add_typer(sigma.app, name="sigma")
+app.add_typer(selector.app, name="selector")
 app.add_typer(memory.app, name="memory")
 app.command(cls=Verb)(advise)
 app.command(cls=Verb)(train)

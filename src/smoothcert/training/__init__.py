@@ -1,4 +1,4 @@
-"""Training of base classifiers under noise, and of σ networks. Does not depend on certificates.
+"""Training of base classifiers under noise, of σ networks and of selectors. Does not depend on certificates.
 
 Names are imported when first used: `choices` and this package need no torch, everything else does.
 """
@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from smoothcert.training.curves import curves_path
     from smoothcert.training.evaluation import noisy_accuracy
     from smoothcert.training.holding_out import HELD_OUT_SHARE, describe_hold_out, held_out_path
+    from smoothcert.training.module_selector import choose_seeds, find_arch, train_selector, votes_path
     from smoothcert.training.module_training import train
     from smoothcert.training.objective import Batch, Objective
     from smoothcert.training.objectives import OBJECTIVES, parse_objective
     from smoothcert.training.schedule import OneCycle, Schedule, Steps, parse_schedule
+    from smoothcert.training.selector_report import SelectorReport
+    from smoothcert.training.selector_training import SelectorConfig, TrainedSelector, train_selector_network
     from smoothcert.training.state import EpochResult, History, TrainingState, choose_seed, load_state, partial_path
     from smoothcert.training.training_loop import TrainedModel, TrainingProgress, print_epoch
     from smoothcert.training.training_run import run_training
@@ -36,15 +39,20 @@ __all__ = [
     "OneCycle",
     "Optimiser",
     "Schedule",
+    "SelectorConfig",
+    "SelectorReport",
     "SigmaObjective",
     "Steps",
     "TrainedModel",
+    "TrainedSelector",
     "TrainingConfig",
     "TrainingProgress",
     "TrainingState",
     "choose_seed",
+    "choose_seeds",
     "curves_path",
     "describe_hold_out",
+    "find_arch",
     "held_out_path",
     "load_state",
     "noisy_accuracy",
@@ -54,6 +62,9 @@ __all__ = [
     "print_epoch",
     "run_training",
     "train",
+    "train_selector",
+    "train_selector_network",
+    "votes_path",
 ]
 
 _NAMES_BY_MODULE = {
@@ -63,10 +74,13 @@ _NAMES_BY_MODULE = {
     "curves": ("curves_path",),
     "evaluation": ("noisy_accuracy",),
     "holding_out": ("HELD_OUT_SHARE", "describe_hold_out", "held_out_path"),
+    "module_selector": ("choose_seeds", "find_arch", "train_selector", "votes_path"),
     "module_training": ("train",),
     "objective": ("Batch", "Objective"),
     "objectives": ("OBJECTIVES", "parse_objective"),
     "schedule": ("OneCycle", "Schedule", "Steps", "parse_schedule"),
+    "selector_report": ("SelectorReport",),
+    "selector_training": ("SelectorConfig", "TrainedSelector", "train_selector_network"),
     "state": ("EpochResult", "History", "TrainingState", "choose_seed", "load_state", "partial_path"),
     "training_loop": ("TrainedModel", "TrainingProgress", "print_epoch"),
     "training_run": ("run_training",),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.data import Dataset
@@ -23,11 +24,12 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch of a dataset: indices (B,), inputs (B, *input_shape), labels (B,)."""
+    """A batch of a dataset: indices (B,), inputs (B, *input_shape), labels (B,), targets (B, classes) or None."""
 
     indices: Tensor
     inputs: Tensor
     labels: Tensor
+    targets: Tensor | None = None
 
 
 class Batches:
@@ -58,6 +60,8 @@ class Batches:
         self._seed = seed
         self._device = device
         self._labels = torch.from_numpy(np.array(dataset.labels, dtype=np.int64)).to(device)
+        targets = find_targets(dataset)
+        self._targets = None if targets is None else torch.from_numpy(targets).to(device)
         size = 4 * len(dataset) * math.prod(dataset.input_shape)
         self._inputs = self._read(slice(None)) if size <= PRELOAD_BYTES else None
 
@@ -78,10 +82,17 @@ class Batches:
         for chosen in torch.split(self._used[order], [*sizes, len(order) - sum(sizes)])[first:]:
             indices = chosen.to(self._device)
             inputs = self._read(chosen.numpy()) if self._inputs is None else self._inputs[indices]
-            yield Rows(indices=indices, inputs=inputs, labels=self._labels[indices])
+            targets = None if self._targets is None else self._targets[indices]
+            yield Rows(indices=indices, inputs=inputs, labels=self._labels[indices], targets=targets)
 
     def _read(self, indices: slice | IntArray) -> Tensor:
         return read_inputs(self._dataset, indices, self._device)
+
+
+def find_targets(dataset: Dataset) -> NDArray[np.float32] | None:
+    """(len(dataset), classes): a distribution over the classes for each input; None if the dataset has labels only."""
+    targets: NDArray[np.float32] | None = getattr(dataset, "targets", None)
+    return targets
 
 
 def read_inputs(dataset: Dataset, indices: slice | IntArray, device: torch.device) -> Tensor:

@@ -77,7 +77,7 @@ def train(
     if path is not None and path.suffix != ".safetensors":
         raise InputError(f"out={str(out)!r} must end in .safetensors, the format of checkpoints")
     arch, network = _name_network(module)
-    chosen = _choose(Optimiser, optimiser, "optimiser")
+    chosen = choose_word(Optimiser, optimiser, "optimiser")
     dataset, held_out = read_training_data(data)
     hold_out: float | None = None
     if isinstance(validation, (int, float)):
@@ -93,7 +93,7 @@ def train(
         carried=carried, noise=as_noise(noise), epochs=epochs, batch=batch, optimiser=chosen,
         schedule=parse_schedule(schedule) if isinstance(schedule, str) else schedule,
         peak_rate=USUAL_RATES[chosen] if lr is None else lr, weight_decay=weight_decay, average=average,
-        augment=_choose(Augment, augment, "augment"), precision=_choose(FloatFormat, precision, "precision"),
+        augment=choose_word(Augment, augment, "augment"), precision=choose_word(FloatFormat, precision, "precision"),
         patience=patience, hold_out=hold_out,
     )  # fmt: skip
     with show_training(progress) as report:
@@ -115,7 +115,7 @@ def _name_network(module: object) -> tuple[str, nn.Module | None]:
     return f"{kind.__module__}:{kind.__qualname__}", module
 
 
-def _choose(kind: type[ChoiceT], value: str, name: str) -> ChoiceT:
+def choose_word(kind: type[ChoiceT], value: str, name: str) -> ChoiceT:
     if value not in list(kind):
         raise InputError(f"{name}={value!r} is unknown: use {', '.join(kind)}")
     return kind(value)

@@ -53,6 +53,7 @@ def mean_log_softmax(logits: Tensor, *, beta: float = 1.0) -> Tensor:
     return (beta * logits).log_softmax(dim=2).logsumexp(dim=0) - math.log(len(logits))
 
 
-def cross_entropy_of_copies(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over copies and inputs of -log softmax at the label. logits: (m, B, classes), labels: (B,)."""
-    return functional.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
+def cross_entropy_of_copies(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Mean over copies and inputs. logits: (m, B, classes). wanted: labels (B,), or targets (B, classes)."""
+    copies = wanted.unsqueeze(0).expand(len(logits), *wanted.shape)
+    return functional.cross_entropy(logits.flatten(0, 1), copies.flatten(0, 1))

@@ -17,7 +17,8 @@ class Batch:
     """The data of one step, on the device of the network.
 
     inputs: (B, *input_shape) float32, clean. labels: (B,) int64. sigma: the noise level, one number or (B,) float32.
-    noise: kind of noise. progress: the fraction of the training that is done, in [0, 1).
+    noise: kind of noise. progress: the fraction of the training that is done, in [0, 1). targets: (B, classes) float32,
+    a distribution over the classes for each input, of data where several classes are right; None for labels alone.
     """
 
     inputs: Tensor
@@ -25,6 +26,12 @@ class Batch:
     sigma: float | Tensor
     noise: Noise = Noise.GAUSSIAN
     progress: float = 0.0
+    targets: Tensor | None = None
+
+    @property
+    def wanted(self) -> Tensor:
+        """What cross-entropy is taken with: the targets if there are any, else the labels."""
+        return self.labels if self.targets is None else self.targets
 
 
 class Objective(Protocol):
@@ -34,7 +41,8 @@ class Objective(Protocol):
     line (`name:setting=value,…`), and a training is resumed only with equal settings.
 
     name: on the command line. noises_allowed: the kinds of noise that its formula is valid for. An objective may also
-    have `aliases`, a tuple of further names.
+    have `aliases`, a tuple of further names, and `uses_targets`, True if it minimises the cross-entropy with
+    `Batch.wanted`. Without it, a training with targets is refused.
     """
 
     name: ClassVar[str]

@@ -23,6 +23,7 @@ from smoothcert.models.checkpoints import CheckpointHeader, save_checkpoint
 from smoothcert.models.devices import check_bfloat16
 from smoothcert.records import IntArray
 from smoothcert.sigma.over_data import spread_evenly
+from smoothcert.sigma.selected import SelectorFacts
 from smoothcert.training.augment import augment_images
 from smoothcert.training.batches import Batches, Rows, channel_statistics, seeded_generator
 from smoothcert.training.choices import FloatFormat
@@ -98,6 +99,7 @@ class TrainingSetup:
     network: the module of the user, trained in place; None: built from config.arch.
     evaluated_on: inputs on which accuracy is measured. held_back: indices of training inputs that decide when to stop.
     settings: compared when resuming. computing: device, threads and torch. out: None to write nothing.
+    selector: what the checkpoint of a selector says of its levels; None for other networks.
     """
 
     config: TrainingConfig
@@ -113,6 +115,7 @@ class TrainingSetup:
     curves: Sequence[CurveWriter]
     progress: Callable[[TrainingProgress], None] | None
     stop: threading.Event | None
+    selector: SelectorFacts | None = None
 
 
 class TrainingLoop:
@@ -196,6 +199,7 @@ class TrainingLoop:
                 "seconds": round(self._seconds, 1),
                 **setup.computing,
             },
+            selector=None if setup.selector is None else setup.selector.to_json(),
         )
         if setup.out is not None:
             save_checkpoint(setup.out, self._module, header)
@@ -235,7 +239,7 @@ class TrainingLoop:
         self._seed_layers("layers", self._done_steps)
         inputs = augment_images(rows.inputs, self._config.augment, self._noise)
         sigma = self._levels.select(rows, self._computing_module, progress=progress, generator=self._noise)
-        batch = Batch(inputs, rows.labels, sigma, noise=self._config.noise, progress=progress)
+        batch = Batch(inputs, rows.labels, sigma, noise=self._config.noise, progress=progress, targets=rows.targets)
         terms = self._config.objective.terms(self._computing_module, batch, self._noise)
         self._optimiser.param_groups[0]["lr"] = self._rate(self._done_steps)
         self._optimiser.zero_grad(set_to_none=True)

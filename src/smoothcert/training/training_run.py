@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,15 @@ from smoothcert.models.devices import reproducible_kernels, resolve_device, torc
 from smoothcert.records import IntArray
 from smoothcert.sigma.over_data import Done
 from smoothcert.sigma.rule import SigmaRule
+from smoothcert.sigma.selected import SelectorFacts
 from smoothcert.training.augment import check_can_augment
-from smoothcert.training.batches import seeded_generator
+from smoothcert.training.batches import find_targets, seeded_generator
 from smoothcert.training.carried_sigma import CarriedLevels
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.curves import CsvCurves, CurveWriter, TensorBoardCurves, curves_path
 from smoothcert.training.holding_out import held_out_path, hold_out
 from smoothcert.training.noise_levels import ConstantLevels, NoiseLevels, RuleLevels
+from smoothcert.training.objective import Objective
 from smoothcert.training.state import TrainingState, check_same_settings, load_state, partial_path
 from smoothcert.training.training_loop import (
     EVALUATED_EACH_EPOCH,
@@ -44,6 +46,8 @@ def run_training(
     out: Path | None,
     network: nn.Module | None = None,
     held_out: Dataset | None = None,
+    selector: SelectorFacts | None = None,
+    further: Mapping[str, Any] | None = None,
     resume: bool = False,
     device: str = "auto",
     threads: int | None = None,
@@ -62,14 +66,16 @@ def run_training(
 
     out: None to write nothing. network: a module of the user, trained in place; config.arch is its name.
     held_out: where accuracy under noise is measured; the training data if None. With config.hold_out it is a part of
-    `dataset`, which is written to `held_out_path(out)`. threads: default all cores. tensorboard: a log directory.
+    `dataset`, which is written to `held_out_path(out)`. selector: for the checkpoint of a selector. further: settings
+    beside those of `config`, compared and recorded like them. threads: default all cores. tensorboard: a log directory.
     If the noise level is a rule, σ of every input is computed before the first step, and `preparing` is called with
     (inputs done, all inputs) for each dataset.
     """
     check_can_augment(config.augment, dataset.input_shape)
     with _reserve_output(out, resume=resume) as state:
         target = resolve_device(device)
-        settings = {**config.to_json(), "data": dataset.digest}
+        check_uses_targets(config.objective, dataset)
+        settings = {**config.to_json(), **(further or {}), "data": dataset.digest}
         if out is not None and state is not None:
             check_same_settings(state.settings, settings, partial_path(out))
         computing = _describe_computing(target, threads, state, notice)
@@ -82,7 +88,7 @@ def run_training(
         setup = TrainingSetup(
             config=config, network=network, dataset=dataset, evaluated_on=evaluated_on, held_back=held_back,
             levels=levels, settings=settings, computing=computing, out=out, device=target,
-            curves=_open_curves(out, tensorboard, state), progress=progress, stop=stop,
+            curves=_open_curves(out, tensorboard, state), progress=progress, stop=stop, selector=selector,
         )  # fmt: skip
         with torch_threads(computing["threads"]), reproducible_kernels(), _keep_random_state(target):
             loop = TrainingLoop(setup)
@@ -94,17 +100,26 @@ def run_training(
             return loop.finish()
 
 
+def check_uses_targets(objective: Objective, dataset: Dataset) -> None:
+    """Refuse an objective that would ignore the targets of the data."""
+    if find_targets(dataset) is not None and not getattr(objective, "uses_targets", False):
+        raise InputError(
+            f"the objective {objective.name} takes one label for each input, and {dataset.name} has soft targets: use "
+            "consistency, stability or gaussian, or labels without softness"
+        )
+
+
 @contextmanager
 def _reserve_output(out: Path | None, *, resume: bool) -> Iterator[TrainingState | None]:
     """Hold the lock of the output. Yields the state of the training to resume, None for a new one."""
     if out is None:
         yield None
         return
-    _check_output(out, resume=resume)
+    check_output(out, resume=resume)
     partial = partial_path(out)
     with hold_lock(partial):
         try:
-            _check_output(out, resume=resume)
+            check_output(out, resume=resume)
             yield load_state(partial) if partial.exists() else None
         finally:
             if not partial.exists():
@@ -159,7 +174,8 @@ def _make_levels(
     return ConstantLevels(start)
 
 
-def _check_output(out: Path, *, resume: bool) -> None:
+def check_output(out: Path, *, resume: bool) -> None:
+    """Refuse a checkpoint that exists already, or an unfinished training that is not resumed."""
     if out.exists():
         raise InputError(f"{out} exists and is never overwritten; choose another --out or move it away")
     begun = partial_path(out).exists()

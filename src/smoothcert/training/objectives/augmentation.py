@@ -26,6 +26,7 @@ class NoiseAugmentation:
     name: ClassVar[str] = "augmentation"
     aliases: ClassVar[tuple[str, ...]] = ("gaussian",)
     noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    uses_targets: ClassVar[bool] = True
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        return {"cross_entropy": functional.cross_entropy(module(add_batch_noise(batch, generator)), batch.labels)}
+        return {"cross_entropy": functional.cross_entropy(module(add_batch_noise(batch, generator)), batch.wanted)}

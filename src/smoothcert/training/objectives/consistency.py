@@ -29,6 +29,7 @@ class Consistency:
 
     name: ClassVar[str] = "consistency"
     noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    uses_targets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("weight of consistency", self.weight)
@@ -39,7 +40,7 @@ class Consistency:
         logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
         spread, entropy = measure_disagreement(logits)
         return {
-            "cross_entropy": cross_entropy_of_copies(logits, batch.labels),
+            "cross_entropy": cross_entropy_of_copies(logits, batch.wanted),
             "consistency": self.weight * spread,
             "entropy": self.entropy * entropy,
         }

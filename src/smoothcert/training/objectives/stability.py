@@ -27,6 +27,7 @@ class Stability:
 
     name: ClassVar[str] = "stability"
     noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    uses_targets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number("weight of stability", self.weight)
@@ -35,6 +36,6 @@ class Stability:
         both = torch.cat([batch.inputs, add_batch_noise(batch, generator)])
         clean, noised = module(both).chunk(2)
         return {
-            "cross_entropy": functional.cross_entropy(clean, batch.labels),
+            "cross_entropy": functional.cross_entropy(clean, batch.wanted),
             "stability": self.weight * functional.cross_entropy(noised, clean.softmax(dim=1)),
         }

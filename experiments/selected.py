@@ -1,0 +1,299 @@
+"""`python -m experiments.selected DATASET`: a noise level chosen by a selector, against single levels and the oracle.
+
+Trains a base classifier for each level and a selector, certifies each level alone and both forms of the selected level
+with the same number of samples in all, and writes table and figure. Finished steps do not run again; a step that was
+interrupted is resumed by the same command.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from smoothcert.records import FloatArray
+
+if TYPE_CHECKING:
+    from smoothcert import Results
+
+RADII = tuple(float(step) / 4 for step in range(11))
+_RATES = {0.25: 0.1, 0.5: 0.1, 1.0: 0.05}
+_PROGRAM = (sys.executable, "-m", "smoothcert")
+_STEPS = ("base", "selector", "selected", "single", "table")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """levels: with a base classifier each. n: samples of an input in all. sampled: levels sampled for each input.
+
+    selector_n: the selector's part of n; the sampled levels share the rest.
+    """
+
+    data: str
+    out: Path
+    levels: tuple[float, ...]
+    arch: str
+    epochs: int
+    sigma: float
+    softness: float
+    objective: str
+    selector_epochs: int
+    votes: int
+    n: int
+    selector_n: int
+    sampled: int
+    skip: int
+    threads: int
+
+    def base(self, level: float) -> Path:
+        return self.out / f"base-{self.data}-{level}.safetensors"
+
+    @property
+    def tag(self) -> str:
+        """The settings of the selector, in names of files."""
+        return f"s{self.sigma}-t{self.softness}-{self.objective.replace(':', '-').replace('=', '').replace(',', '-')}"
+
+    @property
+    def models(self) -> str:
+        return ",".join(str(self.base(level)) for level in self.levels)
+
+    @property
+    def selector(self) -> Path:
+        return self.out / f"selector-{self.data}-{self.tag}.safetensors"
+
+    @property
+    def selected(self) -> Path:
+        return self.out / f"selected-{self.data}-{self.tag}-{self.sampled}"
+
+    def single(self, level: float) -> Path:
+        return self.out / f"single-{self.data}-{level}"
+
+    @property
+    def level_n(self) -> int:
+        return (self.n - self.selector_n) // self.sampled
+
+
+@app.command()
+def compare_selected(
+    data: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of everything.")] = Path("runs/selected"),
+    steps: Annotated[str, typer.Option("--steps", help="Which steps to run.")] = ",".join(_STEPS),
+    levels: Annotated[str, typer.Option("--levels")] = "0.25,0.5,1.0",
+    arch: Annotated[str, typer.Option("--arch")] = "lenet",
+    epochs: Annotated[int, typer.Option("--epochs")] = 10,
+    sigma: Annotated[float, typer.Option("--sigma", help="Noise level of the selector.")] = 1.0,
+    softness: Annotated[float, typer.Option("--softness")] = 0.2,
+    objective: Annotated[str, typer.Option("--objective", help="Of the selector.")] = "consistency:weight=1",
+    selector_epochs: Annotated[int, typer.Option("--selector-epochs")] = 10,
+    votes: Annotated[int, typer.Option("--votes", help="Samples of each training input at each level.")] = 32,
+    n: Annotated[int, typer.Option("--n", help="Samples of an input in all.")] = 100_000,
+    selector_n: Annotated[int, typer.Option("--selector-n", help="The selector's part.")] = 30_000,
+    sampled: Annotated[int, typer.Option("--sampled-levels")] = 2,
+    skip: Annotated[int, typer.Option("--skip")] = 50,
+    threads: Annotated[int, typer.Option("--threads")] = 1,
+) -> None:
+    """Train, certify and compare."""
+    chosen = tuple(float(level) for level in levels.split(","))
+    settings = Settings(
+        data, out, chosen, arch, epochs, sigma, softness, objective, selector_epochs, votes, n, selector_n, sampled,
+        skip, threads,
+    )  # fmt: skip
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = steps.split(",")
+    for name, command in list_commands(settings):
+        if name in wanted:
+            print(shlex.join(command), flush=True)
+            subprocess.run([*_PROGRAM, *command], check=True)
+    if "table" in wanted:
+        write_results(settings)
+
+
+def list_commands(settings: Settings) -> list[tuple[str, list[str]]]:
+    """(step, arguments of smoothcert), in order, without trainings that are finished."""
+    found: list[tuple[str, list[str]]] = []
+    threads = str(settings.threads)
+    for level in settings.levels:
+        options = {
+            "--data": settings.data, "--arch": settings.arch, "--objective": "consistency:weight=10,noises=2",
+            "--sigma": level, "--epochs": settings.epochs, "--lr": _RATES.get(level, 0.05), "--seed": 0,
+            "--threads": threads,
+        }  # fmt: skip
+        found += _train("base", ["train"], options, settings.base(level))
+    options = {
+        "--data": settings.data, "--models": settings.models, "--levels": ",".join(map(str, settings.levels)),
+        "--sigma": settings.sigma, "--softness": settings.softness, "--n": settings.votes,
+        "--votes": settings.out / f"votes-{settings.data}.safetensors", "--epochs": settings.selector_epochs,
+        "--objective": settings.objective, "--lr": 0.05,
+        "--seed": 0, "--threads": threads,
+    }  # fmt: skip
+    found += _train("selector", ["selector", "train"], options, settings.selector)
+    common = {"--data": settings.data, "--skip": settings.skip, "--workers": threads, "--seed": 1}
+    options = {
+        "--sigma-rule": settings.selector, "--model": settings.models, "--n": settings.level_n,
+        "--selector-n": settings.selector_n, "--sampled-levels": settings.sampled,
+        **common, "--out": settings.selected,
+    }  # fmt: skip
+    forms = ["--certificate", "selected", "--certificate", "selected-published"]
+    found.append(("selected", ["certify", *_spell(options), *forms]))
+    for level in settings.levels:
+        options = {
+            "--model": settings.base(level), "--sigma": level, "--n": settings.n, **common,
+            "--out": settings.single(level),
+        }  # fmt: skip
+        found.append(("single", ["certify", *_spell(options)]))
+    return found
+
+
+def _train(step: str, verb: Sequence[str], options: Mapping[str, Any], out: Path) -> list[tuple[str, list[str]]]:
+    if out.exists():
+        return []
+    begun = ["--resume"] if out.with_name(out.name + ".partial").exists() else []
+    return [(step, [*verb, *_spell(options), "--out", str(out), *begun])]
+
+
+def _spell(options: Mapping[str, Any]) -> list[str]:
+    return [str(word) for pair in options.items() for word in pair]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table. reach: radius of each input, 0 where the answer is wrong or missing. right: correct answers.
+
+    At radius 0 the accuracy is the share of `right`, at others of reach ≥ radius, as everywhere.
+    """
+
+    name: str
+    reach: FloatArray
+    right: FloatArray
+
+    @property
+    def acr(self) -> float:
+        return float(self.reach.mean())
+
+    def accuracies(self) -> list[float]:
+        return [float((self.right if radius == 0 else self.reach >= radius).mean()) for radius in RADII]
+
+
+def write_results(settings: Settings) -> None:
+    """comparison-DATA.csv and .json, and the figure."""
+    import smoothcert as sc
+
+    singles = [_row(f"sigma {level:g}", sc.open_run(settings.single(level))) for level in settings.levels]
+    run = sc.open_run(settings.selected)
+    selected = _row("selected", run.by_certificate("selected"))
+    published = _row("selected-published", run.by_certificate("selected-published"))
+    oracle = _best("oracle", singles)
+    rows = [*singles, published, selected, oracle]
+    base = settings.out / f"comparison-{settings.data}-{settings.tag}-{settings.sampled}"
+    with base.with_suffix(".csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["row", "ACR", *(f"r={radius:g}" for radius in RADII)])
+        for row in rows:
+            writer.writerow([row.name, f"{row.acr:.4f}", *(f"{share:.3f}" for share in row.accuracies())])
+    document = {
+        "settings": {name: str(getattr(settings, name)) for name in settings.__dataclass_fields__},
+        "rows": {row.name: {"acr": row.acr, "certified_accuracy": row.accuracies()} for row in rows},
+        "radii": list(RADII),
+        **_judge(singles, published, selected),
+        "oracle_missed": _explain(settings, oracle, selected),
+    }
+    base.with_suffix(".json").write_text(json.dumps(document, indent=2) + "\n")
+    print(base.with_suffix(".csv").read_text())
+    print(json.dumps({name: document[name] for name in ("goals", "sharper", "oracle_missed")}, indent=2))
+    _draw(rows, base.with_suffix(".png"), title=f"{settings.data}, {len(oracle.reach)} images, n = {settings.n}")
+
+
+def _row(name: str, results: Results) -> Row:
+    columns = results.columns
+    return Row(name, np.where(columns.correct, columns.radius, 0.0), columns.correct.astype(np.float64))
+
+
+def _best(name: str, rows: Sequence[Row]) -> Row:
+    """The best row for each input, knowing the answers."""
+    return Row(name, np.max([row.reach for row in rows], axis=0), np.max([row.right for row in rows], axis=0))
+
+
+def _judge(singles: Sequence[Row], published: Row, selected: Row) -> dict[str, Any]:
+    """Against the goals: ACR above the best single level, at most two points below it at each radius."""
+    best = np.max([row.accuracies() for row in singles], axis=0)
+    behind = best - np.array(selected.accuracies())
+    gain = selected.reach - published.reach
+    return {
+        "goals": {
+            "acr_gain": selected.acr - max(row.acr for row in singles),
+            "points_behind_best_single": [round(100 * float(points), 1) for points in behind],
+            "most_points_behind": round(100 * float(behind.max()), 1),
+        },
+        "sharper": {
+            "acr_gain": float(gain.mean()),
+            "inputs_better": int((gain > 0).sum()),
+            "inputs_worse": int((gain < 0).sum()),
+            "largest_gain": float(gain.max()),
+        },
+    }
+
+
+def _explain(settings: Settings, oracle: Row, selected: Row) -> dict[str, float]:
+    """The ACR that the oracle is ahead by, in three parts that add up to it.
+
+    samples: the oracle has all n samples and α for every level; choice: the level that leads is not the best sampled
+    one; exclusion: other levels are not excluded as far out as that level reaches.
+    """
+    import smoothcert as sc
+
+    places = {level: place for level in settings.levels if (place := settings.selected / f"level-{level!r}").exists()}
+    reach = np.zeros((len(oracle.reach), len(settings.levels)))
+    at = {int(index): row for row, index in enumerate(sc.open_run(settings.selected).columns.index)}
+    for number, level in enumerate(settings.levels):
+        if level not in places:
+            continue
+        columns = sc.open_run(places[level]).columns
+        rows = [at[int(index)] for index in columns.index]
+        labels = sc.open_run(settings.single(level)).columns.label[rows]
+        reach[rows, number] = np.where(columns.prediction == labels, columns.radius, 0.0)
+    sigma = sc.open_run(settings.selected).columns.sigma
+    leading = np.array([settings.levels.index(level) if level in settings.levels else 0 for level in sigma])
+    own = reach[np.arange(len(reach)), leading]
+    best = reach.max(axis=1)
+    return {
+        "acr": float(oracle.acr - selected.acr),
+        "samples": float(oracle.acr - best.mean()),
+        "choice": float((best - own).mean()),
+        "exclusion": float(own.mean() - selected.acr),
+    }
+
+
+def _draw(rows: Sequence[Row], file: Path, *, title: str) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.0, 4.2))
+    last = max(float(row.reach.max()) for row in rows)
+    at = np.linspace(0.0, last, 400)
+    for row in rows:
+        style = {"oracle": ("k", ":", 1.2), "selected": ("C3", "-", 2.4), "selected-published": ("C1", "--", 1.6)}
+        colour, line, width = style.get(row.name, (None, "-", 1.0))
+        shares = [float((row.right if radius == 0 else row.reach >= radius).mean()) for radius in at]
+        axes.plot(at, shares, line, color=colour, linewidth=width, label=f"{row.name}, ACR {row.acr:.3f}")
+    axes.set(xlabel="radius (ℓ₂)", ylabel="certified accuracy", title=title, xlim=(0, last), ylim=(0, 1))
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    app()
