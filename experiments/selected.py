@@ -195,8 +195,9 @@ def write_results(settings: Settings) -> None:
     published = _row("selected-published", run.by_certificate("selected-published"))
     oracle = _best("oracle", singles)
     rows = [*singles, published, selected, oracle]
-    base = settings.out / f"comparison-{settings.data}-{settings.tag}-{settings.sampled}"
-    with base.with_suffix(".csv").open("w", newline="") as file:
+    base = f"comparison-{settings.data}-{settings.tag}-{settings.sampled}"
+    table, page, picture = (settings.out / f"{base}.{kind}" for kind in ("csv", "json", "png"))
+    with table.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["row", "ACR", *(f"r={radius:g}" for radius in RADII)])
         for row in rows:
@@ -208,10 +209,10 @@ def write_results(settings: Settings) -> None:
         **_judge(singles, published, selected),
         "oracle_missed": _explain(settings, oracle, selected),
     }
-    base.with_suffix(".json").write_text(json.dumps(document, indent=2) + "\n")
-    print(base.with_suffix(".csv").read_text())
+    page.write_text(json.dumps(document, indent=2) + "\n")
+    print(table.read_text())
     print(json.dumps({name: document[name] for name in ("goals", "sharper", "oracle_missed")}, indent=2))
-    _draw(rows, base.with_suffix(".png"), title=f"{settings.data}, {len(oracle.reach)} images, n = {settings.n}")
+    _draw(rows, picture, title=f"{settings.data}, {len(oracle.reach)} images, n = {settings.n}")
 
 
 def _row(name: str, results: Results) -> Row:
@@ -240,6 +241,7 @@ def _judge(singles: Sequence[Row], published: Row, selected: Row) -> dict[str, A
             "inputs_better": int((gain > 0).sum()),
             "inputs_worse": int((gain < 0).sum()),
             "largest_gain": float(gain.max()),
+            "largest_loss": float(-gain.min()),
         },
     }
 
