@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from scipy.special import ndtr
 
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 
 SELECTOR_SIGMA, POINT, REACH = 1.0, (-0.35, 0.0), 2.2
 LEFT, RIGHT = "#4477aa", "#ee6677"

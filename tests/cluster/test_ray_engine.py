@@ -23,7 +23,7 @@ from smoothcert.data import load_dataset
 from smoothcert.errors import ClusterError, InputError, InterruptedRunError, MissingExtraError, ModelError
 from smoothcert.models import as_classifier
 from smoothcert.records import CertifiedPoint, Noise
-from smoothcert.results.opening import open_run
+from smoothcert.results.opened_runs import open_run
 from smoothcert.runs.execution import check_spec
 from smoothcert.runs.store import read_manifest
 from smoothcert.smoothed import SmoothedClassifier

@@ -19,7 +19,7 @@ from coverage_judge import ROUNDING, Case, Seen, Statements
 from selected_lines import LineWorlds, Pieces
 from selected_points import certify_part, predict_part, selection_of_levels, tally_of, votes_at
 from smoothcert.questions import Votes
-from smoothcert.questions.selected import choose_levels, combine_points, combine_predictions, possible_levels
+from smoothcert.questions.selected_points import choose_levels, combine_points, combine_predictions, possible_levels
 from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Proof, Stage
 from smoothcert.records.selection import Selection
 from smoothcert.statistics import clopper_pearson_lower, plurality

@@ -157,6 +157,7 @@ REASONS = {
     r"run\.spec\.data\.(input_range|input_shape)": r"(invalid-value|differs) run\.spec\.data\.\1",
     r"run\.spec\.model\.num_classes": r"differs run\.spec\.model\.num_classes",
     r"run\.spec\.(rigorous|engine\.kind)": "unchanged",
+    r"run\.spec\.data\.indices": r"invalid-value run\.spec\.data\.indices",
     r"run\.measured\.batch": r"differs run\.spec\.batch",
     r"run\.data\.inputs": r"differs run\.data\.inputs",
     r"run\.sigma\.envelope\..*": r"differs run\.sigma\.envelope",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mpmath import erfinv, mp, mpf, sqrt
 
 from selected_points import radius_by_definition, selection_of_levels
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 from smoothcert.errors import InputError
 
 RADII = st.one_of(st.just(0.0), st.floats(1e-6, 10.0))

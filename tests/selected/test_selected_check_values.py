@@ -8,8 +8,8 @@ import pytest
 from scipy import special
 
 from selected_points import certify_part, radius_by_definition, selection_of_levels, votes_at
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
-from smoothcert.questions.selected import combine_points
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
+from smoothcert.questions.selected_points import combine_points
 from smoothcert.records import CertifiedPoint
 
 REACH = 1.2815515655446004

@@ -24,7 +24,7 @@ from selected_points import (
 )
 from smoothcert.errors import InputError
 from smoothcert.questions import Votes
-from smoothcert.questions.selected import (
+from smoothcert.questions.selected_points import (
     choose_levels,
     combine_points,
     combine_predictions,

@@ -10,7 +10,7 @@ import pytest
 
 from selected_half_spaces import HalfSpaces, distance_to_both
 from smoothcert.certificates import gaussian_radius
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 from smoothcert.records import FloatArray
 
 COUNT = 10_000

@@ -10,7 +10,7 @@ import pytest
 
 from selected_lines import LineWorlds
 from smoothcert.certificates import gaussian_radius, gaussian_two_class_radius
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 from smoothcert.records import FloatArray
 
 COUNT = 3000

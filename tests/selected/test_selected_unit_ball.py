@@ -15,8 +15,8 @@ from scipy import special
 
 from selected_points import selection_of_levels
 from smoothcert.certificates import gaussian_radius
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
-from smoothcert.questions.selected import choose_levels, combine_points
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
+from smoothcert.questions.selected_points import choose_levels, combine_points
 from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Stage
 from smoothcert.smoothed import SmoothedClassifier
 

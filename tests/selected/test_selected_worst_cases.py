@@ -16,7 +16,7 @@ from scipy import special
 
 from selected_lines import Pieces
 from smoothcert.certificates import gaussian_radius
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 from smoothcert.records import FloatArray, IntArray
 
 SLICES = 40

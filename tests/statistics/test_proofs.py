@@ -74,7 +74,10 @@ def test_samples_that_chose_cannot_prove(make: object, stage: Stage) -> None:
         prove([make(), tally], [0, 0], [Proof.TOP], alpha=0.001)  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("proof", [proof for proof in Proof if not proof.anytime and proof is not Proof.NOISE_TABLES])
+NOT_OF_A_TALLY = {Proof.NOISE_TABLES, Proof.SELECTOR, Proof.LEVELS}
+
+
+@pytest.mark.parametrize("proof", [proof for proof in Proof if not proof.anytime and proof not in NOT_OF_A_TALLY])
 @pytest.mark.parametrize("kind", list(TallyKind))
 def test_a_proof_needs_its_own_kind_and_votes_can_be_had_from_any(proof: Proof, kind: TallyKind) -> None:
     if proof.tally in (TallyKind.VOTES, kind):

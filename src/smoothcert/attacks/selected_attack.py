@@ -11,7 +11,7 @@ import numpy as np
 from smoothcert.attacks.attack_record import Fate, FreshVerdict, StageVotes
 from smoothcert.attacks.attack_verdicts import judge_votes, prediction_of
 from smoothcert.questions import check_predict_is_possible
-from smoothcert.questions.selected import possible_levels
+from smoothcert.questions.selected_points import possible_levels
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray, Tally
 from smoothcert.runs.selected_reopening import OpenedPart, OpenedSelection
 from smoothcert.sampling.sampler import Progress

@@ -6,13 +6,10 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import msgspec
 import typer
 
 from smoothcert.cli import options as o
 from smoothcert.errors import InputError
-from smoothcert.sigma.selected import read_selector_facts, settle_facts
-from smoothcert.user_code import is_code_name
 
 if TYPE_CHECKING:
     from smoothcert.cli.run_options import RunOptions
@@ -73,6 +70,8 @@ SelectorBoundsOption = Annotated[
 
 def uses_selector(run: RunOptions) -> bool:
     """Whether these options request a selector: by --selector, or by the file of one as --sigma-rule."""
+    from smoothcert.sigma.selected import read_selector_facts
+
     if run.selector is not None:
         return True
     for option, given in (
@@ -97,9 +96,12 @@ def build_selected(
     rigorous: bool = False,
 ) -> tuple[Path, SelectedSpec]:
     """The run directory, and what is requested."""
+    from msgspec.structs import replace
+
     from smoothcert.cli import spec_options as build
     from smoothcert.records.selection import SELECTED
     from smoothcert.runs.selected_spec import SelectedSpec
+    from smoothcert.sigma.selected import settle_facts
     from smoothcert.spec import FixedN
 
     place = run.selector or run.sigma_rule
@@ -123,7 +125,7 @@ def build_selected(
         data=plain.data,
         noise=plain.noise,
         question=question,
-        selector_question=msgspec.structs.replace(question, n=selector_n),
+        selector_question=replace(question, n=selector_n),
         alpha=run.alpha,
         selector_alpha=run.alpha / 2 if run.selector_alpha is None else run.selector_alpha,
         sampled=run.sampled_levels or len(facts.levels),
@@ -142,6 +144,7 @@ def build_selected(
 def _build_selector(run: RunOptions, place: str, outputs: int) -> ModelSpec:
     """The selector, about which --arch, --standardise, --num-classes and --weights say nothing."""
     from smoothcert.cli import spec_options as build
+    from smoothcert.user_code import is_code_name
 
     return build.build_model(
         place,
@@ -157,6 +160,8 @@ def _build_selector(run: RunOptions, place: str, outputs: int) -> ModelSpec:
 
 def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
     """The spec of the selected run that is resumed, with what may be given again; None for an ordinary run."""
+    from msgspec.structs import replace
+
     from smoothcert.cli import spec_options as build
     from smoothcert.runs.run_files import is_object, is_selected, locate_data
     from smoothcert.runs.selected_reopening import split_models
@@ -177,21 +182,14 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
     models = spec.models
     if (places := split_models(stored, run.model)) is not None:
         models = tuple(
-            msgspec.structs.replace(model, place=place, code_folder=None)
-            for model, place in zip(models, places, strict=True)
+            replace(model, place=place, code_folder=None) for model, place in zip(models, places, strict=True)
         )
-    selector = (
-        spec.selector
-        if run.selector is None
-        else msgspec.structs.replace(spec.selector, place=run.selector, code_folder=None)
-    )
+    selector = spec.selector if run.selector is None else replace(spec.selector, place=run.selector, code_folder=None)
     if run.device != "auto":
-        selector = msgspec.structs.replace(selector, device=run.device)
-        models = tuple(msgspec.structs.replace(model, device=run.device) for model in models)
+        selector = replace(selector, device=run.device)
+        models = tuple(replace(model, device=run.device) for model in models)
     kept = locate_data(run.resume / SELECTOR, spec.data)
-    data = msgspec.structs.replace(
-        kept, place=run.data or kept.place, root=kept.root if run.data_root is None else str(run.data_root)
-    )
+    data = replace(kept, place=run.data or kept.place, root=kept.root if run.data_root is None else str(run.data_root))
     for option, model in (("--selector", selector), *(("--model", model) for model in models)):
         if is_object(model.place):
             raise InputError(
@@ -199,17 +197,19 @@ def resume_selected(run: RunOptions, *, task: str) -> SelectedSpec | None:
                 f"{option}, or make the same call in Python again"
             )
     engine = build.build_moved_engine(build.list_engine_options(run), spec.engine)
-    return msgspec.structs.replace(spec, selector=selector, models=models, data=data, engine=engine)
+    return replace(spec, selector=selector, models=models, data=data, engine=engine)
 
 
 def _with_recorded_seed(spec: SelectedSpec, out: Path, *, given: bool) -> SelectedSpec:
     """A seed that was not requested is the one that a run was begun with."""
+    from msgspec.structs import replace
+
     from smoothcert.runs.run_files import is_selected
     from smoothcert.runs.selected_run import SelectedRun
 
     if given or not is_selected(out):
         return spec
-    return msgspec.structs.replace(spec, seed=SelectedRun.open(out).spec.seed)
+    return replace(spec, seed=SelectedRun.open(out).spec.seed)
 
 
 def _refuse_other_rules(run: RunOptions) -> None:

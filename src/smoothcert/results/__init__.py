@@ -3,7 +3,7 @@
 This room joins the rooms below it (runs, analysis, report) and the checker; it has no mathematics of its own.
 """
 
-from smoothcert.results.opening import compare, open_run
+from smoothcert.results.opened_runs import compare, open_run
 from smoothcert.results.results import Results
 
 __all__ = ["Results", "compare", "open_run"]

@@ -12,7 +12,7 @@ from smoothcert.pipeline import Pipeline
 from smoothcert.progress_display import ProgressOption, count_inputs, show_progress
 from smoothcert.records import CertifiedPoint
 from smoothcert.results.contents import MemoryContent
-from smoothcert.results.opening import open_run
+from smoothcert.results.opened_runs import open_run
 from smoothcert.results.results import Results
 from smoothcert.runs.kept_form import InputDigest
 from smoothcert.runs.live_specs import spec_of_classifier

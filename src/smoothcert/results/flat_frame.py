@@ -9,7 +9,7 @@ from smoothcert.pandas_extra import import_pandas
 from smoothcert.records import CertifiedPoint, Stage
 from smoothcert.runs.exports import point_rows
 from smoothcert.runs.result_columns import ResultColumns
-from smoothcert.runs.votes import count_votes
+from smoothcert.runs.vote_rows import count_votes
 
 if TYPE_CHECKING:
     import pandas

@@ -20,7 +20,7 @@ from smoothcert.progress_display import ProgressOption
 from smoothcert.records.selection import SELECTED, SelectorBounds
 from smoothcert.results.calls import answer_call
 from smoothcert.results.contents import MemoryContent
-from smoothcert.results.opening import open_run
+from smoothcert.results.opened_runs import open_run
 from smoothcert.results.results import Results
 from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.execution import check_spec

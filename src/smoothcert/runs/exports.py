@@ -13,7 +13,7 @@ from typing import Any
 from smoothcert.files import write_atomically
 from smoothcert.records import CertifiedPoint
 from smoothcert.runs.result_columns import NO_CLASS, OUTCOMES, ResultColumns
-from smoothcert.runs.votes import list_votes
+from smoothcert.runs.vote_rows import list_votes
 
 _OWN = (
     "index", "label", "prediction", "label_name", "prediction_name", "outcome", "radius", "correct", "sigma", "p_a",

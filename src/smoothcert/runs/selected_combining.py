@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from smoothcert.errors import CorruptRunError, InputError, RunError
-from smoothcert.questions.selected import choose_levels, combine_points, combine_predictions, possible_levels
+from smoothcert.questions.selected_points import choose_levels, combine_points, combine_predictions, possible_levels
 from smoothcert.records import CertifiedPoint, Stage, Tally
 from smoothcert.records.selection import Selection
 from smoothcert.runs.held_run import HeldRun

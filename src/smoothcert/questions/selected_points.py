@@ -13,7 +13,7 @@ from typing import assert_never
 
 import numpy as np
 
-from smoothcert.certificates.selected import exclusion_radii, published_radius, selected_radius
+from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 from smoothcert.errors import InputError
 from smoothcert.records import (
     Bounds,
