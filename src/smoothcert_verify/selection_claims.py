@@ -173,7 +173,9 @@ def _check_verdict(verdict: Document, of: Selected) -> Iterator[Finding]:
     reason: Mapping[str, Any] | None = None
     if not certified:
         reason = {"code": "level-proves-nothing", "sigma": sigma}
-        if label is not None:
+        if label is not None and verdict["certificate"] == PUBLISHED:
+            reason = {"code": "level-not-proved", "sigma": sigma}
+        elif label is not None:
             reason = {"code": "levels-disagree", "label": label, "sigma": sigma}
     outcome = "certified" if certified else "abstained"
     yield from _check_common(verdict, outcome=outcome, label=label if certified else None, reason=reason)

@@ -129,7 +129,9 @@ def read_selection(document: Any) -> SelectionFacts:
         expected = f"1 or {len(levels)} models"
         raise refuse("invalid-value", field="selection.spec.models", value=len(spec["models"]), expected=expected)
     if spec["sampled"] > len(levels):
-        raise refuse("invalid-value", field="selection.spec.sampled", value=spec["sampled"], expected="a share of all")
+        raise refuse(
+            "invalid-value", field="selection.spec.sampled", value=spec["sampled"], expected=f"at most {len(levels)}"
+        )
     return SelectionFacts(
         spec=spec,
         task=spec["task"],

@@ -398,7 +398,11 @@ CONTROLS = [
     Case("selected: the radius of the selector or of the level", 0.3, selector_or_level),
     Case("selected: plain shares of the selector's votes", 0.3, plain_shares),
     Case("selected PREDICT: only the leading level", 0.1, lambda: predict_wrongly(TIED, only_the_leading_level)),
-    Case("selected PREDICT: α not shared by the levels", 0.1, lambda: predict_wrongly(EIGHT_TIED, unshared)),
+    Case(
+        "selected PREDICT: α not shared by the tests against other levels",
+        0.1,
+        lambda: predict_wrongly(EIGHT_TIED, unshared),
+    ),
 ]
 
 

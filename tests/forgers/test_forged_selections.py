@@ -225,6 +225,7 @@ def test_an_abstention_is_no_certificate_and_a_certificate_no_abstention(run: Pa
         points[0]["verdicts"][0].update(prediction=None, radius=0.0, outcome="abstained", reason=reason)
 
     honest = (run / "claims.json").read_text()
+    assert read(run / "claims.json")["points"][0]["verdicts"][1]["reason"]["code"] == "level-not-proved"
     assert forge_claims(run, certify) == {"radius-not-certified"}
     (run / "claims.json").write_text(honest)
     assert {"radius-too-small"} <= forge_claims(run, abstain)

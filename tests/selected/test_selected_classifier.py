@@ -112,6 +112,9 @@ def test_a_selector_without_answers_certifies_nothing(digits: Any) -> None:
         ({"levels": None}, "does not say which noise levels"),
         ({"selector_sigma": None}, "does not say its own noise level"),
         ({"levels": (0.1, -0.2, 0.3)}, "-0.2 is not a noise level"),
+        ({"levels": 0.5}, "levels must be a list of noise levels"),
+        ({"levels": ["a", "b", "c"]}, "levels is 'a'; expected a number"),
+        ({"selector_sigma": "a"}, "selector_sigma is 'a'; expected a number"),
         ({"selector_sigma": float("nan")}, "must be a positive finite number"),
         ({"models": [digits_by_brightness] * 2}, "2 models were given for 3 noise levels"),
         ({"seed": 0.5}, "seed"),
@@ -122,12 +125,20 @@ def test_what_cannot_work_is_refused_at_once(options: dict[str, Any], expected: 
         make(**options)
 
 
+def test_levels_may_be_an_array() -> None:
+    assert make(levels=np.array([0.1, 0.2, 0.5])).levels == (0.1, 0.2, 0.5)
+
+
 def test_what_does_not_fit_together_is_refused(digits: Any) -> None:
     x, _, _ = digits
     with pytest.raises(ModelError, match="has 2 outputs, and 3 noise levels were given"):
         make(of_two_levels).certify(x, **ASKED)
     with pytest.raises(ModelError, match="must have the same classes"):
         make(models=[digits_by_brightness, digits_by_brightness, by_brightness]).certify(x, **ASKED)
+    with pytest.raises(InputError, match="selector bounds 'both' are unknown"):
+        make().certify(x, selector_bounds="both", **ASKED)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no certificate is named"):
+        make().certify(x, **(ASKED | {"certificate": []}))
     with pytest.raises(InputError, match="use two-class bounds"):
         make().certify(x, decide=[0.1], selector_bounds="multi-class", n=60, alpha=0.05)
     with pytest.raises(InputError, match="must be positive and smaller than alpha"):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -67,6 +68,18 @@ def test_a_run_stopped_between_and_inside_parts_is_resumed(run: Path, tmp_path: 
         SelectedRun.open(tmp_path / "stopped").read_parts({})
     make_selected(spec, tmp_path / "stopped")
     assert read_claims(tmp_path / "stopped") == read_claims(run)
+
+
+def test_a_model_that_moved_must_fit_the_others(tmp_path: Path) -> None:
+    spec = selected_spec()
+    with pytest.raises(InterruptedRunError):
+        make_selected(spec, tmp_path / "run", maker=StoppingMaker(1))
+    other = msgspec.structs.replace(spec, models=(*[spec.model_of(0)] * 2, ModelSpec(place=TWO_CLASSES)))
+    stored = json.loads((tmp_path / "run" / "selection.json").read_text())
+    stored["spec"]["models"] = stored["spec"]["models"] * 3
+    (tmp_path / "run" / "selection.json").write_text(json.dumps(stored))
+    with pytest.raises(ModelError, match="must have the same classes"):
+        make_selected(other, tmp_path / "run")
 
 
 @pytest.mark.slow
@@ -264,7 +277,7 @@ OPTIONS = [
         (["--sigma", "0.5"], "--sigma does not go with a selector"),
         (["--memory", "x.db"], "--memory does not go with a selector"),
         (["--best-of"], "--best-of does not go with a selector"),
-        (["--selector-bounds", "other"], "--selector-bounds other is unknown"),
+        (["--selector-bounds", "other"], "selector bounds 'other' are unknown"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(words: list[str], expected: str) -> None:

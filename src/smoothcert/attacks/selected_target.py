@@ -154,7 +154,7 @@ def _read_stage(model: AttackedModel, points: Tensor, *, sigma: float, noises: N
     totals, support, count = torch.zeros(()), torch.zeros(()), 0
     for noise in noises.chunks(points):
         answers = _list_shares(model)((points + sigma * noise).flatten(0, 1)).view(*noise.shape[:2], -1)
-        totals = totals.to(answers) + answers.double().sum(dim=0)
+        totals = totals.to(answers) + answers.sum(dim=0)
         support = support.to(answers) + functional.one_hot(answers.argmax(dim=2), answers.shape[2]).sum(dim=0)
         count += len(noise)
     return _StageReading((totals / count).log().to(points.dtype), support)

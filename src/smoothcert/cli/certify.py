@@ -8,7 +8,9 @@ from smoothcert.cli import options as o
 from smoothcert.cli.run_options import RunOptions, with_run_options
 from smoothcert.errors import InputError
 
-DEFAULT_CERTIFICATE = "The default is the usual one of the noise; envelope with --sigma-rule and no memory."
+DEFAULT_CERTIFICATE = (
+    "The default is the usual one of the noise; envelope with --sigma-rule and no memory; selected with a selector."
+)
 
 
 @with_run_options

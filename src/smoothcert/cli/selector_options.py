@@ -37,7 +37,11 @@ Levels = Annotated[
 ]
 SelectorSigma = Annotated[
     float | None,
-    typer.Option("--selector-sigma", rich_help_panel=o.SELECTOR, help="Noise level of the selector itself."),
+    typer.Option(
+        "--selector-sigma",
+        rich_help_panel=o.SELECTOR,
+        help="Noise level of the selector itself; by default what its file says.",
+    ),
 ]
 SelectorN = Annotated[
     int | None,
@@ -63,7 +67,8 @@ SelectorBoundsOption = Annotated[
         "--selector-bounds",
         rich_help_panel=o.SELECTOR,
         autocompletion=o.complete_words("two-class", "multi-class"),
-        help="two-class bounds the leading level against all others together; multi-class, the default, each level.",
+        help="two-class bounds the leading level against all others together; multi-class, the default for three or "
+        "more levels and a fixed n, bounds each level.",
     ),
 ]
 
@@ -83,7 +88,9 @@ def uses_selector(run: RunOptions) -> bool:
         ("--selector-bounds", run.selector_bounds),
     ):
         if given is not None and (run.sigma_rule is None or read_selector_facts(run.sigma_rule) is None):
-            raise InputError(f"{option} is about a selector: it needs --selector")
+            raise InputError(
+                f"{option} is about a selector: it needs --selector, or the file of a selector as --sigma-rule"
+            )
     return run.sigma_rule is not None and read_selector_facts(run.sigma_rule) is not None
 
 
@@ -108,13 +115,15 @@ def build_selected(
     assert place is not None
     if run.model is None or run.data is None:
         raise InputError("a selector chooses among noise levels: give --model, one for each or one for all, and --data")
+    if task == "predict" and (run.sampled_levels is not None or run.selector_bounds is not None):
+        raise InputError(
+            "--sampled-levels and --selector-bounds are for certify: predict samples every level that may be selected"
+        )
     _refuse_other_rules(run)
     facts = settle_facts(place, _parse_levels(run.levels), run.selector_sigma)
     plain = build.build_part(run, task=task, model=run.model.split(",")[0], question=question)
     fixed = isinstance(question, FixedN)
     bounds = run.selector_bounds or ("multi-class" if fixed and len(facts.levels) > 2 else "two-class")
-    if bounds not in ("two-class", "multi-class"):
-        raise InputError(f"--selector-bounds {bounds} is unknown: use two-class or multi-class")
     selector_n = question.n if run.selector_n is None else run.selector_n
     spec = SelectedSpec(
         task=plain.task,

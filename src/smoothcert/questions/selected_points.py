@@ -26,7 +26,7 @@ from smoothcert.records import (
     Tally,
     Verdict,
 )
-from smoothcert.records.selection import FORMS, Selection
+from smoothcert.records.selection import FORMS, PUBLISHED, Selection
 from smoothcert.statistics import alpha_after_noise, plurality, price_of
 from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 
@@ -81,7 +81,11 @@ def _combine(
             radius = 0.0 if label is None else published_radius(reach, own.radius)
         case "selected":
             excluded = exclude_levels(selector, leading, selection)
-            label, radius = _best_class(excluded, levels, leading)
+            # Nothing excludes the leading level, so no other class can get a radius.
+            label = levels[leading].prediction
+            agreeing = {k: point.radius for k, point in levels.items() if point.prediction == label}
+            radii = [agreeing.get(level, 0.0) for level in range(len(excluded))]
+            radius = 0.0 if label is None else selected_radius(excluded, radii)
         case _:
             raise InputError(f"there is no certificate {form} for a selected sigma: use {' or '.join(FORMS)}")
     return _make_verdict(form, label, radius, levels[leading], selection)
@@ -120,26 +124,6 @@ def _exclude_each(selector: CertifiedPoint, leading: int, selection: Selection) 
     return [float(radius) for radius in exclusion_radii(lower, uppers.tolist(), sigma=selection.sigma)]
 
 
-def _best_class(
-    excluded: Sequence[float], levels: Mapping[int, CertifiedPoint], leading: int
-) -> tuple[int | None, float]:
-    """The class with the largest radius, that of the leading level in a tie; its radius."""
-    own = levels[leading].prediction
-    classes = dict.fromkeys(
-        point.prediction for point in (levels[leading], *levels.values()) if point.prediction is not None
-    )
-    best, reach = own, 0.0
-    for label in classes:
-        radii = [
-            levels[level].radius if level in levels and levels[level].prediction == label else 0.0
-            for level in range(len(excluded))
-        ]
-        radius = selected_radius(excluded, radii)
-        if radius > reach:
-            best, reach = label, radius
-    return best, reach
-
-
 def _make_verdict(
     form: str, label: int | None, radius: float, leading: CertifiedPoint, selection: Selection
 ) -> Verdict:
@@ -157,16 +141,18 @@ def _make_verdict(
         radius=radius if certified else 0.0,
         norm=leading.norm,
         outcome=Outcome.CERTIFIED if certified else Outcome.ABSTAINED,
-        reason=None if certified else _explain(leading),
+        reason=None if certified else _explain(form, leading),
         bounds=bounds,
     )
 
 
-def _explain(leading: CertifiedPoint) -> Reason:
-    """Why nothing is certified: the leading level proves no class, or another level may be selected that differs."""
-    if leading.outcome is Outcome.CERTIFIED and leading.prediction is not None:
-        return Reason(ReasonCode.LEVELS_DISAGREE, {"label": leading.prediction, "sigma": leading.sigma})
-    return Reason(ReasonCode.LEVEL_PROVES_NOTHING, {"sigma": leading.sigma})
+def _explain(form: str, leading: CertifiedPoint) -> Reason:
+    """Why nothing is certified: the leading level proves no class, is not proved itself, or another one may differ."""
+    if leading.outcome is not Outcome.CERTIFIED or leading.prediction is None:
+        return Reason(ReasonCode.LEVEL_PROVES_NOTHING, {"sigma": leading.sigma})
+    if form == PUBLISHED:
+        return Reason(ReasonCode.LEVEL_NOT_PROVED, {"sigma": leading.sigma})
+    return Reason(ReasonCode.LEVELS_DISAGREE, {"label": leading.prediction, "sigma": leading.sigma})
 
 
 def _failed(selector: CertifiedPoint, form: str) -> Verdict:

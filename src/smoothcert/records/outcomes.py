@@ -54,6 +54,7 @@ class ReasonCode(enum.StrEnum):
     NO_ROOM_IN_MEMORY = "no-room-in-memory"
     IN_PROMISED_REGION = "in-promised-region"
     LEVEL_PROVES_NOTHING = "level-proves-nothing"
+    LEVEL_NOT_PROVED = "level-not-proved"
     LEVELS_DISAGREE = "levels-disagree"
     POSSIBLE_LEVELS_DIFFER = "possible-levels-differ"
 
@@ -75,6 +76,7 @@ REASON_NUMBERS: Mapping[ReasonCode, tuple[str, ...]] = {
     ReasonCode.NO_ROOM_IN_MEMORY: (),
     ReasonCode.IN_PROMISED_REGION: ("position",),
     ReasonCode.LEVEL_PROVES_NOTHING: ("sigma",),
+    ReasonCode.LEVEL_NOT_PROVED: ("sigma",),
     ReasonCode.LEVELS_DISAGREE: ("label", "sigma"),
     ReasonCode.POSSIBLE_LEVELS_DIFFER: ("levels",),
 }

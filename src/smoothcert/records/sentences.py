@@ -55,6 +55,7 @@ _REASONS = {
     ReasonCode.NO_ROOM_IN_MEMORY: "earlier promises leave no room around this input: only its own answer is kept",
     ReasonCode.IN_PROMISED_REGION: "the input lies in the region promised at position {position} of the memory",
     ReasonCode.LEVEL_PROVES_NOTHING: "the votes at the noise level {sigma:g}, which may be selected, prove no class",
+    ReasonCode.LEVEL_NOT_PROVED: "the selector's votes do not prove that the noise level {sigma:g} is selected",
     ReasonCode.LEVELS_DISAGREE: (
         "the leading noise level {sigma:g} answers class {label}, but a level that is not excluded proves no class or "
         "another one"

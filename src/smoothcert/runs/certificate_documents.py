@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.errors import RunError
+from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, TallyKind, Verdict
 from smoothcert.runs.held_run import HeldRun
@@ -71,7 +71,12 @@ def list_documents(run: HeldRun) -> Iterator[tuple[int, Document]]:
     if run.parts is None:
         yield from ((point.index, document_of(point, run.manifest)) for point in run.points)
         return
-    for point, (selector, levels) in zip(run.points, run.parts.by_input(), strict=True):
+    inputs = list(run.parts.by_input())
+    if [selector.index for selector, _ in inputs] != [point.index for point in run.points]:
+        raise CorruptRunError(
+            "the claims are not about the inputs of the selector: delete claims.json and resume the run"
+        )
+    for point, (selector, levels) in zip(run.points, inputs, strict=True):
         yield point.index, _document_of_selected(point, run.parts, selector, levels)
 
 

@@ -143,11 +143,11 @@ def _prepare(spec: SelectedSpec, out: Path) -> SelectedSpec:
 
 def _begin(spec: SelectedSpec, out: Path, objects: SelectedObjects, dataset: UnlabelledDataset) -> SelectedRun:
     """The run in `out`, which is created if it does not exist."""
+    models = objects.load_models(spec, dataset.labelled)
+    check_models(spec, models)  # also on resuming: a model that moved may be another one
+    check_labels(spec.data.place, dataset.labelled, spec.models[0].place, models[1][0])
     if is_selected(out):
         return SelectedRun(out, _change_places(spec, with_absolute_places))
-    models = objects.load_models(spec, dataset.labelled)
-    check_models(spec, models)
-    check_labels(spec.data.place, dataset.labelled, spec.models[0].place, models[1][0])
     settled, _ = objects.of_selector(dataset).settle(spec.spec_of_selector(), dataset)
     spec = msgspec.structs.replace(spec, noise=settled.noise)
     return SelectedRun.create(out, _change_places(spec, with_absolute_places))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -84,6 +84,12 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
                 "a selector and its levels need a back end that is known before they are sampled: give --backend torch "
                 "or onnxruntime, instead of fastest"
             )
+        if self.selector_bounds not in get_args(SelectorBounds):
+            raise InputError(f"selector bounds {self.selector_bounds!r} are unknown: use two-class or multi-class")
+        if not 1 <= self.sampled <= len(self.levels):
+            raise InputError(f"{self.sampled} levels cannot be sampled: there are {len(self.levels)}")
+        if self.task != "predict" and not self.certificates:
+            raise InputError(f"no certificate is named: use {' or '.join(FORMS)}")
         if len(set(self.certificates)) < len(self.certificates):
             raise InputError("each certificate can be named once")
         if unknown := [form for form in self.certificates if form not in FORMS]:

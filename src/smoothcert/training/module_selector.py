@@ -10,6 +10,8 @@ from typing import Any
 from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.checkpoints import load_checkpoint
+from smoothcert.records.selection import check_levels
+from smoothcert.sigma.selected import read_levels
 from smoothcert.training.choices import USUAL_RATES, Augment, Optimiser
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.module_training import choose_word
@@ -67,10 +69,12 @@ def train_selector(
     own_seed, votes_seed = choose_seeds(seed, path, store, resume=True)
     chosen = choose_word(Optimiser, optimiser, "optimiser")
     dataset, _ = read_training_data(data)
+    wanted = read_levels(levels)
+    check_levels(wanted)
     config = SelectorConfig(
-        levels=tuple(float(level) for level in levels), n=n, softness=softness,
+        levels=wanted, n=n, softness=softness,
         training=TrainingConfig(
-            arch=arch or find_arch(models[-1]), sigma=max(levels) if sigma is None else sigma,
+            arch=arch or find_arch(models[-1]), sigma=max(wanted) if sigma is None else sigma,
             objective=parse_objective(objective) if isinstance(objective, str) else objective,
             seed=own_seed, epochs=epochs, batch=batch, optimiser=chosen,
             peak_rate=USUAL_RATES[chosen] if lr is None else lr, augment=choose_word(Augment, augment, "augment"),
