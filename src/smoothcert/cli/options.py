@@ -12,8 +12,8 @@ from smoothcert.errors import InputError
 from smoothcert.settings_text import whole_number
 
 WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE = "What", "Noise", "Training", "Attack", "Certificate"
-SAMPLING, ENGINE, OUTPUT, SELECTOR, RARE = "Sampling", "Engine", "Output", "Selector", "Rarely needed"
-PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, SELECTOR, RARE)
+SAMPLING, ENGINE, OUTPUT, RARE, SELECTOR = "Sampling", "Engine", "Output", "Rarely needed", "Selector"
+PANELS = (None, WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE, SAMPLING, ENGINE, OUTPUT, RARE, SELECTOR)
 """The panels of --help, in order. Options of small commands are in no panel."""
 
 
