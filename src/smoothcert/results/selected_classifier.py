@@ -52,7 +52,7 @@ class SelectedClassifier:
 
     The selector is a classifier h with one output for each noise level σ_1 < … < σ_K. It is smoothed with a level of
     its own: k is the level that h(x + σ_s ε) takes most often. σ is constant where this choice is certified, so radii
-    hold without a memory and without an envelope (docs/explanation/varying-sigma.md).
+    hold without a memory and without an envelope (docs/explanation/certificates/selected-sigma.md).
 
     selector: anything that `SmoothedClassifier` takes as a model, or a file by `smoothcert selector train`.
     models: the base classifiers f_1 … f_K in the order of the levels, or one for all levels.
