@@ -107,9 +107,8 @@ def build_selected(
 
     from smoothcert.cli import spec_options as build
     from smoothcert.records.selection import SELECTED
-    from smoothcert.runs.selected_spec import SelectedSpec
+    from smoothcert.runs.selected_spec import SelectedSpec, choose_bounds
     from smoothcert.sigma.selected import settle_facts
-    from smoothcert.spec import FixedN
 
     place = run.selector or run.sigma_rule
     assert place is not None
@@ -120,10 +119,9 @@ def build_selected(
             "--sampled-levels and --selector-bounds are for certify: predict samples every level that may be selected"
         )
     _refuse_other_rules(run)
-    facts = settle_facts(place, _parse_levels(run.levels), run.selector_sigma)
+    facts = settle_facts(place, None if run.levels is None else parse_levels(run.levels), run.selector_sigma)
     plain = build.build_part(run, task=task, model=run.model.split(",")[0], question=question)
-    fixed = isinstance(question, FixedN)
-    bounds = run.selector_bounds or ("multi-class" if fixed and len(facts.levels) > 2 else "two-class")
+    bounds = run.selector_bounds or choose_bounds(question, levels=len(facts.levels))
     selector_n = question.n if run.selector_n is None else run.selector_n
     spec = SelectedSpec(
         task=plain.task,
@@ -235,8 +233,9 @@ def _refuse_other_rules(run: RunOptions) -> None:
             raise InputError(f"{option} does not go with a selector, which chooses among --levels")
 
 
-def _parse_levels(text: str | None) -> list[float] | None:
+def parse_levels(text: str) -> tuple[float, ...]:
+    """The numbers in --levels; `check_levels` says whether they can be noise levels."""
     try:
-        return None if text is None else [float(part) for part in text.split(",")]
+        return tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise InputError(f"--levels {text!r} is invalid: expected numbers such as 0.25,0.5,1.0") from error

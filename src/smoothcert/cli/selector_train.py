@@ -13,6 +13,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say
+from smoothcert.cli.selector_options import parse_levels
 from smoothcert.training.choices import USUAL_RATES, Augment, Optimiser
 
 if TYPE_CHECKING:
@@ -122,13 +123,15 @@ def train_selector_command(
     from smoothcert.errors import InputError
     from smoothcert.models import load_classifier
     from smoothcert.models.devices import import_torch
+    from smoothcert.records.selection import check_levels
 
     import_torch("training")
     from smoothcert import training
 
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors, the format of checkpoints")
-    places, chosen = models.split(","), _parse_levels(levels)
+    places, chosen = models.split(","), parse_levels(levels)
+    check_levels(chosen)  # before the data are loaded
     dataset, test = load_splits(
         data, data_root=data_root, input_range=input_range, resize=resize, label_column=label_column
     )
@@ -157,18 +160,6 @@ def train_selector_command(
             device=device, threads=threads, sampling=sampling, progress=progress, notice=say, stop=stop,
         )  # fmt: skip
     _print_result(trained, data, models, store, as_json=as_json)
-
-
-def _parse_levels(text: str) -> tuple[float, ...]:
-    from smoothcert.errors import InputError
-    from smoothcert.records.selection import check_levels
-
-    try:
-        levels = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(f"--levels {text!r} is invalid: expected numbers such as 0.25,0.5,1.0") from None
-    check_levels(levels)
-    return levels
 
 
 @contextmanager

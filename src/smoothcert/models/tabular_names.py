@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from smoothcert.errors import InputError, ModelError
@@ -15,6 +16,18 @@ def get_class_names(classifier: BaseClassifier) -> tuple[str, ...]:
     if len(names) not in (0, classifier.num_classes):
         raise ModelError(f"{classifier.description} has {len(names)} class_names for {classifier.num_classes} classes")
     return names
+
+
+def check_same_classes(named: Sequence[tuple[str, BaseClassifier]]) -> None:
+    """Refuse base classifiers of several noise levels whose classes differ. named: with the name for messages."""
+    (first_name, first), *others = named
+    for name, other in others:
+        if (other.num_classes, get_class_names(other)) != (first.num_classes, get_class_names(first)):
+            raise ModelError(
+                f"the base classifiers of all levels must have the same classes: {first_name} has {first.num_classes}, "
+                f"and {name} has {other.num_classes}"
+                + (", with other names" if other.num_classes == first.num_classes else "")
+            )
 
 
 def get_feature_names(model: Any) -> tuple[str, ...]:

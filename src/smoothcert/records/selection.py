@@ -44,8 +44,7 @@ class Selection:
                 f"the selector's share of alpha, {self.selector_alpha:g}, must be positive and smaller than alpha, "
                 f"{self.alpha:g}"
             )
-        if not 1 <= self.sampled <= len(self.levels):
-            raise InputError(f"{self.sampled} levels cannot be sampled: there are {len(self.levels)}")
+        check_sampled(self.sampled, levels=len(self.levels))
 
     @property
     def level_alpha(self) -> float:
@@ -66,3 +65,18 @@ def check_levels(levels: Sequence[float]) -> None:
     if any(a >= b for a, b in itertools.pairwise(levels)):
         given = ", ".join(f"{level:g}" for level in levels)
         raise InputError(f"noise levels must be given in ascending order, each once, not {given}")
+
+
+def check_sampled(sampled: int, *, levels: int) -> None:
+    """Refuse a number of sampled levels that is not one of 1 … levels."""
+    if not 1 <= sampled <= levels:
+        raise InputError(f"{sampled} levels cannot be sampled: there are {levels}")
+
+
+def check_model_count(models: int, *, levels: int) -> None:
+    """Refuse a number of base classifiers that is neither one for each level nor one for all."""
+    if models not in (1, levels):
+        raise InputError(
+            f"{models} models were given for {levels} noise levels: give one for each level, in the same order, or one "
+            "for all"
+        )

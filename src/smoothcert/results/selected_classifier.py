@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.noise import DETECT, FLOAT
 from smoothcert.pipeline import Pipeline
 from smoothcert.progress_display import ProgressOption
-from smoothcert.records.selection import SELECTED, SelectorBounds
+from smoothcert.records.selection import SELECTED, SelectorBounds, check_model_count
 from smoothcert.results.calls import answer_call
 from smoothcert.results.contents import MemoryContent
 from smoothcert.results.opened_runs import open_run
@@ -33,7 +33,7 @@ from smoothcert.runs.selected_combining import choose_inputs, hold_parts
 from smoothcert.runs.selected_execution import Models, check_models, load_with_outputs, make_selected_run
 from smoothcert.runs.selected_parts import SelectedParts
 from smoothcert.runs.selected_run import SelectedRun
-from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec, derive_seed
+from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec, choose_bounds, derive_seed, name_level
 from smoothcert.settings_text import as_counts, real_number, whole_number
 from smoothcert.sigma.selected import settle_facts
 from smoothcert.smoothed import SmoothedClassifier
@@ -87,11 +87,7 @@ class SelectedClassifier:
         self._seed_is_given = given_seed is not None
         self._selector_model = selector
         self._models = list(models) if isinstance(models, list | tuple) else [models]
-        if len(self._models) not in (1, len(self.levels)):
-            raise InputError(
-                f"{len(self._models)} models were given for {len(self.levels)} noise levels: give one for each level, "
-                "in the same order, or one for all"
-            )
+        check_model_count(len(self._models), levels=len(self.levels))
         self._shared: dict[str, Any] = {
             "batch": batch, "workers": workers, "device": device, "input_range": input_range, "backend": backend,
             "shared_noise": shared_noise,
@@ -139,11 +135,10 @@ class SelectedClassifier:
         """
         question = make_question(n=n, n0=n0, decide=decide, precision=precision)
         forms = (certificate,) if isinstance(certificate, str) else tuple(map(str, certificate))
-        fixed = isinstance(question, FixedN)
-        bounds: SelectorBounds = "multi-class" if fixed and len(self.levels) > 2 else "two-class"
+        bounds = selector_bounds or choose_bounds(question, levels=len(self.levels))
         return self._answer(
             x, labels, indices, out, progress, task="certify", question=question, alpha=alpha, selector_n=selector_n,
-            selector_alpha=selector_alpha, sampled=sampled_levels, bounds=selector_bounds or bounds, forms=forms,
+            selector_alpha=selector_alpha, sampled=sampled_levels, bounds=bounds, forms=forms,
         )  # fmt: skip
 
     def predict(
@@ -206,7 +201,7 @@ class SelectedClassifier:
             sigma=self.levels[level],
             grid=grid,
             input_shape=input_shape,
-            seed=derive_seed(self.seed, f"level-{self.levels[level]!r}"),
+            seed=derive_seed(self.seed, name_level(self.levels[level])),
             **self._classes,
             **self._shared,
         )

@@ -13,7 +13,7 @@ from smoothcert.data import Dataset, ProgressCallback, load_requested
 from smoothcert.data.unlabelled import UnlabelledDataset
 from smoothcert.errors import ManifestMismatchError, ModelError
 from smoothcert.models.base import BaseClassifier
-from smoothcert.models.tabular_names import get_class_names
+from smoothcert.models.tabular_names import check_same_classes
 from smoothcert.runs.building import NamedParts, RunParts, load_model, match_to_model, name_own_code
 from smoothcert.runs.execution import check_labels, check_spec
 from smoothcert.runs.resumption import with_absolute_places
@@ -174,16 +174,7 @@ def check_models(spec: SelectedSpec, models: Models) -> None:
             f"the selector {spec.selector.place} has {selector.num_classes} outputs, and {len(spec.levels)} noise "
             "levels were given: it must have one output for each level"
         )
-    first, *others = [
-        (model.place, level.num_classes, get_class_names(level))
-        for model, level in zip(spec.models, levels, strict=True)
-    ]
-    for name, count, names in others:
-        if (count, names) != first[1:]:
-            raise ModelError(
-                f"the base classifiers of all levels must have the same classes: {first[0]} has {first[1]}, and {name} "
-                f"has {count}" + (", with other names" if count == first[1] else "")
-            )
+    check_same_classes([(model.place, level) for model, level in zip(spec.models, levels, strict=True)])
 
 
 def _check_same(stored: SelectedSpec, wanted: SelectedSpec, out: Path) -> None:

@@ -14,7 +14,15 @@ import msgspec
 
 from smoothcert.errors import InputError
 from smoothcert.records import Noise, Smoothing
-from smoothcert.records.selection import FORMS, SELECTED, Selection, SelectorBounds, check_levels
+from smoothcert.records.selection import (
+    FORMS,
+    SELECTED,
+    Selection,
+    SelectorBounds,
+    check_levels,
+    check_model_count,
+    check_sampled,
+)
 from smoothcert.spec import (
     ConstantLevel,
     Count,
@@ -72,11 +80,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
         """Raise an InputError for what cannot work."""
         check_levels(self.levels)
         check_alpha(self.alpha)
-        if len(self.models) not in (1, len(self.levels)):
-            raise InputError(
-                f"{len(self.models)} models were given for {len(self.levels)} noise levels: give one for each level, "
-                "in the same order, or one for all"
-            )
+        check_model_count(len(self.models), levels=len(self.levels))
         if self.noise.kind is not Noise.GAUSSIAN or self.noise.scale is not None or self.noise.place != "input":
             raise InputError("a selector needs Gaussian noise on the inputs themselves, without a scale")
         if any(model.backend == "fastest" for model in (self.selector, *self.models)):
@@ -86,8 +90,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             )
         if self.selector_bounds not in get_args(SelectorBounds):
             raise InputError(f"selector bounds {self.selector_bounds!r} are unknown: use two-class or multi-class")
-        if not 1 <= self.sampled <= len(self.levels):
-            raise InputError(f"{self.sampled} levels cannot be sampled: there are {len(self.levels)}")
+        check_sampled(self.sampled, levels=len(self.levels))  # `selection` ignores it in a prediction
         if self.task != "predict" and not self.certificates:
             raise InputError(f"no certificate is named: use {' or '.join(FORMS)}")
         if len(set(self.certificates)) < len(self.certificates):
@@ -129,7 +132,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
 
     def name_level(self, level: int) -> str:
         """The name of the part of a level."""
-        return f"level-{self.levels[level]!r}"
+        return name_level(self.levels[level])
 
     def model_of(self, level: int) -> ModelSpec:
         """The base classifier of a level."""
@@ -173,6 +176,16 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             rigorous=self.rigorous and certifies,
             engine=self.engine,
         )
+
+
+def name_level(sigma: float) -> str:
+    """The name of the part of a level, in directories and in seeds."""
+    return f"level-{sigma!r}"
+
+
+def choose_bounds(question: QuestionSpec, *, levels: int) -> SelectorBounds:
+    """The bounds on the selector if none are named: of each level by itself, where that can differ and is possible."""
+    return "multi-class" if isinstance(question, FixedN) and levels > 2 else "two-class"
 
 
 def derive_seed(seed: int, part: str) -> int:

@@ -19,11 +19,11 @@ import torch
 
 from smoothcert.data import Dataset, DatasetPart, write_part
 from smoothcert.data.matching import match_dataset
-from smoothcert.errors import DataError, InputError, ModelError
+from smoothcert.errors import DataError, InputError
 from smoothcert.models import BaseClassifier, as_classifier
-from smoothcert.models.tabular_names import get_class_names, get_feature_names
+from smoothcert.models.tabular_names import check_same_classes, get_class_names, get_feature_names
 from smoothcert.records import IntArray, Noise
-from smoothcert.records.selection import check_levels
+from smoothcert.records.selection import check_levels, check_model_count
 from smoothcert.sigma.over_data import Done, spread_evenly
 from smoothcert.sigma.selected import SelectorFacts
 from smoothcert.training.batches import seeded_generator
@@ -161,19 +161,8 @@ def train_selector_network(
 
 def check_classifiers(classifiers: Sequence[BaseClassifier], levels: Sequence[float]) -> None:
     """Refuse base classifiers that do not fit the levels or each other."""
-    if len(classifiers) != len(levels):
-        raise InputError(
-            f"{len(classifiers)} models were given for {len(levels)} noise levels: give one for each level, in the "
-            "same order, or one for all"
-        )
-    first = classifiers[0]
-    for other in classifiers[1:]:
-        if (other.num_classes, get_class_names(other)) != (first.num_classes, get_class_names(first)):
-            named = ", with other names" if other.num_classes == first.num_classes else ""
-            raise ModelError(
-                f"the base classifiers of all levels must have the same classes: {first.description} has "
-                f"{first.num_classes}, and {other.description} has {other.num_classes}{named}"
-            )
+    check_model_count(len(classifiers), levels=len(levels))
+    check_same_classes([(classifier.description, classifier) for classifier in classifiers])
 
 
 def _match(dataset: Dataset, classifier: BaseClassifier) -> Dataset:
