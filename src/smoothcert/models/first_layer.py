@@ -7,8 +7,6 @@ standard normal z with one coordinate per row of W.
 
 from __future__ import annotations
 
-import copy
-import math
 import operator
 from collections.abc import Callable
 from typing import cast
@@ -22,6 +20,7 @@ from torch.nn.utils import parametrize
 from smoothcert.errors import ModelError
 from smoothcert.models.backends import get_backend_name
 from smoothcert.models.base import ScoringClassifier
+from smoothcert.models.graph_parts import LayerTracer, affine_map, graph_of
 from smoothcert.models.original import FLOAT32_ROUNDING
 from smoothcert.models.scores import ScoreRule
 from smoothcert.models.standardise import Standardise
@@ -30,8 +29,6 @@ from smoothcert.models.torch_digest import hooks_of, module_digest
 from smoothcert.models.torch_original import logits_agree
 from smoothcert.models.votes import votes_from_logits
 from smoothcert.records import FloatArray, InputArray, IntArray
-
-_ROWS_AT_ONCE = 1024
 
 _KEEPS_THE_LAW = frozenset({nn.Flatten, nn.Identity, nn.Dropout, Standardise})
 """Layers that may precede the linear one: affine in evaluation mode. Subclasses do not count."""
@@ -61,7 +58,7 @@ class FirstLayerClassifier:
         _check_nothing_is_hidden(module)
         network = private_copy(module, torch.device("cpu"))
         front, rest = _split(network)
-        self._matrix, self._offset = _affine_map(front, input_shape)
+        self._matrix, self._offset = affine_map(front, input_shape)
         width = self._matrix.shape[1]
         if width >= len(self._matrix):
             raise ModelError(
@@ -165,16 +162,10 @@ def _votes_agree(logits: Tensor, votes: IntArray) -> bool:
     return bool((votes_from_logits(values) == votes)[is_clear].all())
 
 
-class _Tracer(fx.Tracer):
-    def is_leaf_module(self, module: nn.Module, qualified_name: str) -> bool:
-        # Its forward reads the number of dimensions, which a trace cannot follow.
-        return type(module) is Standardise or super().is_leaf_module(module, qualified_name)
-
-
 def _split(network: nn.Module) -> tuple[nn.Module, nn.Module]:
     """The network up to and including its first linear layer, and the rest."""
     try:
-        graph = _Tracer().trace(network)
+        graph = LayerTracer().trace(network)
     except Exception as error:  # any user code that a symbolic trace cannot follow
         raise ModelError(
             f"the structure of {type(network).__name__} cannot be read ({error}), so its first layer is not known: "
@@ -193,8 +184,8 @@ def _split(network: nn.Module) -> tuple[nn.Module, nn.Module]:
     for node in after:
         if any(source in before for source in node.all_input_nodes):
             raise _not_linear_first(network, f"{node.target} sees the input past it")
-    front = _graph_of(network, [*before, layer], output=layer, entry=None)
-    return front, _graph_of(network, after, output=None, entry=layer)
+    front = graph_of(network, [*before, layer], output=layer, entry=None)
+    return front, graph_of(network, after, output=None, entry=layer)
 
 
 def _not_linear_first(network: nn.Module, why: str) -> ModelError:
@@ -226,34 +217,3 @@ def _is_affine(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
     if node.op != "call_function" or node.target not in _SHAPING_FUNCTIONS:
         return False
     return node.target is not getattr or node.args[1] == "shape"
-
-
-def _graph_of(network: nn.Module, nodes: list[fx.Node], *, output: fx.Node | None, entry: fx.Node | None) -> nn.Module:
-    """A module of some nodes: from the input, or from the result of `entry`, to `output`, or to the end."""
-    graph = fx.Graph()
-    known: dict[fx.Node, fx.Node] = {}
-    if entry is not None:
-        known[entry] = graph.placeholder("hidden")
-    for node in nodes:
-        known[node] = graph.node_copy(node, lambda source: known[source])
-    if output is not None:
-        graph.output(known[output])
-    return fx.GraphModule(network, graph)
-
-
-def _affine_map(front: nn.Module, input_shape: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-    """M (size, width) and c (width,) in float64 of x ↦ xM + c, computed from unit vectors."""
-    front = copy.deepcopy(front).double()
-    size = math.prod(input_shape)
-
-    def apply(rows: Tensor) -> FloatArray:
-        with torch.inference_mode():
-            return cast(FloatArray, front(rows.reshape(-1, *input_shape)).numpy())
-
-    offset = apply(torch.zeros(1, size, dtype=torch.float64))[0]
-    parts = []
-    for start in range(0, size, _ROWS_AT_ONCE):
-        units = torch.zeros(min(_ROWS_AT_ONCE, size - start), size, dtype=torch.float64)
-        units[:, start:].fill_diagonal_(1.0)
-        parts.append(apply(units) - offset)
-    return np.concatenate(parts), offset

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-_MOST_WEIGHTS = 1 << 15
+MOST_WEIGHTS = 1 << 15
 """The size of the largest matrix that replaces a convolution.
 
 A convolution of few values spends most of its time on the layout of its data. Up to this size the product was 1.5 to 8
@@ -97,7 +97,7 @@ def _use_product(layer: nn.Module, taken: torch.Size) -> None:
     if zero.ndim != weight.ndim:  # a single input without an axis for the batch
         return
     offset = layer(zero)
-    if zero.numel() * offset.numel() > _MOST_WEIGHTS:
+    if zero.numel() * offset.numel() > MOST_WEIGHTS:
         return
     basis = torch.eye(zero.numel(), dtype=weight.dtype).reshape(-1, *taken)
     bias = layer.bias
