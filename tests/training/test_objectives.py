@@ -23,6 +23,7 @@ from smoothcert.training.objectives import collect_facts
 from smoothcert.training.objectives.adversarial import Adversarial
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
 from smoothcert.training.objectives.consistency import Consistency
+from smoothcert.training.objectives.exclusion import Exclusion
 from smoothcert.training.objectives.macer import Macer
 from smoothcert.training.objectives.smoothadv import SmoothAdv
 from smoothcert.training.objectives.smoothmix import SmoothMix
@@ -592,6 +593,65 @@ def test_objectives_by_their_words():
     assert collect_facts(Consistency(weight=5)) == {
         "name": "consistency", "weight": 5.0, "entropy": 0.5, "noises": 2,
     }  # fmt: skip
+
+
+RADII = np.array([[0.5, 0.2, 0.0], [0.1, 0.4, 0.39], [0.6, 0.0, 0.6], [0.0, 0.3, 0.9], [0.0, 0.0, 0.0]])
+
+
+@pytest.mark.parametrize("sigma", [0.3, SIGMAS])
+def test_exclusion_by_hand(sigma):
+    objective = Exclusion(weight=2.0, margin=1.5, beta=1.5, noises=3, consistency=0.5)
+    batch = batch_of(sigma=sigma, radii=torch.from_numpy(RADII))
+    terms = objective.terms(linear(), batch, seeded())
+    levels = np.broadcast_to(sigma, len(INPUTS))
+    logits = (INPUTS + drawn(3, sigma)) @ WEIGHTS.T + BIAS
+    shares = softmax(1.5 * logits, axis=2).mean(axis=0)
+    missing = np.zeros(len(INPUTS))
+    for row, best in enumerate(RADII.argmax(axis=1)):
+        reach = RADII[row, best]
+        for level in {0, 1, 2} - {best}:
+            excluded = levels[row] / 2 * (ndtri(shares[row, best]) - ndtri(shares[row, level]))
+            worse = max(0.0, 1 - RADII[row, level] / reach) if reach > 0 else 0.0
+            missing[row] = max(missing[row], worse * (min(reach, 1.5 * levels[row]) - excluded))
+    expected = -log_softmax(logits, axis=2)[:, np.arange(len(LABELS)), LABELS].mean()
+    assert terms["cross_entropy"].item() == pytest.approx(expected)
+    assert terms["radius"].item() == pytest.approx(2.0 * missing.mean(), rel=1e-5)
+    assert terms["consistency"].item() > 0
+
+
+def test_exclusion_leaves_levels_alone_that_are_as_good_or_far_out():
+    """Where every level gives the same radius, and where the best level reaches nowhere, nothing is missing."""
+    alike = batch_of(radii=torch.full((5, 3), 0.4, dtype=torch.float64))
+    nowhere = batch_of(radii=torch.zeros(5, 3, dtype=torch.float64))
+    for batch in (alike, nowhere):
+        assert Exclusion().terms(linear(), batch, seeded())["radius"].item() == 0.0
+    sure = linear(60 * WEIGHTS, np.array([100.0, 0.0, 0.0]))
+    batch = batch_of(sigma=0.3, radii=torch.tensor([[0.5, 0.2, 0.0]], dtype=torch.float64).expand(5, 3))
+    assert Exclusion().terms(sure, batch, seeded())["radius"].item() == 0.0
+
+
+def test_exclusion_without_radii_excludes_every_other_class():
+    margin = 2.0
+    reach = np.zeros((5, 3))
+    reach[np.arange(5), LABELS] = margin * SIGMAS
+    objective = Exclusion(margin=margin)
+    given, bare = (
+        objective.terms(linear(), batch_of(radii=radii), seeded()) for radii in (torch.from_numpy(reach), None)
+    )
+    assert given["radius"].item() == pytest.approx(bare["radius"].item())
+
+
+def test_exclusion_moves_levels_away():
+    module, batch = linear(), batch_of(radii=torch.from_numpy(RADII), sigma=0.3)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.5)
+    values = []
+    for _ in range(60):
+        term = Exclusion().terms(module, batch, seeded())["radius"]
+        values.append(term.item())
+        optimiser.zero_grad()
+        term.backward()
+        optimiser.step()
+    assert values[-1] < 0.9 * values[0]
 
 
 def test_macer_is_for_gaussian_noise_only():

@@ -398,6 +398,14 @@ TrainingData = Annotated[
 ]
 Epochs = Annotated[int, typer.Option("--epochs", rich_help_panel=TRAINING, help="Number of passes over the data.")]
 StepBatch = Annotated[int, typer.Option("--batch", rich_help_panel=TRAINING, help="Inputs per step.")]
+WeightAverage = Annotated[
+    float,
+    typer.Option(
+        "--average",
+        rich_help_panel=TRAINING,
+        help="Decay of a moving average of the weights, such as 0.999; 0 for none.",
+    ),
+]
 TrainingSeed = Annotated[
     int | None,
     typer.Option("--seed", rich_help_panel=TRAINING, help="Seed of weights, order and noise (default: random)."),

@@ -93,6 +93,7 @@ def train_selector_command(
             "--lr", rich_help_panel=o.TRAINING, help="Peak learning rate (default: 0.1 for sgd, 0.001 for adamw)."
         ),
     ] = None,
+    average: o.WeightAverage = 0.0,
     augment: Annotated[
         Augment, typer.Option("--augment", rich_help_panel=o.TRAINING, help="As in `train`.")
     ] = Augment.NONE,
@@ -147,7 +148,7 @@ def train_selector_command(
             arch=arch or training.find_arch(places[-1]), objective=training.parse_objective(objective),
             sigma=max(chosen) if sigma is None else sigma, seed=own_seed,
             epochs=epochs, batch=batch, optimiser=optimiser,
-            peak_rate=USUAL_RATES[optimiser] if rate is None else rate, augment=augment,
+            peak_rate=USUAL_RATES[optimiser] if rate is None else rate, average=average, augment=augment,
         ),
         share_held_out=training.HELD_OUT_SHARE if test is None else None,
     )  # fmt: skip

@@ -81,14 +81,7 @@ def train(
     weight_decay: Annotated[
         float, typer.Option("--weight-decay", rich_help_panel=o.TRAINING, help="L2 penalty on the weights.")
     ] = 1e-4,
-    average: Annotated[
-        float,
-        typer.Option(
-            "--average",
-            rich_help_panel=o.TRAINING,
-            help="Decay of a moving average of the weights, such as 0.999; 0 for none.",
-        ),
-    ] = 0.0,
+    average: o.WeightAverage = 0.0,
     augment: Annotated[
         Augment,
         typer.Option(

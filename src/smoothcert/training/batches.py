@@ -24,12 +24,13 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch of a dataset: indices (B,), inputs (B, *input_shape), labels (B,), targets (B, classes) or None."""
+    """A batch of a dataset: indices (B,), inputs (B, *input_shape), labels (B,), targets and radii (B, classes) or None."""
 
     indices: Tensor
     inputs: Tensor
     labels: Tensor
     targets: Tensor | None = None
+    radii: Tensor | None = None
 
 
 class Batches:
@@ -60,8 +61,10 @@ class Batches:
         self._seed = seed
         self._device = device
         self._labels = torch.from_numpy(np.array(dataset.labels, dtype=np.int64)).to(device)
-        targets = find_targets(dataset)
-        self._targets = None if targets is None else torch.from_numpy(targets).to(device)
+        self._targets, self._radii = (
+            None if values is None else torch.from_numpy(values).to(device)
+            for values in (find_targets(dataset), getattr(dataset, "radii", None))
+        )
         size = 4 * len(dataset) * math.prod(dataset.input_shape)
         self._inputs = self._read(slice(None)) if size <= PRELOAD_BYTES else None
 
@@ -82,8 +85,8 @@ class Batches:
         for chosen in torch.split(self._used[order], [*sizes, len(order) - sum(sizes)])[first:]:
             indices = chosen.to(self._device)
             inputs = self._read(chosen.numpy()) if self._inputs is None else self._inputs[indices]
-            targets = None if self._targets is None else self._targets[indices]
-            yield Rows(indices=indices, inputs=inputs, labels=self._labels[indices], targets=targets)
+            targets, radii = (None if each is None else each[indices] for each in (self._targets, self._radii))
+            yield Rows(indices=indices, inputs=inputs, labels=self._labels[indices], targets=targets, radii=radii)
 
     def _read(self, indices: slice | IntArray) -> Tensor:
         return read_inputs(self._dataset, indices, self._device)

@@ -18,13 +18,15 @@ from smoothcert.training.level_votes import LevelVotes
 class LevelDataset:
     """The inputs of another dataset, labelled by the number of their best noise level.
 
-    targets: (len, K) float32, how good each level is, as a distribution; None for the best level alone.
+    targets: (len, K) float32, how good each level is, as a distribution; None for the best level alone. radii: (len, K)
+    float32, the estimated radius of each level.
     """
 
     base: Dataset
     levels_chosen: tuple[float, ...]
     labels: IntArray = field(repr=False)
     targets: NDArray[np.float32] | None = field(repr=False)
+    radii: NDArray[np.float32] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -63,6 +65,7 @@ class LevelDataset:
         sha.update(self.labels.astype("<i8").tobytes())
         if self.targets is not None:
             sha.update(self.targets.astype("<f4").tobytes())
+        sha.update(self.radii.astype("<f4").tobytes())
         return sha.hexdigest()
 
     def __len__(self) -> int:
@@ -82,4 +85,5 @@ def label_by_level(
         levels_chosen=votes.levels,
         labels=votes.best[indices],
         targets=votes.soften(softness)[indices] if softness > 0 else None,
+        radii=votes.radii[indices].astype(np.float32),
     )

@@ -38,6 +38,7 @@ def train_selector(
     batch: int = 256,
     lr: float | None = None,
     optimiser: str = "sgd",
+    average: float = 0.0,
     augment: str = "none",
     out: str | Path | None = None,
     votes: str | Path | None = None,
@@ -77,7 +78,8 @@ def train_selector(
             arch=arch or find_arch(models[-1]), sigma=max(wanted) if sigma is None else sigma,
             objective=parse_objective(objective) if isinstance(objective, str) else objective,
             seed=own_seed, epochs=epochs, batch=batch, optimiser=chosen,
-            peak_rate=USUAL_RATES[chosen] if lr is None else lr, augment=choose_word(Augment, augment, "augment"),
+            peak_rate=USUAL_RATES[chosen] if lr is None else lr, average=average,
+            augment=choose_word(Augment, augment, "augment"),
         ),
     )  # fmt: skip
     classifiers = [as_classifier(model, input_shape=dataset.input_shape, device=device) for model in models]

@@ -13,8 +13,12 @@ from torch.nn import functional
 
 from smoothcert.attacks.attack_noise import unit_noise
 from smoothcert.attacks.geometry import per_row
+from smoothcert.models.devices import off_mps
 from smoothcert.records import Noise
 from smoothcert.training.objective import Batch
+
+_LEAST_SHARE = 1e-7
+"""Mean scores are clamped to at least this before Φ⁻¹: single precision resolves nothing beyond ±5.2."""
 
 
 def add_noise(noise: Noise, inputs: Tensor, *, sigma: float | Tensor, generator: torch.Generator) -> Tensor:
@@ -57,3 +61,9 @@ def cross_entropy_of_copies(logits: Tensor, wanted: Tensor) -> Tensor:
     """Mean over copies and inputs. logits: (m, B, classes). wanted: labels (B,), or targets (B, classes)."""
     copies = wanted.unsqueeze(0).expand(len(logits), *wanted.shape)
     return functional.cross_entropy(logits.flatten(0, 1), copies.flatten(0, 1))
+
+
+def soft_quantile(share: Tensor) -> Tensor:
+    """Φ⁻¹ of mean scores, of any shape, between -5.2 and 5.2."""
+    quantile: Tensor = torch.special.ndtri(off_mps(share.clamp(_LEAST_SHARE, 1.0 - _LEAST_SHARE)))
+    return quantile.to(share.device)

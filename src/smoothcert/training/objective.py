@@ -19,6 +19,7 @@ class Batch:
     inputs: (B, *input_shape) float32, clean. labels: (B,) int64. sigma: the noise level, one number or (B,) float32.
     noise: kind of noise. progress: the fraction of the training that is done, in [0, 1). targets: (B, classes) float32,
     a distribution over the classes for each input, of data where several classes are right; None for labels alone.
+    radii: (B, classes) float32, of a selector: the radius that each level would give; None for other data.
     """
 
     inputs: Tensor
@@ -27,6 +28,7 @@ class Batch:
     noise: Noise = Noise.GAUSSIAN
     progress: float = 0.0
     targets: Tensor | None = None
+    radii: Tensor | None = None
 
     @property
     def wanted(self) -> Tensor:

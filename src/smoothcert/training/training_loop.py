@@ -239,7 +239,10 @@ class TrainingLoop:
         self._seed_layers("layers", self._done_steps)
         inputs = augment_images(rows.inputs, self._config.augment, self._noise)
         sigma = self._levels.select(rows, self._computing_module, progress=progress, generator=self._noise)
-        batch = Batch(inputs, rows.labels, sigma, noise=self._config.noise, progress=progress, targets=rows.targets)
+        batch = Batch(
+            inputs, rows.labels, sigma, noise=self._config.noise, progress=progress, targets=rows.targets,
+            radii=rows.radii,
+        )  # fmt: skip
         terms = self._config.objective.terms(self._computing_module, batch, self._noise)
         self._optimiser.param_groups[0]["lr"] = self._rate(self._done_steps)
         self._optimiser.zero_grad(set_to_none=True)

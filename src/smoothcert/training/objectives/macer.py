@@ -10,14 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from smoothcert.models.devices import off_mps
 from smoothcert.records import Noise
-from smoothcert.training.noisy_inputs import draw_noises, logits_of_copies, mean_log_softmax
+from smoothcert.training.noisy_inputs import draw_noises, logits_of_copies, mean_log_softmax, soft_quantile
 from smoothcert.training.objective import Batch
 from smoothcert.training.settings import check_count, check_number
-
-_LEAST_SHARE = 1e-7
-"""Mean scores are clamped to at least this before Φ⁻¹: single precision resolves nothing beyond ±5.2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +54,6 @@ class Macer:
         best = others.max(dim=1).values
         right = shares.gather(1, labels).squeeze(1) > best
         # Compute Φ⁻¹(ẑ_y) from 1 - ẑ_y, which keeps its precision when ẑ_y is near 1.
-        gap = -_quantile(others.sum(dim=1)) - _quantile(best)
+        gap = -soft_quantile(others.sum(dim=1)) - soft_quantile(best)
         missing: Tensor = torch.where(right, (self.margin - gap).clamp(min=0.0), 0.0)
         return (0.5 * self.weight * batch.sigma * missing).mean()
-
-
-def _quantile(share: Tensor) -> Tensor:
-    quantile: Tensor = torch.special.ndtri(off_mps(share.clamp(_LEAST_SHARE, 1.0 - _LEAST_SHARE)))
-    return quantile.to(share.device)
