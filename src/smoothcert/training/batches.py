@@ -24,7 +24,10 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """A batch of a dataset: indices (B,), inputs (B, *input_shape), labels (B,), targets and radii (B, classes) or None."""
+    """A batch of a dataset.
+
+    indices: (B,). inputs: (B, *input_shape). labels: (B,). targets, radii: (B, classes), as in `Batch`, or None.
+    """
 
     indices: Tensor
     inputs: Tensor

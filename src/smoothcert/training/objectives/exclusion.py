@@ -1,8 +1,8 @@
-"""The objective of a selector: levels that are worse than the best one are excluded as far out as the best one reaches.
+"""The objective of a selector: levels that are worse than the best one are excluded as far out as the best reaches.
 
-The radius of a selected sigma is min over levels k of max(E_k, R_k), where R_k is the radius that level k gives, and E_k
-the distance below which it is not selected (docs/explanation/certificates/selected-sigma.md). E_k is estimated from soft
-votes, as MACER does with the radius (Zhai et al. 2020).
+The radius of a selected sigma is min over levels k of max(E_k, R_k), where R_k is the radius that level k gives, and
+E_k the distance below which it is not selected (docs/explanation/certificates/selected-sigma.md). E_k is estimated from
+soft votes, as MACER does with the radius (Zhai et al. 2020).
 """
 
 from __future__ import annotations
