@@ -587,6 +587,7 @@ def test_settings_that_cannot_be_are_refused_in_a_sentence(text, message):
 def test_objectives_by_their_words():
     assert set(OBJECTIVES) == {
         "augmentation", "adversarial", "smoothadv", "macer", "stability", "consistency", "smoothmix",
+        "exclusion",
     }  # fmt: skip
     assert parse_objective("gaussian") == NoiseAugmentation() == parse_objective("augmentation")
     assert parse_objective("smoothadv:radius=2,method=ddn") == SmoothAdv(radius=2.0, method="ddn")

@@ -77,6 +77,9 @@ TRAINED = [
     ("smoothmix:steps=2,noises=2", {
         "name": "smoothmix", "weight": 5.0, "steps": 2, "step": 1.0, "noises": 2, "one_step": 0, "warm_up": 0.3,
     }),
+    ("exclusion:weight=2,noises=2", {
+        "name": "exclusion", "weight": 2.0, "margin": 3.8, "beta": 1.0, "noises": 2, "consistency": 1.0,
+    }),
 ]  # fmt: skip
 
 
@@ -118,7 +121,7 @@ def test_json_tells_what_was_optimised(tmp_path):
     [
         (
             ["--objective", "magic"],
-            "there is no objective 'magic'; choose adversarial, augmentation, consistency, macer",
+            "there is no objective 'magic'; choose adversarial, augmentation, consistency, exclusion, macer",
         ),
         (["--objective", "macer:lambda=3"], "'lambda' is unknown; macer takes weight, margin, beta, noises"),
         (["--objective", "smoothadv:steps=two"], "'steps=two' is invalid: expected a whole number"),
