@@ -10,6 +10,7 @@ import typer
 
 from smoothcert.errors import InputError
 from smoothcert.settings_text import whole_number
+from smoothcert.training.choices import FloatFormat
 
 WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE = "What", "Noise", "Training", "Attack", "Certificate"
 SAMPLING, ENGINE, OUTPUT, RARE, SELECTOR = "Sampling", "Engine", "Output", "Rarely needed", "Selector"
@@ -404,6 +405,14 @@ WeightAverage = Annotated[
         "--average",
         rich_help_panel=TRAINING,
         help="Decay of a moving average of the weights, such as 0.999; 0 for none.",
+    ),
+]
+StepPrecision = Annotated[
+    FloatFormat,
+    typer.Option(
+        "--precision",
+        rich_help_panel=TRAINING,
+        help="Number format of forward and backward passes; weights stay float32.",
     ),
 ]
 TrainingSeed = Annotated[

@@ -14,7 +14,7 @@ import typer
 from smoothcert.cli import options as o
 from smoothcert.cli.printing import say
 from smoothcert.cli.selector_options import parse_levels
-from smoothcert.training.choices import USUAL_RATES, Augment, Optimiser
+from smoothcert.training.choices import USUAL_RATES, Augment, FloatFormat, Optimiser
 
 if TYPE_CHECKING:
     from smoothcert.training import TrainedSelector, TrainingProgress
@@ -97,6 +97,7 @@ def train_selector_command(
     augment: Annotated[
         Augment, typer.Option("--augment", rich_help_panel=o.TRAINING, help="As in `train`.")
     ] = Augment.NONE,
+    precision: o.StepPrecision = FloatFormat.FLOAT32,
     seed: o.TrainingSeed = None,
     resume: Annotated[
         bool, typer.Option("--resume", rich_help_panel=o.OUTPUT, help="Resume the unfinished training beside --out.")
@@ -148,7 +149,8 @@ def train_selector_command(
             arch=arch or training.find_arch(places[-1]), objective=training.parse_objective(objective),
             sigma=max(chosen) if sigma is None else sigma, seed=own_seed,
             epochs=epochs, batch=batch, optimiser=optimiser,
-            peak_rate=USUAL_RATES[optimiser] if rate is None else rate, average=average, augment=augment,
+            peak_rate=USUAL_RATES[optimiser] if rate is None else rate, average=average,
+            augment=augment, precision=precision,
         ),
         share_held_out=training.HELD_OUT_SHARE if test is None else None,
     )  # fmt: skip

@@ -90,14 +90,7 @@ def train(
             help="shift: small shifts, for digits; flip-crop: shifts and mirroring, for CIFAR-10.",
         ),
     ] = Augment.NONE,
-    precision: Annotated[
-        FloatFormat,
-        typer.Option(
-            "--precision",
-            rich_help_panel=o.TRAINING,
-            help="Number format of forward and backward passes; weights stay float32.",
-        ),
-    ] = FloatFormat.FLOAT32,
+    precision: o.StepPrecision = FloatFormat.FLOAT32,
     patience: Annotated[
         int | None,
         typer.Option(
