@@ -211,6 +211,10 @@ def test_the_command(models, tmp_path):
     assert document["selector"] == {"levels": list(LEVELS), "sigma": 0.4}
     assert document["report"]["inputs"] == 135
     assert_same_weights(load_checkpoint(tmp_path / "b.safetensors").module, load_checkpoint(out).module)
+    options = ("--objective", "exclusion:noises=2", "--average", 0.9, "--precision", "bfloat16", "--softness", 0.1)
+    third = invoke(app, *arguments, *options, "--votes", votes, "--out", tmp_path / "c.safetensors", "--json")
+    facts = json.loads(third.stdout)
+    assert (facts["objective"]["name"], facts["average"], facts["precision"]) == ("exclusion", 0.9, "bfloat16")
     with pytest.raises(InputError, match="is invalid: expected numbers such as"):
         invoke(app, *(word if word != "0.1,0.4" else "0.1,x" for word in arguments), "--out", out)
 
