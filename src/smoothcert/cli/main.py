@@ -17,6 +17,7 @@ from smoothcert.cli.attack import attack
 from smoothcert.cli.certify import DEFAULT_CERTIFICATE, certify
 from smoothcert.cli.compare import compare
 from smoothcert.cli.demo import demo
+from smoothcert.cli.doctor import doctor
 from smoothcert.cli.export import export
 from smoothcert.cli.options import CERTIFICATE_FORMS
 from smoothcert.cli.plan import plan
@@ -77,6 +78,7 @@ app.command(cls=Verb)(export)
 app.command(cls=Verb)(verify)
 app.command(cls=Verb)(radius)
 app.command(cls=Verb)(plan)
+app.command(cls=Verb)(doctor)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -115,10 +115,13 @@ class BatchTuner:
                 self._candidates = [size for size in self._candidates if size < batch]
                 self._usual = min(self._usual, max(self._rates))
 
-    def _measure(self, batch: int, seconds: float) -> None:
+    def measure(self, batch: int, *, seconds: float) -> float:
+        """Samples per second at this batch size, in one turn of about so many seconds."""
         sampler = Sampler(self._classifier, batch=batch, workers=self._requested_workers)
-        rate = _rate(sampler, self._input_shape, self._example, seconds)
-        self._rates[batch] = max(rate, self._rates.get(batch, 0.0))
+        return _rate(sampler, self._input_shape, self._example, seconds)
+
+    def _measure(self, batch: int, seconds: float) -> None:
+        self._rates[batch] = max(self.measure(batch, seconds=seconds), self._rates.get(batch, 0.0))
 
     def _plan(self, *, deadline: float) -> Iterator[int]:
         """The sizes to measure, one by one; each depends on the rates found before."""

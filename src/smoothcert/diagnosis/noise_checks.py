@@ -1,0 +1,101 @@
+"""Checks of the noise: what every generator must repeat bit for bit, and the law itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.diagnosis.findings import Finding
+from smoothcert.errors import NoiseError
+from smoothcert.noise import GridLaw, grid_law, grid_with_numpy, grid_with_torch, with_numpy, with_torch
+from smoothcert.noise.grid_noise import from_grid, grid_draws
+from smoothcert.noise.host import unit_noise
+from smoothcert.noise.self_test import check_noise
+from smoothcert.records import Noise, Stage, StreamId
+
+_SIZES = (1, 31, 49, 784)
+"""Values in a row: less than a block of the generators, odd, and an image."""
+_STARTS = (0, 2**32 - 3)
+"""The first counter: the upper word of the counter changes within the second range."""
+_ROWS = 7
+_GRIDS = (4, 256, 65536)
+_SIGMAS = (0.3, 1.0)
+_STREAM = StreamId(seed=0x5EED, index=3, stage=Stage.ESTIMATION)
+
+_Array = NDArray[np.int32] | NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One range of samples: how it is made on the host, by plain numpy, and on the device."""
+
+    name: str
+    host: Callable[[], _Array]
+    plain: Callable[[], _Array]
+    device: Callable[[], torch.Tensor]
+
+
+def check_bits(device: torch.device) -> Finding:
+    """Whether compiled code, plain numpy and torch on this device draw the same bits."""
+    count = 0
+    for case in _list_cases(device):
+        expected = case.plain()
+        for maker, found in (("compiled code", case.host()), (f"torch on {device}", case.device().cpu().numpy())):
+            count += 1
+            if found.shape != expected.shape or not np.array_equal(_bits(found), _bits(expected)):
+                return Finding("noise bits", passed=False, detail=f"{maker} differs from plain numpy for {case.name}")
+    return Finding("noise bits", passed=True, detail=f"{count} draws of compiled code and torch equal those of numpy")
+
+
+def check_law() -> Finding:
+    """The self-test that every run makes: known answers, tails, and fresh draws against the law."""
+    settings = list(itertools.product(Noise, _SIGMAS, (None, *_GRIDS[1:])))
+    try:
+        for noise, sigma, levels in settings:
+            check_noise(noise, sigma=sigma, levels=levels)
+    except NoiseError as error:
+        return Finding("noise law", passed=False, detail=str(error))
+    return Finding("noise law", passed=True, detail=f"{len(settings)} laws pass their self-test")
+
+
+def _list_cases(device: torch.device) -> Iterator[_Case]:
+    for noise, size, start in itertools.product(Noise, _SIZES, _STARTS):
+        yield _float_case(noise, size, start, device)
+        for sigma, levels in itertools.product(_SIGMAS, _GRIDS):
+            law = grid_law(noise, sigma=sigma, levels=levels)
+            yield _grid_case(law, size, start, device, name=f"{noise} noise, sigma {sigma:g}, {levels} levels")
+
+
+def _float_case(noise: Noise, size: int, start: int, device: torch.device) -> _Case:
+    chosen = {"start": start, "count": _ROWS, "size": size}
+    return _Case(
+        name=f"{noise} noise in float32, {size} values from sample {start}",
+        host=lambda: unit_noise(noise, _STREAM, **chosen),
+        plain=lambda: with_numpy.unit_noise(noise, _STREAM, **chosen),
+        device=lambda: with_torch.unit_noise(noise, _STREAM, **chosen, device=device),
+    )
+
+
+def _grid_case(law: GridLaw, size: int, start: int, device: torch.device, *, name: str) -> _Case:
+    """Noisy copies of inputs on the grid: whole steps, and the division that makes floats of them."""
+    chosen = {"start": start, "count": _ROWS, "size": size}
+    place = np.arange(size, dtype=np.int32) % law.levels
+    there = torch.from_numpy(place).to(device)
+    return _Case(
+        name=f"{name}, {size} values from sample {start}",
+        host=lambda: from_grid(place + grid_draws(law, _STREAM, **chosen), law.levels),
+        plain=lambda: from_grid(place + grid_with_numpy.grid_draws(law, _STREAM, **chosen), law.levels),
+        device=lambda: grid_with_torch.from_grid(
+            there + grid_with_torch.grid_draws(law, _STREAM, **chosen, device=device), law.levels
+        ),
+    )
+
+
+def _bits(values: _Array) -> NDArray[np.int32]:
+    """Floats as whole numbers, so that 0 and -0 differ."""
+    return np.ascontiguousarray(values).view(np.int32)
