@@ -601,37 +601,42 @@ RADII = np.array([[0.5, 0.2, 0.0], [0.1, 0.4, 0.39], [0.6, 0.0, 0.6], [0.0, 0.3,
 
 @pytest.mark.parametrize("sigma", [0.3, SIGMAS])
 def test_exclusion_by_hand(sigma):
-    objective = Exclusion(weight=2.0, margin=1.5, beta=1.5, noises=3, consistency=0.5)
-    batch = batch_of(sigma=sigma, radii=torch.from_numpy(RADII))
-    terms = objective.terms(linear(), batch, seeded())
+    objective = Exclusion(weight=2.0, margin=1.5, beta=1.5, noises=3, consistency=0.5, cross_entropy=0.2)
+    terms = objective.terms(linear(), batch_of(sigma=sigma, radii=torch.from_numpy(RADII)), seeded())
     levels = np.broadcast_to(sigma, len(INPUTS))
     logits = (INPUTS + drawn(3, sigma)) @ WEIGHTS.T + BIAS
     shares = softmax(1.5 * logits, axis=2).mean(axis=0)
     missing = np.zeros(len(INPUTS))
-    for row, best in enumerate(RADII.argmax(axis=1)):
-        reach = RADII[row, best]
-        for level in {0, 1, 2} - {best}:
-            excluded = levels[row] / 2 * (ndtri(shares[row, best]) - ndtri(shares[row, level]))
+    for row, leading in enumerate(shares.argmax(axis=1)):
+        reach = RADII[row, leading]
+        for level in {0, 1, 2} - {leading}:
+            excluded = levels[row] / 2 * (ndtri(shares[row, leading]) - ndtri(shares[row, level]))
             worse = max(0.0, 1 - RADII[row, level] / reach) if reach > 0 else 0.0
             missing[row] = max(missing[row], worse * (min(reach, 1.5 * levels[row]) - excluded))
-    expected = -log_softmax(logits, axis=2)[:, np.arange(len(LABELS)), LABELS].mean()
-    assert terms["cross_entropy"].item() == pytest.approx(expected)
-    assert terms["radius"].item() == pytest.approx(2.0 * missing.mean(), rel=1e-5)
-    assert terms["consistency"].item() > 0
+    worth = (softmax(logits, axis=2).mean(axis=0) * RADII).sum(axis=1)
+    cross_entropy = -log_softmax(logits, axis=2)[:, np.arange(len(LABELS)), LABELS].mean()
+    assert terms["choice"].item() == pytest.approx((RADII.max(axis=1) - worth).mean())
+    assert terms["exclusion"].item() == pytest.approx(2.0 * missing.mean(), rel=1e-5)
+    assert terms["exclusion"].item() > 0
+    assert terms["cross_entropy"].item() == pytest.approx(0.2 * cross_entropy)
+    weight = Consistency(weight=0.5, noises=3).terms(linear(), batch_of(sigma=sigma), seeded())["consistency"]
+    assert terms["consistency"].item() == pytest.approx(weight.item())
 
 
 def test_exclusion_leaves_levels_alone_that_are_as_good_or_far_out():
-    """Where every level gives the same radius, and where the best level reaches nowhere, nothing is missing."""
+    """Where every level gives the same radius, and where the leading level reaches nowhere, nothing is missing."""
     alike = batch_of(radii=torch.full((5, 3), 0.4, dtype=torch.float64))
     nowhere = batch_of(radii=torch.zeros(5, 3, dtype=torch.float64))
     for batch in (alike, nowhere):
-        assert Exclusion().terms(linear(), batch, seeded())["radius"].item() == 0.0
+        assert Exclusion().terms(linear(), batch, seeded())["exclusion"].item() == 0.0
     sure = linear(60 * WEIGHTS, np.array([100.0, 0.0, 0.0]))
     batch = batch_of(sigma=0.3, radii=torch.tensor([[0.5, 0.2, 0.0]], dtype=torch.float64).expand(5, 3))
-    assert Exclusion().terms(sure, batch, seeded())["radius"].item() == 0.0
+    terms = Exclusion().terms(sure, batch, seeded())
+    assert terms["exclusion"].item() == 0.0
+    assert terms["choice"].item() == pytest.approx(0.0, abs=1e-6)
 
 
-def test_exclusion_without_radii_excludes_every_other_class():
+def test_exclusion_without_radii_values_the_right_class_alone():
     margin = 2.0
     reach = np.zeros((5, 3))
     reach[np.arange(5), LABELS] = margin * SIGMAS
@@ -639,20 +644,22 @@ def test_exclusion_without_radii_excludes_every_other_class():
     given, bare = (
         objective.terms(linear(), batch_of(radii=radii), seeded()) for radii in (torch.from_numpy(reach), None)
     )
-    assert given["radius"].item() == pytest.approx(bare["radius"].item())
+    for name in given:
+        assert given[name].item() == pytest.approx(bare[name].item())
 
 
-def test_exclusion_moves_levels_away():
-    module, batch = linear(), batch_of(radii=torch.from_numpy(RADII), sigma=0.3)
-    optimiser = torch.optim.SGD(module.parameters(), lr=0.5)
-    values = []
-    for _ in range(60):
-        term = Exclusion().terms(module, batch, seeded())["radius"]
-        values.append(term.item())
+def test_exclusion_prefers_what_is_worth_more():
+    """One input in three loses little by the level that the others gain much by: it is chosen for all."""
+    inputs = np.zeros((3, 3))
+    radii = torch.tensor([[0.3, 0.1, 0.0], [0.1, 1.5, 0.0], [0.3, 0.1, 0.0]], dtype=torch.float64)
+    module = linear(np.zeros((3, 3)), np.zeros(3))
+    optimiser = torch.optim.SGD([module.bias], lr=0.5)
+    batch = batch_of(inputs=inputs, labels=radii.argmax(dim=1).numpy(), sigma=0.3, radii=radii)
+    for _ in range(100):
         optimiser.zero_grad()
-        term.backward()
+        sum(Exclusion(weight=0.25, cross_entropy=0.0).terms(module, batch, seeded()).values()).backward()
         optimiser.step()
-    assert values[-1] < 0.9 * values[0]
+    assert module.bias.argmax().item() == 1
 
 
 def test_macer_is_for_gaussian_noise_only():

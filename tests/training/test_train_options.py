@@ -78,7 +78,8 @@ TRAINED = [
         "name": "smoothmix", "weight": 5.0, "steps": 2, "step": 1.0, "noises": 2, "one_step": 0, "warm_up": 0.3,
     }),
     ("exclusion:weight=2,noises=2", {
-        "name": "exclusion", "weight": 2.0, "margin": 3.8, "beta": 1.0, "noises": 2, "consistency": 1.0,
+        "name": "exclusion", "weight": 2.0, "margin": 3.8, "beta": 1.0, "noises": 2, "consistency": 0.5,
+        "cross_entropy": 0.1,
     }),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The objective of a selector: levels that are worse than the best one are excluded as far out as the best reaches.
+"""The objective of a selector: choose levels by what they are worth, and defend each choice as far as it is worth it.
 
 The radius of a selected sigma is min over levels k of max(E_k, R_k), where R_k is the radius that level k gives, and
 E_k the distance below which it is not selected (docs/explanation/certificates/selected-sigma.md). E_k is estimated from
@@ -29,20 +29,22 @@ from smoothcert.training.settings import check_count, check_number
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Cross-entropy of the levels, and what is missing from the radius of the best one.
+    """What is lost of the largest radius by the choice of a level, and of the chosen radius by levels nearby.
 
-    With ẑ the mean over `noises` copies of softmax(beta · logits), j the best level and k another one,
-    E_k = (sigma/2)(Φ⁻¹(ẑ_j) - Φ⁻¹(ẑ_k)). The second term is weight · max over k of
-    (1 - R_k/R_j) · max(min(R_j, margin · sigma) - E_k, 0), the mean over the batch. A level that is nearly as good as
-    the best one need not be excluded. The third is consistency · mean KL(F̄ ‖ F), as in `consistency`. Data without
-    radii get R_j = margin · sigma and R_k = 0.
+    With F̄ the mean of the softmax over `noises` copies, R_k the radius of level k and R its maximum, the first term is
+    R - sum over k of F̄_k R_k: an error counts by what it costs. With ẑ the mean of softmax(beta · logits), j its
+    largest level, and E_k = (sigma/2)(Φ⁻¹(ẑ_j) - Φ⁻¹(ẑ_k)), the second is weight · max over k of
+    (1 - R_k/R_j) · max(min(R_j, margin · sigma) - E_k, 0): a level that is nearly as good as j need not be excluded.
+    The third is consistency · mean KL(F̄ ‖ F), as in `consistency`, and the fourth cross_entropy · the cross-entropy of
+    the levels. All are means over the batch. Data without radii get margin · sigma for the right class, 0 for others.
     """
 
     weight: float = 1.0
     margin: float = 3.8
     beta: float = 1.0
     noises: int = 4
-    consistency: float = 1.0
+    consistency: float = 0.5
+    cross_entropy: float = 0.1
 
     name: ClassVar[str] = "exclusion"
     noises_allowed: ClassVar[frozenset[Noise]] = frozenset({Noise.GAUSSIAN})
@@ -54,33 +56,34 @@ class Exclusion:
         check_number("beta of exclusion", self.beta, least=1e-3)
         check_count("noises of exclusion", self.noises, least=2)
         check_number("consistency of exclusion", self.consistency)
+        check_number("cross_entropy of exclusion", self.cross_entropy)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
         logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
-        shares = mean_log_softmax(logits, beta=self.beta).exp()
-        terms = {
-            "cross_entropy": cross_entropy_of_copies(logits, batch.wanted),
-            "radius": self.weight * self._missing_radius(shares, batch).mean(),
+        sigma = torch.as_tensor(batch.sigma, dtype=logits.dtype, device=logits.device).reshape(-1, 1)
+        radii = _make_radii(batch, self.margin * sigma, logits) if batch.radii is None else batch.radii
+        worth = (logits.softmax(dim=2).mean(dim=0) * radii).sum(dim=1)
+        return {
+            "choice": (radii.max(dim=1).values - worth).mean(),
+            "exclusion": self.weight * self._lost_nearby(logits, radii, sigma).mean(),
+            "consistency": self.consistency * measure_disagreement(logits)[0],
+            "cross_entropy": self.cross_entropy * cross_entropy_of_copies(logits, batch.wanted),
         }
-        if self.consistency > 0:
-            terms["consistency"] = self.consistency * measure_disagreement(logits)[0]
-        return terms
 
-    def _missing_radius(self, shares: Tensor, batch: Batch) -> Tensor:
-        """(B,): how much of the radius of the best level is missing. shares: (B, levels)."""
-        sigma = torch.as_tensor(batch.sigma, dtype=shares.dtype, device=shares.device).expand(len(shares)).unsqueeze(1)
-        most = self.margin * sigma
-        radii = _place_at_the_best(batch, most.expand_as(shares)) if batch.radii is None else batch.radii
-        reach, best = radii.max(dim=1, keepdim=True)
+    def _lost_nearby(self, logits: Tensor, radii: Tensor, sigma: Tensor) -> Tensor:
+        """(B,): how much of the radius of the leading level is missing, because another one is not excluded."""
+        shares = mean_log_softmax(logits, beta=self.beta).exp()
+        leading = shares.argmax(dim=1, keepdim=True)
+        reach = radii.gather(1, leading)
         # Compute Φ⁻¹(ẑ_j) from 1 - ẑ_j, which keeps its precision when ẑ_j is near 1.
-        own = -soft_quantile(shares.scatter(1, best, 0.0).sum(dim=1, keepdim=True))
+        own = -soft_quantile(shares.scatter(1, leading, 0.0).sum(dim=1, keepdim=True))
         excluded = 0.5 * sigma * (own - soft_quantile(shares))
         worse = ((reach - radii) / reach.clamp(min=1e-6)).clamp(min=0.0)
-        missing = (torch.minimum(reach, most) - excluded).clamp(min=0.0)
+        missing = (torch.minimum(reach, self.margin * sigma) - excluded).clamp(min=0.0)
         return (worse * missing).max(dim=1).values
 
 
-def _place_at_the_best(batch: Batch, most: Tensor) -> Tensor:
-    """(B, levels): `most` at the class that is wanted, 0 at the others."""
+def _make_radii(batch: Batch, radius: Tensor, logits: Tensor) -> Tensor:
+    """(B, levels): the radius at the class that is wanted, 0 at the others. radius: (B, 1) or (1, 1)."""
     best = batch.labels if batch.targets is None else batch.targets.argmax(dim=1)
-    return torch.zeros_like(most).scatter(1, best.unsqueeze(1), most)
+    return torch.zeros_like(logits[0]).scatter(1, best.unsqueeze(1), radius.expand(len(best), 1))
