@@ -1,6 +1,10 @@
 """ChaCha20: the vectors of RFC 8439 in all versions, and how streams become keys and positions."""
 
 import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,10 +67,11 @@ def test_the_compiled_version_gives_the_words_of_the_standard(key: bytes, positi
 
     block, low, index, high = position
     stream = (tuple(np.uint32(word) for word in as_key(key)), np.uint32(index), np.uint32(high & 0xFF))
-    words = np.empty((16, 8), dtype=np.uint32)
-    blocks = np.full(8, block, dtype=np.uint32)
+    lanes = grid_with_numba._LANES
+    words = np.empty((16, lanes), dtype=np.uint32)
+    blocks = np.full(lanes, block, dtype=np.uint32)
     counter = np.uint64(low | high >> 8 << 32)
-    grid_with_numba._fill_words(words.reshape(-1), 8, np.zeros(8, dtype=np.uint32), blocks, stream, counter)
+    grid_with_numba._fill_words(words.reshape(-1), lanes, np.zeros(lanes, dtype=np.uint32), blocks, stream, counter)
     assert (words == words[:, :1]).all()
     assert words[:, 0].tolist() == words_of(expected)
 
@@ -98,3 +103,24 @@ def test_seeds_up_to_64_bits_are_the_philox_key_and_larger_ones_are_folded() -> 
         low, high = split_seed(seed)
         digest = hashlib.sha256(seed.to_bytes(16, "little")).digest()
         assert low.to_bytes(4, "little") + high.to_bytes(4, "little") == digest[:8]
+
+
+@pytest.mark.slow
+def test_processors_with_shorter_vectors_draw_the_same(tmp_path: Path) -> None:
+    """Eight blocks at once, as without AVX-512. The machine code of this test is cached elsewhere."""
+    pytest.importorskip("numba")
+    code = """
+import numpy as np
+from llvmlite import binding
+binding.get_host_cpu_features = dict
+from smoothcert.noise import GridLaw, grid_law, grid_noise, grid_with_numba, grid_with_numpy
+from smoothcert.records import Noise, Stage, StreamId
+assert grid_with_numba._LANES == 8
+law, stream = grid_law(Noise.GAUSSIAN, sigma=0.3, levels=256), StreamId(5, 6, Stage.ESTIMATION)
+assert grid_noise._find_compiled(wide=False) is not None
+chosen = {"start": 2**32 - 9, "count": 40, "size": 333}
+expected = grid_with_numpy.grid_draws(law, stream, **chosen)
+assert np.array_equal(grid_noise.grid_draws(law, stream, **chosen), expected)
+"""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

@@ -22,7 +22,8 @@ Levels = NDArray[np.int32]
 
 _BLOCKS_TOGETHER = 512
 """Blocks of ChaCha20 that the compiled generator makes together, at least: 32 KB of random bits."""
-_LANES = 8
+_MOST_LANES = 16
+"""The compiled generator makes this many blocks at once, or a divisor of it."""
 
 
 def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> Levels:
@@ -136,7 +137,7 @@ def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     rows = max(1, min(count, _BLOCKS_TOGETHER // blocks))
     draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
-    words, further = (-(-n // _LANES) * _LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
+    words, further = (-(-n // _MOST_LANES) * _MOST_LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
     working = (
         np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
         np.empty(further * c.CHACHA_WORDS, dtype=np.uint32),
