@@ -91,7 +91,7 @@ def is_selected(path: Path) -> bool:
 class SelectionFacts:
     """What was requested. levels: ascending. alpha: of everything; selector_alpha: of the selector.
 
-    upper_alpha: of the upper bound on another level; None in a run of version 0.2.0, in which α is for all levels
+    upper_alpha: of the upper bound on another level; None in a run of an earlier version, in which α is for all levels
     together. sampled: how many levels are sampled at each input.
     """
 

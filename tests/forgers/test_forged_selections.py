@@ -360,7 +360,7 @@ def test_a_leading_level_chosen_by_the_votes_that_prove(tmp_path: Path) -> None:
 
 
 def test_shares_that_add_up_to_more(tmp_path: Path) -> None:
-    """As if one level were sampled, with two of them, by the rule of version 0.2.0, and everything else consistent."""
+    """As if one level were sampled, with two of them, by the rule of earlier versions; all else is consistent."""
     spec = make_spec_of_selection()
     share = spec.alpha - spec.selector_alpha
     doubled = make_spec_of_selection(alpha=spec.selector_alpha + 2 * share, upper_alpha=None)
@@ -370,14 +370,14 @@ def test_shares_that_add_up_to_more(tmp_path: Path) -> None:
     assert codes(run) == {"alpha-overspent"}
 
 
-def test_a_run_of_today_that_poses_as_one_of_version_0_2_0(tmp_path: Path) -> None:
+def test_a_run_of_today_that_poses_as_one_of_an_earlier_version(tmp_path: Path) -> None:
     """There every sampled level was paid for; its lower and upper bounds shared what the selector has."""
     run = store_counted(tmp_path / "run", inputs=FEW)
     rewrite(run / "selection.json", lambda document: document["spec"].pop("upper_alpha"))
     assert {"alpha-overspent", "radius-not-certified"} <= codes(run)
 
 
-def test_a_run_of_version_0_2_0_that_poses_as_one_of_today(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_that_poses_as_one_of_today(tmp_path: Path) -> None:
     """What it does not spend is reported."""
     run = store_counted(tmp_path / "run", make_spec_of_selection(upper_alpha=None), FEW)
     rewrite(run / "selection.json", lambda document: document["spec"].update(upper_alpha=0.0))

@@ -47,7 +47,7 @@ class Counts:
     sampled: int
     bounds: str
     union: bool = False
-    """Whether α is shared by the rule of version 0.2.0."""
+    """Whether α is shared by the rule of earlier versions."""
 
     @property
     def upper_alpha(self) -> float | None:

@@ -69,7 +69,7 @@ def test_spec_survives_json() -> None:
     assert decode_part(to_json(spec), SelectedSpec) == spec
 
 
-def test_a_spec_of_version_0_2_0_says_nothing_of_upper_bounds() -> None:
+def test_a_spec_of_an_earlier_version_says_nothing_of_upper_bounds() -> None:
     document = to_json(selected_spec())
     del document["upper_alpha"]
     assert decode_part(document, SelectedSpec) == selected_spec(upper_alpha=None)

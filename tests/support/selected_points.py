@@ -61,7 +61,7 @@ def selection_of_levels(
     sampled: int | None = None, bounds: str = "multi-class", smoothing: Smoothing | None = None,
     upper_alpha: float | str | None = "as usual",
 ) -> Selection:  # fmt: skip
-    """upper_alpha: None for the rule of version 0.2.0."""
+    """upper_alpha: None for the rule of earlier versions."""
     share = alpha / 2 if selector_alpha is None else selector_alpha
     if isinstance(upper_alpha, str):
         upper_alpha = choose_upper_alpha(alpha, share, bounds=bounds, forms=FORMS)  # type: ignore[arg-type]

@@ -43,9 +43,9 @@ from smoothcert_verify.selection_facts import read_selection
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "multi-class": {},
     "two-class": {"selector_bounds": "two-class"},
-    "version 0.2.0": {"upper_alpha": None},
-    "version 0.2.0, two-class": {"upper_alpha": None, "selector_bounds": "two-class"},
-    "version 0.2.0, prediction": {"upper_alpha": None, "task": "predict", "certificates": ()},
+    "earlier version": {"upper_alpha": None},
+    "earlier version, two-class": {"upper_alpha": None, "selector_bounds": "two-class"},
+    "earlier version, prediction": {"upper_alpha": None, "task": "predict", "certificates": ()},
     "no upper bounds": {"upper_alpha": 0.0},
     "one sampled": {"sampled": 1, "certificates": ("selected",)},
     "all sampled": {"sampled": 3, "certificates": ("selected-published",)},
@@ -117,7 +117,7 @@ def draw_inputs(seed: int, count: int) -> tuple[CountedInput, ...]:
 
 @pytest.mark.parametrize("task", ["certify", "predict"])
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("changes", [{}, {"upper_alpha": None}], ids=["", "version 0.2.0"])
+@pytest.mark.parametrize("changes", [{}, {"upper_alpha": None}], ids=["", "earlier version"])
 def test_random_votes(seed: int, task: str, changes: dict[str, Any]) -> None:
     """Two derivations agree: that of the run, and that of the checker."""
     inputs = draw_inputs(seed, len(INPUTS))
@@ -130,7 +130,7 @@ def test_random_votes(seed: int, task: str, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("kind", "index"),
     [
-        *((kind, index) for kind in ("multi-class", "version 0.2.0") for index in (0, 1, 5)),
+        *((kind, index) for kind in ("multi-class", "earlier version") for index in (0, 1, 5)),
         *(("no upper bounds", index) for index in (0, 5)),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_radius_is_neither_too_large_nor_too_small(kind: str, index: int, tmp_
     assert raised(run, index, 1 - 1e-5) == {"radius-too-small"}
 
 
-def test_a_run_of_version_0_2_0_is_verified_by_its_own_rule(tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_verified_by_its_own_rule(tmp_path: Path) -> None:
     """It says nothing of upper bounds. What the rule of today spends is too much for it."""
     honest, today = (store_counted(tmp_path / name, make_spec_of_selection(**changes))
                      for name, changes in (("before", {"upper_alpha": None}), ("today", {})))  # fmt: skip

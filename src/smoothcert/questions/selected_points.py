@@ -154,7 +154,7 @@ def _exclude_each(
 
 
 def _exclude_together(selector: CertifiedPoint, leading: int, selection: Selection) -> list[float]:
-    """The rule of version 0.2.0: one lower bound and K-1 upper ones, each at an equal share, all of them at once."""
+    """The rule of earlier versions: one lower bound and K-1 upper ones, each at an equal share, all of them at once."""
     votes, alpha = _count_proving(selector, selection)
     share = alpha / len(selection.levels)
     lower = float(clopper_pearson_lower(int(votes.counts[leading]), votes.n, alpha=share))

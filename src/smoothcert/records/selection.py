@@ -35,7 +35,7 @@ class Selection:
     upper_alpha: the part of α for the upper bound on the selector's probability of another level, in the sharper form
     with multi-class bounds. Neither it nor the share of a level is paid for more than once, however many levels there
     are: only the level at the nearest change of the answer can deceive (`questions/selected_points.py` has the proof).
-    None: the rule of version 0.2.0, a union over everything. The sampled levels share what the selector leaves, and
+    None: the rule of earlier versions, a union over everything. The sampled levels share what the selector leaves, and
     its lower and upper bounds share `selector_alpha`.
     """
 

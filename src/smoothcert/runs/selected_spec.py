@@ -54,7 +54,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
     selector: a classifier with one output for each level, smoothed with noise of the level `selector_sigma`. levels: in
     ascending order. models: one base classifier for each level, or one for all. question, selector_question: what is
     sampled at each level, and of the selector. alpha: of everything; selector_alpha: the selector's part of it;
-    upper_alpha: see `Selection`, None in runs of version 0.2.0; the rest is for the levels. sampled: how many levels
+    upper_alpha: see `Selection`, None in runs of earlier versions; the rest is for the levels. sampled: how many levels
     are sampled for an input, those with most of the selector's selection votes. selector_bounds: see `Selection`.
     certificates: forms of the combination, the first is the point's own. seed: all parts derive theirs from it.
     """
