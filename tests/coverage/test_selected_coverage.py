@@ -6,7 +6,7 @@ exact. The controls are procedures with a known mistake, which the same judge mu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from selected_worlds import (
     DrawnParts,
     N,
     World,
+    barely_decided,
     beside,
     certify,
     count_false,
@@ -39,7 +40,7 @@ from selected_worlds import (
 )
 from smoothcert.certificates.selected_sigma import selected_radius
 from smoothcert.questions.selected_points import combine_predictions, exclude_levels, possible_levels
-from smoothcert.records import IntArray, Proof, Stage
+from smoothcert.records import CertifiedPoint, IntArray, Proof, Stage
 from smoothcert.records.selection import Selection
 from smoothcert.statistics import plurality
 
@@ -129,6 +130,8 @@ CASES = [
         certified(one_after_the_other(selector_alpha=SELECTOR_ALPHA, level_alpha=LEFT * share), bounds=bounds)
         for bounds, share in (("two-class", 1.0), ("multi-class", 7 / 8))
     ),
+    certified(barely_decided(selector_alpha=0.15, level_alpha=0.3 * 7 / 16), alpha=0.3),
+    certified(barely_decided(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16), alpha=0.3),
     *(
         certified(two_at_once(0.3 * share), alpha=0.3, bounds=bounds)
         for bounds, share in (("two-class", 1 / 2), ("multi-class", 7 / 16))
@@ -241,22 +244,38 @@ def selector_or_level() -> Statements:
     return {"the radius": Seen.of([max(one.radius, own.radius) > RARE.radius for one, own in pairs])}
 
 
+def spend_twice(world: World, find_answering: Callable[[Sequence[CertifiedPoint]], Sequence[int]]) -> Statements:
+    """The sharper form where somebody else says which levels' radii are used.
+
+    Of the repetitions in which selection votes say that level 1 leads and that both levels answer class 0.
+    """
+    selection = levels_of(world, alpha=0.3)
+    parts = [
+        one
+        for seed in range(3)
+        for one in draw_parts(world, seed=seed)
+        if {plurality(votes.selection) for votes in (one.selector, *one.levels)} == {0}
+    ]
+    selectors = certify_part([one.selector for one in parts], alpha=selection.selector_alpha)
+    levels = [certify_part([one.levels[k] for one in parts], alpha=selection.level_alpha) for k in range(2)]
+    failed = []
+    for selector, *each in zip(selectors, *levels, strict=True):
+        excluded = exclude_levels(selector, 0, selection, answering=find_answering(each))
+        radius = selected_radius(excluded, [level.radius if level.prediction == 0 else 0.0 for level in each])
+        failed.append(radius > world.radius * (1 + ROUNDING))
+    return {"the radius": Seen.of(failed)}
+
+
 def a_share_spent_twice() -> Statements:
     """The lower bound has the share of a level whose own radius is used as well."""
     world = twice_at_the_edge(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16)
-    selection = levels_of(world, alpha=0.3)
-    failed = []
-    parts = draw_parts(world)
-    selectors = certify_part([one.selector for one in parts], alpha=selection.selector_alpha)
-    levels = [certify_part([one.levels[k] for one in parts], alpha=selection.level_alpha) for k in range(2)]
-    for selector, first, second in zip(selectors, *levels, strict=True):
-        if plurality(selector.tallies[0]) == 0:  # type: ignore[arg-type]
-            excluded = exclude_levels(selector, 0, selection, answering=())
-            radius = selected_radius(excluded, [first.radius, second.radius])
-            failed.append(radius > world.radius * (1 + ROUNDING))
-        else:
-            failed.append(False)
-    return {"the radius": Seen.of(failed)}
+    return spend_twice(world, lambda levels: ())
+
+
+def answers_by_proving_votes() -> Statements:
+    """The lower bound has the share of a level if that level turns out to prove nothing."""
+    world = barely_decided(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16)
+    return spend_twice(world, lambda levels: [k for k, level in enumerate(levels) if level.prediction == 0])
 
 
 def plain_shares() -> Statements:
@@ -302,6 +321,7 @@ CONTROLS = [
     Case("selected: the largest radius of all levels", 0.3, largest_radius),
     Case("selected: the radius of the selector or of the level", 0.3, selector_or_level),
     Case("selected: the share of a level spent twice", 0.3, a_share_spent_twice),
+    Case("selected: what a level answers decided by the votes that prove it", 0.3, answers_by_proving_votes),
     Case("selected: plain shares of the selector's votes", 0.3, plain_shares),
     Case("selected PREDICT: only the leading level", 0.1, lambda: predict_wrongly(TIED, only_the_leading_level)),
     Case("selected PREDICT: the whole α for the levels, and again for the selector", HARD, predict_twice),

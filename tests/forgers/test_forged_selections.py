@@ -384,13 +384,14 @@ def test_a_run_of_an_earlier_version_that_poses_as_one_of_today(tmp_path: Path) 
     assert "alpha-not-spent" in codes(run)
 
 
-@pytest.mark.parametrize("mistake", ["answering", "upper"])
+@pytest.mark.parametrize("mistake", ["answering", "proved", "upper"])
 def test_shares_that_are_spent_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     """The lower bound has the share of a level whose own radius is used; or an upper bound has that of the lower one.
 
     Level 0.25 leads; level 0.5 answers the same class, but proves hardly anything.
     """
-    one = CountedInput((39, 1, 0), (700, 295, 5), ((0, 1000, 0, 0), (380, 560, 30, 30), (0, 1000, 0, 0)))
+    other = (430, 480, 45, 45) if mistake == "proved" else (380, 560, 30, 30)
+    one = CountedInput((39, 1, 0), (700, 295, 5), ((0, 1000, 0, 0), other, (0, 1000, 0, 0)))
     honest, bound = selected_points.exclude_levels, selected_points._bound_above
 
     def nobody_answers(*of: Any, answering: object) -> list[float]:
@@ -399,7 +400,9 @@ def test_shares_that_are_spent_twice(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def bound_closely(*of: Any, alpha: float) -> list[float]:
         return bound(*of, alpha=2 * alpha)
 
-    if mistake == "answering":
+    if mistake == "proved":  # what a level answers is decided by the votes that prove it
+        monkeypatch.setattr(selected_points, "_chosen_class", lambda point: point.prediction)
+    elif mistake == "answering":
         monkeypatch.setattr(selected_points, "exclude_levels", nobody_answers)
     else:
         monkeypatch.setattr(selected_points, "_bound_above", bound_closely)

@@ -123,6 +123,15 @@ def expected(drawn: Counts) -> tuple[dict[int, float], float]:
 @pytest.mark.slow
 @given(counts())
 @example(Counts(((5, 5), (500, 500), 0), (((9, 0), (2000, 0), 0), ((9, 0), (2000, 0), 0)), 2, "multi-class"))
+# Level 2 answers the class by its selection votes, and proves nothing: its share is spent.
+@example(
+    Counts(
+        ((5, 1, 0), (300, 99, 1), 0),
+        (((0, 9), (0, 2000), 0), ((0, 9), (9, 9), 0), ((0, 9), (0, 9), 0)),
+        3,
+        "multi-class",
+    )
+)
 @example(Counts(((5, 0), (2000, 4), 0), (((9, 0), (2000, 0), 0), ((0, 9), (0, 2000), 0)), 2, "multi-class"))
 @example(Counts(((5, 0), (2000, 4), 500), (((9, 0), (500, 0), 0), ((9, 0), (500, 0), 0)), 1, "two-class"))
 def test_points_are_those_of_the_second_derivation(drawn: Counts) -> None:

@@ -113,6 +113,20 @@ def selector_at_the_edge(alpha: float) -> World:
     )
 
 
+def barely_decided(*, selector_alpha: float, level_alpha: float) -> World:
+    """As `twice_at_the_edge`, at the fewest votes that prove anything: a level whose radius is too large, or 0."""
+
+    def find_least(alpha: float) -> float:
+        hits = next(hits for hits in range(N // 2, N) if clopper_pearson_lower(hits, N, alpha=alpha) > 0.5)
+        return float(special.ndtri(beside(hits, alpha)))
+
+    tau, reach = find_least(selector_alpha), find_least(level_alpha)
+    return World(
+        "both stages barely decided", ((tau,), (0, 1)), 1.0, (((100.0,), (0, 1)), ((tau,), (0, 1))),
+        (0.5 * tau / reach, tau / reach),
+    )  # fmt: skip
+
+
 def one_after_the_other(*, selector_alpha: float, level_alpha: float) -> World:
     """Four levels that all answer class 0 at x, each up to its own worst p, and are taken somewhere.
 

@@ -156,9 +156,12 @@ def test_a_run_of_an_earlier_version_is_verified_by_its_own_rule(tmp_path: Path)
 
 
 def test_what_the_lower_bound_may_spend() -> None:
-    """Also the share of a level, if that level does not answer the class. Its radius, .02, is below its exclusion."""
+    """Also the share of a level, if that level does not answer the class. Its radius, .02 or 0, is below its exclusion.
+
+    Selection votes say what it answers: if they are for the class and nothing is proved, its share is spent.
+    """
     proving, sure = (700, 295, 5), (0, 1000, 0, 0)
-    for other, levels in (((380, 560, 30, 30), 0), ((560, 380, 30, 30), 1)):
+    for other, levels in (((380, 560, 30, 30), 0), ((430, 480, 45, 45), 0), ((560, 380, 30, 30), 1)):
         level = CountedInput((39, 1, 0), proving, (sure, other, sure))
         parts = make_counted_parts(make_spec_of_selection(noise=NoiseSpec().settle(None)), (level,))
         ((_, document),) = list_documents(hold_parts(parts))
