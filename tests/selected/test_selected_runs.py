@@ -56,6 +56,7 @@ def test_claims_can_be_deleted_and_made_again(run: Path) -> None:
     assert (run / "claims.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["the same command", "--resume"])
 def test_a_run_of_an_earlier_version_is_resumed_by_its_own_rule(tmp_path: Path, again: str) -> None:
     """Its spec says nothing of upper bounds, and every sampled level has a third of what the selector leaves."""
