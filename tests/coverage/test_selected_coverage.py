@@ -52,6 +52,7 @@ def certified(
     part: float = 0.5,
     bounds: str = "multi-class",
     sampled: int | None = None,
+    note: str = "",
     **options: object,
 ) -> Case:
     """options: `upper_alpha`."""
@@ -64,7 +65,7 @@ def certified(
 
     return Case(
         f"selected: {world}, {bounds}, {sampled or 'all'} sampled, α = {alpha:g}, {part:g} of it the selector's"
-        + (f", {options}" if options else ""),
+        + "".join(f", {word}" for word in (options, note) if word),
         alpha, run, proofs=(Proof.SELECTOR, Proof.LEVELS),
     )  # fmt: skip
 
@@ -124,14 +125,18 @@ def predicted(world: PredictWorld, *, alpha: float = 0.1) -> Case:
 
 CASES = [
     *(certified(EDGE, bounds=bounds) for bounds in ("two-class", "multi-class")),
-    certified(EDGE_EACH),
+    certified(EDGE_EACH, note="7/8 of what is left for a level"),
     *(certified(EDGE_BEFORE, bounds=bounds, upper_alpha=None) for bounds in ("two-class", "multi-class")),
     *(
         certified(one_after_the_other(selector_alpha=SELECTOR_ALPHA, level_alpha=LEFT * share), bounds=bounds)
         for bounds, share in (("two-class", 1.0), ("multi-class", 7 / 8))
     ),
     certified(barely_decided(selector_alpha=0.15, level_alpha=0.3 * 7 / 16), alpha=0.3),
-    certified(barely_decided(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16), alpha=0.3),
+    certified(
+        barely_decided(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16),
+        alpha=0.3,
+        note="all but the upper",
+    ),
     *(
         certified(two_at_once(0.3 * share), alpha=0.3, bounds=bounds)
         for bounds, share in (("two-class", 1 / 2), ("multi-class", 7 / 16))
