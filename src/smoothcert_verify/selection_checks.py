@@ -34,8 +34,8 @@ _MOST_NAMED = 10
 class _Part:
     """An ordinary run inside a selected run."""
 
-    def __init__(self, path: Path, *, with_votes: bool) -> None:
-        self.path, self._with_votes = path, with_votes
+    def __init__(self, path: Path) -> None:
+        self.path = path
         with RunReader(path) as reader:
             self.run: RunFacts = read_run(reader.read_manifest())
             reader.open_results()
@@ -45,7 +45,7 @@ class _Part:
         document, seconds = stored.to_document(self.run), stored.rows["points"][0][3]
         if type(seconds) is not float:
             raise refuse("invalid-value", field="seconds", value=seconds, expected="a duration")
-        return PartAnswer.read(document, self.run, seconds=seconds, with_samples=self._with_votes)
+        return PartAnswer.read(document, self.run, seconds=seconds)
 
 
 def verify_selection(path: Path, *, unfinished: bool = False, progress: Progress | None = None) -> Report:
@@ -119,9 +119,9 @@ class _SelectionCheck:
             report.remark(note("missing-file", name=CLAIMS))
         else:
             claims = read_claims(_read_json(self._path / CLAIMS))
-        selector = _Part(self._path / SELECTOR, with_votes=True)
+        selector = _Part(self._path / SELECTOR)
         levels = {
-            level: _Part(self._path / facts.name_level(level), with_votes=False)
+            level: _Part(self._path / facts.name_level(level))
             for level in range(len(facts.levels))
             if is_run(self._path / facts.name_level(level))
         }

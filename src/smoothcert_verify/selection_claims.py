@@ -4,6 +4,13 @@ Let the selector H answer level j at x. A class c and a distance r are claimed. 
 any point closer than r, or answers c at all of them; level j itself must answer it. For the first, with bounds p_j and
 p_k that hold at once, σ_s/2 (Φ⁻¹(p_j) - Φ⁻¹(p_k)) ≥ r (Cohen et al. 2019, Theorem 1); for the second, the verified
 radius of level k for c is at least r. Both are used forward, at the claimed r.
+
+Why the failures of several levels are not added up. Selection votes alone say which j, which c, which levels are
+sampled, and of which of them the radius for c counts. Given them, for each level the nearest point where it is selected
+and does not answer c is fixed; let k be the level of the nearest one, at the distance d. The claim is false if r > d.
+Then what was said of this one k is false: its exclusion up to r, which rests on p_j and p_k, or its answer up to r. The
+probability is at most the sum of the shares of these two bounds and of one level; and of the bounds alone where the
+radius of k does not count, so that the lower bound may have the share of a level too.
 """
 
 from __future__ import annotations
@@ -45,10 +52,7 @@ _ROUNDED_UP = Fraction(2001, 1000)
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """What a part says of an input. verdict: its only one. stages: merged samples, which are only needed of a selector.
-
-    seconds: 0 where they are not known.
-    """
+    """What a part says of an input. verdict: its only one. stages: merged samples. seconds: 0 if they are not known."""
 
     label: int | None
     verdict: Mapping[str, Any]
@@ -56,13 +60,13 @@ class PartAnswer:
     stages: Mapping[str, Samples]
 
     @classmethod
-    def read(cls, document: Document, run: RunFacts, *, seconds: float, with_samples: bool) -> PartAnswer:
+    def read(cls, document: Document, run: RunFacts, *, seconds: float) -> PartAnswer:
         """Of the certificate document of one input of the part."""
         verdicts = document["verdicts"]
         if len(verdicts) != 1:
             raise refuse("rows-of-input", table="verdicts", rows=len(verdicts))
         stages: dict[str, list[Samples]] = {}
-        for entry in document["tallies"] if with_samples else ():
+        for entry in document["tallies"]:
             found = read_samples(entry, dimension=run.dimension)
             stages.setdefault(found.stage, []).append(found)
         merged = {stage: merge_samples(parts) for stage, parts in stages.items()}
@@ -179,7 +183,7 @@ def _check_verdict(verdict: Document, of: Selected) -> Iterator[Finding]:
             reason = {"code": "levels-disagree", "label": label, "sigma": sigma}
     outcome = "certified" if certified else "abstained"
     yield from _check_common(verdict, outcome=outcome, label=label if certified else None, reason=reason)
-    yield from _check_spent(verdict["bounds"], label, of)
+    yield from _check_spent(verdict, label, of)
     if certified and not (label is not None and proof.holds(label, radius)):
         yield note("radius-not-certified", radius=radius)
         return
@@ -188,9 +192,11 @@ def _check_verdict(verdict: Document, of: Selected) -> Iterator[Finding]:
         yield note("radius-too-small", radius=radius)
 
 
-def _check_spent(bounds: Document | None, label: int | None, of: Selected) -> Iterator[Finding]:
+def _check_spent(verdict: Document, label: int | None, of: Selected) -> Iterator[Finding]:
     """The class that is bounded is that of the leading level; α is spent on selector and levels as they state it."""
-    spent = {OF_SELECTOR: float(of.facts.selector_alpha), OF_LEVELS: float(of.facts.sampled * of.level_alpha)}
+    facts, bounds = of.facts, verdict["bounds"]
+    of_selector, of_levels = facts.find_share(verdict["certificate"]), facts.shared_by * of.level_alpha
+    spent = {OF_SELECTOR: float(of_selector), OF_LEVELS: float(of_levels)}
     expected = None if label is None else {"label": label, "quantities": {}, "spent": spent}
     if not is_same(bounds, expected):
         yield _differ("verdicts.bounds", bounds, expected)
@@ -211,36 +217,51 @@ class _RadiusProof:
 
     def holds(self, label: int, radius: Fraction, *, closely: bool = True) -> bool:
         """closely: at the full share of α; otherwise what is left of it if the price of the noise is rounded up."""
+        counting = {k for k, answer in self._of.levels.items() if self._sharper and _chooses(answer) == label}
+        counting.add(self._leading)
         return all(
-            (self._answers(level, label, radius) and (self._sharper or level == self._leading))
-            or (level != self._leading and self._is_excluded(level, radius, closely=closely))
+            (level in counting and self._answers(level, label, radius))
+            or (level != self._leading and self._is_excluded(level, radius, counts=level in counting, closely=closely))
             for level in self._levels
         )
 
     def _answers(self, level: int, label: int, radius: Fraction) -> bool:
-        answer = self._of.levels.get(level)
-        return (
-            answer is not None
-            and answer.verdict["prediction"] == label
-            and Fraction(answer.verdict["radius"]) >= radius
-        )
+        answer = self._of.levels[level]
+        return answer.verdict["prediction"] == label and Fraction(answer.verdict["radius"]) >= radius
 
-    def _is_excluded(self, level: int, radius: Fraction, *, closely: bool) -> bool:
-        """Whether this level is not selected at any point closer than the radius."""
-        if not (self._sharper and self._of.facts.each_level):
+    def _is_excluded(self, level: int, radius: Fraction, *, counts: bool, closely: bool) -> bool:
+        """Whether this level is not selected at any point closer than the radius. counts: its own radius does."""
+        facts = self._of.facts
+        if not (self._sharper and facts.each_level):
             return self._reach >= radius
         votes = self._of.selector.stages["ESTIMATION"]
         price = price_noise(self._of.run, votes.sigma, votes.draws) * (1 if closely else _ROUNDED_UP)
-        # One lower and K-1 upper bounds; a sample without a finite answer is a vote for no level.
-        share = (self._of.facts.selector_alpha - price) / len(self._levels)
-        if not SMALLEST_ALPHA <= share < Fraction(1, 2):
+        left = facts.selector_alpha - price
+        if facts.upper_alpha is None:
+            # One lower and K-1 upper bounds at once.
+            return self._are_apart(level, radius, below=left / len(self._levels), above=left / len(self._levels))
+        # The reach of the selector rests on the lower bound alone, at what is left.
+        below = left if counts else left + self._of.level_alpha
+        return self._reach >= radius or self._are_apart(level, radius, below=below, above=facts.upper_alpha)
+
+    def _are_apart(self, level: int, radius: Fraction, *, below: Fraction, above: Fraction) -> bool:
+        """By bounds at these shares of α; an upper bound at no share is 1, and 1 - p_j is taken.
+
+        A sample without a finite answer is a vote for no level.
+        """
+        votes = self._of.selector.stages["ESTIMATION"]
+        if not SMALLEST_ALPHA <= below < Fraction(1, 2):
             return False
-        bounds = {
-            "p-a": lower_limit(votes.votes[self._leading], votes.draws, share),
-            "p-b": upper_limit(votes.votes[level], votes.draws, share),
-        }
+        bounds = {"p-a": lower_limit(votes.votes[self._leading], votes.draws, below), "p-b": Fraction(1)}
+        if above >= SMALLEST_ALPHA:
+            bounds["p-b"] = upper_limit(votes.votes[level], votes.draws, above)
         setting = Setting(Fraction(self._of.facts.sigma), self._of.run.dimension, len(self._levels), SigmaEnvelope())
         return certifies(gaussian_holds, bounds, radius, setting)
+
+
+def _chooses(level: PartAnswer) -> int | None:
+    """The class that the selection votes of a level are for."""
+    return level.stages["SELECTION"].plurality()
 
 
 def _check_prediction(verdict: Document, of: Selected) -> Iterator[Finding]:

@@ -131,7 +131,7 @@ def _read_part(
     run = read_run(nested["run"])
     checked.findings += [finding.at(name) for finding in _compare(document, nested, facts, run, level)]
     checked.parts.append((name, run, pick))
-    return run, PartAnswer.read(nested, run, seconds=0.0, with_samples=level is None)
+    return run, PartAnswer.read(nested, run, seconds=0.0)
 
 
 def _compare(

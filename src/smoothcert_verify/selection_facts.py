@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert_verify.findings import Finding, note, refuse
-from smoothcert_verify.json_values import BOOLEAN, TEXT, ListOf, Number, OneOf, Record, is_same, parse_json
+from smoothcert_verify.json_values import (
+    BOOLEAN,
+    TEXT,
+    Later,
+    ListOf,
+    Number,
+    OneOf,
+    Optional,
+    Record,
+    is_same,
+    parse_json,
+)
 from smoothcert_verify.run_facts import (
     COUNT,
     DATA_SPEC,
@@ -51,6 +62,7 @@ _SPEC = Record(
     selector_question=QUESTION_SPEC,
     alpha=Number(0, 1),
     selector_alpha=Number(0, 1),
+    upper_alpha=Later(Optional(Number(0, 1))),
     sampled=COUNT,
     selector_bounds=OneOf(("two-class", "multi-class")),
     certificates=ListOf(TEXT, 0, 2),
@@ -79,7 +91,8 @@ def is_selected(path: Path) -> bool:
 class SelectionFacts:
     """What was requested. levels: ascending. alpha: of everything; selector_alpha: of the selector.
 
-    sampled: how many levels are paid for at each input.
+    upper_alpha: of the upper bound on another level; None in a run of an earlier version, in which α is for all levels
+    together. sampled: how many levels are sampled at each input.
     """
 
     spec: Mapping[str, Any]
@@ -88,6 +101,7 @@ class SelectionFacts:
     sigma: float
     alpha: Fraction
     selector_alpha: Fraction
+    upper_alpha: Fraction | None
     sampled: int
     certificates: tuple[str, ...]
 
@@ -95,6 +109,15 @@ class SelectionFacts:
     def each_level(self) -> bool:
         """Whether the selector's votes bound each level by itself, and not only all others together."""
         return bool(self.spec["selector_bounds"] == "multi-class")
+
+    @property
+    def shared_by(self) -> int:
+        """How many levels share what the selector leaves of α."""
+        return self.sampled if self.upper_alpha is None else 1
+
+    def find_share(self, certificate: str) -> Fraction:
+        """What a certificate spends on bounds of the selector."""
+        return self.selector_alpha + ((self.upper_alpha or 0) if certificate == SHARPER else 0)
 
     @property
     def voting_stage(self) -> str:
@@ -123,6 +146,11 @@ def read_selection(document: Any) -> SelectionFacts:
         raise refuse("invalid-value", field="selection.spec.alpha", value=alpha, expected="a probability below 1/2")
     if not SMALLEST_ALPHA <= share < alpha:
         raise refuse("invalid-value", field="selection.spec.selector_alpha", value=share, expected="less than alpha")
+    above = spec.get("upper_alpha")
+    if above is not None and share + Fraction(above) >= alpha:
+        raise refuse(
+            "invalid-value", field="selection.spec.upper_alpha", value=above, expected="less than what is left"
+        )
     if any(a >= b for a, b in itertools.pairwise(levels)):
         raise refuse("invalid-value", field="selection.spec.levels", value=levels, expected="ascending levels")
     if len(spec["models"]) not in (1, len(levels)):
@@ -139,6 +167,7 @@ def read_selection(document: Any) -> SelectionFacts:
         sigma=float(spec["selector_sigma"]),
         alpha=alpha,
         selector_alpha=share,
+        upper_alpha=None if above is None else Fraction(above),
         sampled=len(levels) if spec["task"] == "predict" else spec["sampled"],
         certificates=tuple(spec["certificates"]),
     )
@@ -223,14 +252,17 @@ def _list_values(document: Any, at: str = "") -> dict[str, Any]:
 
 
 def check_shares(facts: SelectionFacts, selector: RunFacts, levels: Mapping[int, RunFacts]) -> Iterator[Finding]:
-    """What selector and levels spend adds up to at most α, whichever levels are sampled, and to nearly all of it."""
+    """What selector and levels spend adds up to at most α, whichever levels are sampled, and to nearly all of it.
+
+    The share of a level counts once if the answer can be wrong because of one level only (`selection_claims`).
+    """
     if selector.alpha != facts.selector_alpha:
         yield _differ("spec.alpha", float(selector.alpha), float(facts.selector_alpha)).at(SELECTOR)
     shares = {run.alpha for run in levels.values()}
     if len(shares) > 1:
         yield note("uneven-shares", shares={facts.name_level(k): float(run.alpha) for k, run in levels.items()})
     for share in [max(shares)] if shares else []:
-        total = facts.selector_alpha + facts.sampled * share
+        total = facts.selector_alpha + (facts.upper_alpha or 0) + facts.shared_by * share
         if total > facts.alpha:
             yield note("alpha-overspent", total=total, alpha=facts.alpha)
         elif total < facts.alpha * NEARLY_ALL:

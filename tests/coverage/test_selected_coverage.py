@@ -1,14 +1,12 @@
 """How often a radius or an answer of a selected sigma is wrong: selector and levels together, each at its own share.
 
 Selector and classifiers are step functions of one coordinate, so that their probabilities and the true radius of G are
-exact. Votes of all stages are drawn from the multinomial laws and go through the code of a run. The controls are
-procedures with a known mistake, which the same judge must refute.
+exact. The controls are procedures with a known mistake, which the same judge must refute.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,202 +14,67 @@ import pytest
 from scipy import special
 
 from coverage_judge import ROUNDING, Case, Seen, Statements
-from selected_lines import LineWorlds, Pieces
 from selected_points import certify_part, predict_part, selection_of_levels, tally_of, votes_at
-from smoothcert.questions import Votes
-from smoothcert.questions.selected_points import choose_levels, combine_points, combine_predictions, possible_levels
-from smoothcert.records import CertifiedPoint, FloatArray, IntArray, Proof, Stage
-from smoothcert.records.selection import Selection
-from smoothcert.statistics import clopper_pearson_lower, plurality
-
-REPETITIONS = 2000
-N, N0 = 300, 30
-FORMS = ("selected", "selected-published")
-
-
-@dataclass(frozen=True)
-class World:
-    """One selector and one classifier for each level. selector, levels: (edges, answers), for noise of these levels."""
-
-    name: str
-    selector: tuple[tuple[float, ...], tuple[int, ...]]
-    sigma: float
-    levels: tuple[tuple[tuple[float, ...], tuple[int, ...]], ...]
-    sigmas: tuple[float, ...]
-    num_classes: int = 2
-
-    def __str__(self) -> str:
-        return self.name
-
-    @functools.cached_property
-    def line(self) -> LineWorlds:
-        def pieces(part: tuple[tuple[float, ...], tuple[int, ...]], count: int) -> Pieces:
-            return Pieces(np.array([part[0]]), np.array([part[1]]), count)
-
-        return LineWorlds(
-            pieces(self.selector, len(self.levels)),
-            np.array([self.sigma]),
-            tuple(pieces(level, self.num_classes) for level in self.levels),
-            np.array([self.sigmas]),
-        )
-
-    @property
-    def chances(self) -> list[FloatArray]:
-        """At x: of the selector's levels, then of the classes at each level."""
-        origin = np.zeros((1, 1))
-        return [self.line.taken(origin)[0, 0], *self.line.classes(origin)[0, 0]]
-
-    @functools.cached_property
-    def truth(self) -> int:
-        return int(self.line.answer(np.zeros((1, 1)))[0][0, 0])
-
-    @functools.cached_property
-    def radius(self) -> float:
-        """Where G first answers another class on the line: by bisection, in the first interval that shows one."""
-        found = [np.inf]
-        for direction in (-1.0, 1.0):
-            grid = np.linspace(0.0, 12.0, 24_001)
-            other = np.flatnonzero(self._answers(direction * grid) != self.truth)
-            if other.size:
-                low, high = grid[max(0, other[0] - 1)], grid[other[0]]
-                for _ in range(60):
-                    middle = 0.5 * (low + high)
-                    changed = self._answers(np.array([direction * middle]))[0] != self.truth
-                    low, high = (low, middle) if changed else (middle, high)
-                found.append(float(high))
-        return min(found)
-
-    def _answers(self, points: FloatArray) -> IntArray:
-        return self.line.answer(points[None, :])[0][0]
-
-
-def beside(hits: int, alpha: float) -> float:
-    """The hardest probability: just below the bound of so many hits of N, which so many have with probability α."""
-    return float(clopper_pearson_lower(hits, N, alpha=alpha)) * (1 - 1e-9)
-
-
-ALPHA, SELECTOR_ALPHA = 0.05, 0.025
-
-
-def twice_at_the_edge(*, selector_alpha: float, level_alpha: float) -> World:
-    """Level 2 is taken beyond τ and answers class 1 beyond τ, and both bounds are at their worst p.
-
-    The certificate exceeds the true radius τ if either bound fails, so both shares are really needed.
-    """
-    p, q = beside(270, selector_alpha), beside(280, level_alpha)
-    tau = float(special.ndtri(p))
-    return World(
-        "both stages at the edge",
-        ((tau,), (0, 1)), 1.0,
-        (((100.0,), (0, 1)), ((tau,), (0, 1))), (0.5, tau / float(special.ndtri(q))),
-    )  # fmt: skip
-
-
-def selector_at_the_edge(alpha: float) -> World:
-    """Level 2 answers class 1 everywhere: the radius is that of the selector."""
-    tau = float(special.ndtri(beside(270, alpha)))
-    return World(
-        "the selector at the edge", ((tau,), (0, 1)), 1.0, (((100.0,), (0, 1)), ((-100.0,), (0, 1))), (1.0, 2.0)
-    )
-
-
-EVEN = World("an even selector", ((-1e-9,), (0, 1)), 1.0, (((100.0,), (0, 1)), ((-100.0,), (0, 1))), (1.0, 2.0))
-"""G is exactly at the border between level 1, which answers class 0, and level 2, which answers class 1."""
-
-EVEN_AND_AGREEING = World(
-    "an even selector whose levels agree", ((1e-3,), (0, 1)), 0.5, (((1.2,), (0, 1)), ((0.9,), (0, 1))), (0.6, 0.9)
+from selected_worlds import (
+    ALPHA,
+    EVEN,
+    EVEN_AND_AGREEING,
+    MANY,
+    RARE,
+    REPETITIONS,
+    SELECTOR_ALPHA,
+    THREE,
+    DrawnParts,
+    N,
+    World,
+    barely_decided,
+    beside,
+    certify,
+    count_false,
+    draw_parts,
+    levels_of,
+    one_after_the_other,
+    selector_at_the_edge,
+    twice_at_the_edge,
+    two_at_once,
 )
-THREE = World(
-    "three levels, two of which agree", ((-0.4, 0.2, 1.5), (1, 0, 1, 2)), 1.0,
-    (((1.1,), (0, 1)), ((0.9,), (0, 1)), ((-0.5,), (0, 1))), (0.5, 0.8, 1.2),
-)  # fmt: skip
-RARE = World(
-    "a level that is rarely wanted", ((-0.9, 0.2, 1.0), (2, 0, 1, 2)), 1.0,
-    (((0.8,), (0, 1)), ((1.4,), (0, 1)), ((-3.0,), (0, 1))), (0.5, 1.0, 2.0),
-)  # fmt: skip
-MANY = World(
-    "eight levels, all but the first agree",
-    (tuple(float(at) for at in special.ndtri(np.arange(1, 8) / 8 + np.array([1e-6] * 7))), tuple(range(8))), 1.0,
-    (((-100.0,), (0, 1)), *((((100.0,), (0, 1)),) * 7)), tuple(0.25 * k for k in range(1, 9)),
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class DrawnParts:
-    """Votes of one repetition: of the selector, and of every level."""
-
-    selector: Votes
-    levels: tuple[Votes, ...]
-
-
-@functools.cache
-def draw_parts(world: World, *, n0: int = N0, seed: int = 0) -> list[DrawnParts]:
-    generator = np.random.default_rng([seed, 17])
-    sigmas = (world.sigma, *world.sigmas)
-    drawn = [
-        (generator.multinomial(n0, chances, size=REPETITIONS), generator.multinomial(N, chances, size=REPETITIONS))
-        for chances in (chances / chances.sum() for chances in world.chances)
-    ]
-    parts = []
-    for row in range(REPETITIONS):
-        selector, *levels = (
-            votes_at(few[row], many[row], sigma=sigma, index=row)
-            for (few, many), sigma in zip(drawn, sigmas, strict=True)
-        )
-        parts.append(DrawnParts(selector, tuple(levels)))
-    return parts
-
-
-def certify(
-    parts: list[DrawnParts],
-    selection: Selection,
-    *,
-    forms: tuple[str, ...] = FORMS,
-    selector_alpha: float | None = None,
-    level_alpha: float | None = None,
-) -> list[CertifiedPoint]:
-    """As a run does it; the shares can be replaced by wrong ones."""
-    own, share = selector_alpha or selection.selector_alpha, level_alpha or selection.level_alpha
-    spent = replace(selection, alpha=0.4, selector_alpha=own)  # what the multi-class bounds of the selector spend
-    selectors = certify_part([one.selector for one in parts], alpha=own)
-    levels = [certify_part([one.levels[k] for one in parts], alpha=share) for k in range(len(selection.levels))]
-    points = []
-    for row, (one, selector) in enumerate(zip(parts, selectors, strict=True)):
-        chosen = choose_levels(one.selector.selection, sampled=selection.sampled)
-        points.append(combine_points(selector, {k: levels[k][row] for k in chosen}, spent, forms))
-    return points
-
-
-def count_false(points: list[CertifiedPoint], world: World, forms: tuple[str, ...] = FORMS) -> Statements:
-    """For each form how often G answers another class within the radius."""
-
-    def is_false(point: CertifiedPoint, at: int) -> bool:
-        verdict = (point.verdict, *point.further)[at]
-        if verdict.prediction is None:
-            return False
-        return verdict.prediction != world.truth or verdict.radius > world.radius * (1 + ROUNDING)
-
-    return {form: Seen.of([is_false(point, at) for point in points]) for at, form in enumerate(forms)}
-
-
-def levels_of(world: World, **options: object) -> Selection:
-    return selection_of_levels(*world.sigmas, sigma=world.sigma, **options)  # type: ignore[arg-type]
+from smoothcert.certificates.selected_sigma import selected_radius
+from smoothcert.questions.selected_points import combine_predictions, exclude_levels, possible_levels
+from smoothcert.records import CertifiedPoint, IntArray, Proof, Stage
+from smoothcert.records.selection import Selection
+from smoothcert.statistics import plurality
 
 
 def certified(
-    world: World, *, alpha: float = ALPHA, part: float = 0.5, bounds: str = "multi-class", sampled: int | None = None
+    world: World,
+    *,
+    alpha: float = ALPHA,
+    part: float = 0.5,
+    bounds: str = "multi-class",
+    sampled: int | None = None,
+    note: str = "",
+    **options: object,
 ) -> Case:
+    """options: `upper_alpha`."""
+
     def run() -> Statements:
-        selection = levels_of(world, alpha=alpha, selector_alpha=alpha * part, bounds=bounds, sampled=sampled)
+        selection = levels_of(
+            world, alpha=alpha, selector_alpha=alpha * part, bounds=bounds, sampled=sampled, **options
+        )
         return count_false(certify(draw_parts(world), selection), world)
 
     return Case(
-        f"selected: {world}, {bounds}, {sampled or 'all'} sampled, α = {alpha:g}, {part:g} of it the selector's",
+        f"selected: {world}, {bounds}, {sampled or 'all'} sampled, α = {alpha:g}, {part:g} of it the selector's"
+        + "".join(f", {word}" for word in (options, note) if word),
         alpha, run, proofs=(Proof.SELECTOR, Proof.LEVELS),
     )  # fmt: skip
 
 
-EDGE = twice_at_the_edge(selector_alpha=SELECTOR_ALPHA, level_alpha=(ALPHA - SELECTOR_ALPHA) / 2)
+LEFT = ALPHA - SELECTOR_ALPHA
+"""What the selector leaves to a level; with multi-class bounds 7/8 of it."""
+EDGE = twice_at_the_edge(selector_alpha=SELECTOR_ALPHA, level_alpha=LEFT)
+EDGE_EACH = twice_at_the_edge(selector_alpha=SELECTOR_ALPHA, level_alpha=LEFT * 7 / 8)
+EDGE_BEFORE = twice_at_the_edge(selector_alpha=SELECTOR_ALPHA, level_alpha=LEFT / 2)
 
 
 @dataclass(frozen=True)
@@ -249,6 +112,7 @@ TIED = PredictWorld("two levels tied", (0.5, 0.5), SURE, 0)
 EIGHT_TIED = PredictWorld("eight levels tied", (0.125,) * 8, (SURE[0], *(SURE[1],) * 7), 0)
 TIED_CLASSES = PredictWorld("tied classes at the level", (0.7, 0.3), ((0.5, 0.5), (0.0, 1.0)), 0)
 TIED_TWICE = PredictWorld("levels and classes tied", (0.5, 0.5), ((0.5, 0.5), (0.0, 1.0)), 0)
+EIGHT_TIED_TWICE = PredictWorld("eight levels and classes tied", (0.125,) * 8, ((0.5, 0.5), *((0.0, 1.0),) * 7), 0)
 
 
 def predicted(world: PredictWorld, *, alpha: float = 0.1) -> Case:
@@ -261,8 +125,28 @@ def predicted(world: PredictWorld, *, alpha: float = 0.1) -> Case:
 
 CASES = [
     *(certified(EDGE, bounds=bounds) for bounds in ("two-class", "multi-class")),
+    certified(EDGE_EACH, note="7/8 of what is left for a level"),
+    *(certified(EDGE_BEFORE, bounds=bounds, upper_alpha=None) for bounds in ("two-class", "multi-class")),
+    *(
+        certified(one_after_the_other(selector_alpha=SELECTOR_ALPHA, level_alpha=LEFT * share), bounds=bounds)
+        for bounds, share in (("two-class", 1.0), ("multi-class", 7 / 8))
+    ),
+    certified(barely_decided(selector_alpha=0.15, level_alpha=0.3 * 7 / 16), alpha=0.3),
+    certified(
+        barely_decided(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16),
+        alpha=0.3,
+        note="all but the upper",
+    ),
+    *(
+        certified(two_at_once(0.3 * share), alpha=0.3, bounds=bounds)
+        for bounds, share in (("two-class", 1 / 2), ("multi-class", 7 / 16))
+    ),
     certified(selector_at_the_edge(0.0495), part=0.99, bounds="two-class"),
-    certified(selector_at_the_edge(0.0495 / 2), part=0.99),
+    certified(selector_at_the_edge(0.0495 / 2), part=0.99, upper_alpha=None),
+    # Level 2 does not answer the class, so the lower bound has all but the share of the upper one.
+    certified(selector_at_the_edge(ALPHA * 15 / 16)),
+    certified(selector_at_the_edge(ALPHA * 15 / 16), sampled=1),
+    certified(selector_at_the_edge(ALPHA * (1 - 1e-6)), part=0.5, upper_alpha=1e-6 * ALPHA),
     certified(EVEN, part=0.99, bounds="two-class"),
     certified(EVEN, alpha=0.3, part=0.9),
     certified(EVEN, alpha=0.3, part=0.9, sampled=1),
@@ -273,7 +157,9 @@ CASES = [
     certified(RARE, alpha=0.3, sampled=2),
     certified(RARE),
     certified(MANY, alpha=0.3, part=0.9),
-    *(predicted(world) for world in (TIED, EIGHT_TIED, TIED_CLASSES, TIED_TWICE)),
+    certified(MANY, alpha=0.3, part=0.9, upper_alpha=None),
+    certified(THREE, alpha=0.3, upper_alpha=None),
+    *(predicted(world) for world in (TIED, EIGHT_TIED, TIED_CLASSES, TIED_TWICE, EIGHT_TIED_TWICE)),
     predicted(TIED, alpha=0.4),
 ]
 
@@ -363,6 +249,40 @@ def selector_or_level() -> Statements:
     return {"the radius": Seen.of([max(one.radius, own.radius) > RARE.radius for one, own in pairs])}
 
 
+def spend_twice(world: World, find_answering: Callable[[Sequence[CertifiedPoint]], Sequence[int]]) -> Statements:
+    """The sharper form where somebody else says which levels' radii are used.
+
+    Of the repetitions in which selection votes say that level 1 leads and that both levels answer class 0.
+    """
+    selection = levels_of(world, alpha=0.3)
+    parts = [
+        one
+        for seed in range(3)
+        for one in draw_parts(world, seed=seed)
+        if {plurality(votes.selection) for votes in (one.selector, *one.levels)} == {0}
+    ]
+    selectors = certify_part([one.selector for one in parts], alpha=selection.selector_alpha)
+    levels = [certify_part([one.levels[k] for one in parts], alpha=selection.level_alpha) for k in range(2)]
+    failed = []
+    for selector, *each in zip(selectors, *levels, strict=True):
+        excluded = exclude_levels(selector, 0, selection, answering=find_answering(each))
+        radius = selected_radius(excluded, [level.radius if level.prediction == 0 else 0.0 for level in each])
+        failed.append(radius > world.radius * (1 + ROUNDING))
+    return {"the radius": Seen.of(failed)}
+
+
+def a_share_spent_twice() -> Statements:
+    """The lower bound has the share of a level whose own radius is used as well."""
+    world = twice_at_the_edge(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16)
+    return spend_twice(world, lambda levels: ())
+
+
+def answers_by_proving_votes() -> Statements:
+    """The lower bound has the share of a level if that level turns out to prove nothing."""
+    world = barely_decided(selector_alpha=0.3 * 15 / 16, level_alpha=0.3 * 7 / 16)
+    return spend_twice(world, lambda levels: [k for k, level in enumerate(levels) if level.prediction == 0])
+
+
 def plain_shares() -> Statements:
     """Shares of votes as if they were the probabilities of the levels: wrong half of the time."""
     world = selector_at_the_edge(ALPHA)
@@ -388,6 +308,15 @@ def predict_wrongly(world: PredictWorld, possible: Possible) -> Seen:
     return count_wrong_predictions(world, selection, possible)
 
 
+HARD = 0.22649
+"""Just above P(Bin(300, 1/2) ≥ 157), and half of it above that of 161: both tests are at what they may be."""
+
+
+def predict_twice() -> Seen:
+    selection = selection_of_levels(1.0, 2.0, alpha=2 * HARD, selector_alpha=HARD, upper_alpha=0.0)
+    return count_wrong_predictions(TIED_TWICE, selection)
+
+
 CONTROLS = [
     Case("selected: the whole α for the levels, and again for the selector", ALPHA, without_the_selectors_share),
     Case("selected: the choice of the selector taken for certain", ALPHA, without_the_selectors_test),
@@ -396,8 +325,11 @@ CONTROLS = [
     Case("selected: the level with the best proving votes", ALPHA, best_of_sampled_levels),
     Case("selected: the largest radius of all levels", 0.3, largest_radius),
     Case("selected: the radius of the selector or of the level", 0.3, selector_or_level),
+    Case("selected: the share of a level spent twice", 0.3, a_share_spent_twice),
+    Case("selected: what a level answers decided by the votes that prove it", 0.3, answers_by_proving_votes),
     Case("selected: plain shares of the selector's votes", 0.3, plain_shares),
     Case("selected PREDICT: only the leading level", 0.1, lambda: predict_wrongly(TIED, only_the_leading_level)),
+    Case("selected PREDICT: the whole α for the levels, and again for the selector", HARD, predict_twice),
     Case(
         "selected PREDICT: α not shared by the tests against other levels",
         0.1,
@@ -416,8 +348,11 @@ def test_the_hardest_cases_come_near_to_what_they_may() -> None:
     seen = count_false(
         certify(draw_parts(EDGE), levels_of(EDGE, alpha=ALPHA, selector_alpha=SELECTOR_ALPHA, bounds="two-class")), EDGE
     )
-    # The selector's share fails always, and that of one of two levels.
-    assert 0.5 * ALPHA < seen["selected"].failures / REPETITIONS <= 0.9 * ALPHA
+    # The selector's share fails always, and that of the level that answers another class beyond the edge.
+    assert 0.8 * ALPHA < seen["selected"].failures / REPETITIONS <= 1.1 * ALPHA
+    world = selector_at_the_edge(ALPHA * 15 / 16)
+    seen = count_false(certify(draw_parts(world), levels_of(world, alpha=ALPHA)), world)
+    assert 0.7 * ALPHA < seen["selected"].failures / REPETITIONS <= 1.1 * ALPHA
     edge = selector_at_the_edge(0.0495)
     alone = levels_of(edge, alpha=ALPHA, selector_alpha=0.0495, bounds="two-class")
     seen = count_false(certify(draw_parts(edge), alone), edge)

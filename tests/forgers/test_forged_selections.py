@@ -103,7 +103,8 @@ REASONS = {
     r"selection spec\.noise\.(grid|shared)": r"differs spec\.noise\.\1",
     r"selection spec\.(selector_)?question\.(n|n0)": r"differs spec\.question\.\2",
     r"selection spec\.(selector_)?question\.kind": r"invalid-value .*question\.kind",
-    r"selection spec\.sampled": "alpha-overspent",
+    r"selection spec\.sampled": "other-levels",
+    r"selection spec\.upper_alpha": "alpha-overspent",
     r"selection spec\.selector_sigma": "differs spec.sigma.level selector",
     r"claims schema": "invalid-value claims.schema",
     r"claims points\.#\.index": "no-claim",
@@ -357,23 +358,6 @@ def test_a_leading_level_chosen_by_the_votes_that_prove(tmp_path: Path) -> None:
     assert {"differs sigma input 0", "radius-not-certified  input 0: selected"} <= set(findings(run))
 
 
-def test_shares_that_add_up_to_more(tmp_path: Path) -> None:
-    """As if one level were sampled, with two of them, and everything else consistent."""
-    spec = make_spec_of_selection()
-    share = spec.alpha - spec.selector_alpha
-    run = store_counted(tmp_path / "run", make_spec_of_selection(alpha=spec.selector_alpha + 2 * share))
-    assert codes(run) == set()
-    rewrite(run / "selection.json", lambda document: document["spec"].update(alpha=spec.alpha))
-    assert codes(run) == {"alpha-overspent"}
-
-
-def test_the_share_of_the_selector_is_not_forgotten(tmp_path: Path) -> None:
-    """Negative control: the levels spend all of alpha, the selector as much again."""
-    run = store_counted(tmp_path / "run", make_spec_of_selection(alpha=0.02, selector_alpha=0.01, sampled=1))
-    rewrite(run / "selection.json", lambda document: document["spec"].update(alpha=0.01 * (1 + 1e-9)))
-    assert codes(run) == {"alpha-overspent"}
-
-
 def test_bounds_of_each_level_need_a_fixed_number_of_votes(tmp_path: Path) -> None:
     run = store_counted(tmp_path / "run")
     question = {"kind": "precision", "width": 0.01, "n": N, "n0": 40}
@@ -431,7 +415,8 @@ def test_documents_whose_parts_were_changed(documents: list[Document]) -> None:
         (("verdicts", 0, "prediction"), "differs"),
         (("verdicts", 0, "bounds", "label"), "differs"),
         (("selection", "alpha"), "alpha-not-spent"),
-        (("selection", "sampled"), "alpha-overspent"),
+        (("selection", "sampled"), "other-levels"),
+        (("selection", "upper_alpha"), "alpha-overspent"),
         (("selection", "seed"), "differs"),
         (("selection", "selector_sigma"), "differs"),
         (("selection", "levels", 2), "invalid-value"),

@@ -13,6 +13,7 @@ from mpmath import erfinv, mp, mpf, sqrt
 from selected_points import radius_by_definition, selection_of_levels
 from smoothcert.certificates.selected_sigma import exclusion_radii, published_radius, selected_radius
 from smoothcert.errors import InputError
+from smoothcert.records import Proof
 
 RADII = st.one_of(st.just(0.0), st.floats(1e-6, 10.0))
 CHANCES = st.floats(1e-9, 1 - 1e-9)
@@ -137,16 +138,27 @@ def test_what_is_no_radius_is_refused(bad: float) -> None:
             selected_radius(excluded, radii)
 
 
-@given(st.floats(1e-6, 0.4), st.floats(1e-6, 1 - 1e-6), st.integers(1, 7))
-def test_the_shares_add_up_to_no_more_than_alpha(alpha: float, part: float, sampled: int) -> None:
-    """Exactly, in fractions: α_s and one share for every sampled level. And hardly anything is lost."""
+@given(st.floats(1e-6, 0.4), st.floats(1e-6, 1 - 1e-6), st.integers(1, 7), st.sampled_from([None, 0.0, 0.125, 0.9]))
+def test_the_shares_add_up_to_no_more_than_alpha(alpha: float, part: float, sampled: int, upper: float | None) -> None:
+    """Exactly, in fractions: α_s, α_u and the share of a level; before, one share for every sampled level.
+
+    upper: the part of what the selector leaves. Hardly anything is lost, and what is recorded adds up as well.
+    """
     selector_alpha = alpha * part
     assume(0 < selector_alpha < alpha)
     selection = selection_of_levels(
-        *(float(level) for level in range(1, 8)), alpha=alpha, selector_alpha=selector_alpha, sampled=sampled
-    )
-    spent = Fraction(selector_alpha) + sampled * Fraction(selection.level_alpha)
+        *(float(level) for level in range(1, 8)), alpha=alpha, selector_alpha=selector_alpha, sampled=sampled,
+        upper_alpha=None if upper is None else upper * (alpha - selector_alpha),
+    )  # fmt: skip
+    levels = (sampled if upper is None else 1) * Fraction(selection.level_alpha)
+    spent = Fraction(selector_alpha) + Fraction(selection.upper_alpha or 0) + levels
     assert Fraction(alpha) * (1 - Fraction(1, 10**12)) <= spent <= Fraction(alpha)
+    if upper is not None:
+        recorded = selection.list_shares("selected")
+        assert sum(map(Fraction, recorded.values())) <= Fraction(alpha)
+        published = selection.list_shares("selected-published")
+        assert list(published.values()) == [selector_alpha, selection.level_alpha]
+        assert recorded[Proof.SELECTOR] == selector_alpha + (selection.upper_alpha or 0)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +175,8 @@ def test_the_shares_add_up_to_no_more_than_alpha(alpha: float, part: float, samp
         ({"sigma": math.nan}, "noise level of the selector"),
         ({"selector_alpha": 0.05}, "smaller than alpha"),
         ({"selector_alpha": 0.0}, "must be positive"),
+        ({"upper_alpha": -1e-9}, "for upper bounds"),
+        ({"upper_alpha": 0.025}, "leave something of alpha"),
         ({"sampled": 0}, "cannot be sampled"),
         ({"sampled": 3}, "cannot be sampled"),
     ],

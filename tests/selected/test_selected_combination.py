@@ -46,6 +46,13 @@ class Counts:
     levels: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
     sampled: int
     bounds: str
+    union: bool = False
+    """Whether α is shared by the rule of earlier versions."""
+
+    @property
+    def upper_alpha(self) -> float | None:
+        """A seventh of what the selector leaves, in multi-class bounds."""
+        return None if self.union else (ALPHA - SELECTOR_ALPHA) / 7 if self.bounds == "multi-class" else 0.0
 
 
 @st.composite
@@ -60,7 +67,8 @@ def counts(draw: st.DrawFn) -> Counts:
         return tuple(selection), tuple(estimation), draw(st.one_of(st.just(0), some))
 
     levels = tuple(part(classes) for _ in range(size))
-    return Counts(part(size), levels, draw(st.integers(1, size)), draw(st.sampled_from(["two-class", "multi-class"])))
+    bounds = draw(st.sampled_from(["two-class", "multi-class"]))
+    return Counts(part(size), levels, draw(st.integers(1, size)), bounds, draw(st.booleans()))
 
 
 def lower(hits: int, n: int, alpha: float) -> float:
@@ -77,7 +85,8 @@ def expected(drawn: Counts) -> tuple[dict[int, float], float]:
     size, n = len(votes), sum(proving) + invalid
     leading = votes.index(max(votes))
     ranked = sorted(range(size), key=lambda k: (-votes[k], k))[: drawn.sampled]
-    share = (ALPHA - SELECTOR_ALPHA) / drawn.sampled
+    left = ALPHA - SELECTOR_ALPHA
+    share = left / drawn.sampled if drawn.union else left - (drawn.upper_alpha or 0.0)
     answers: dict[int, int] = {}
     reach: dict[int, float] = {}
     for k in ranked:
@@ -90,15 +99,23 @@ def expected(drawn: Counts) -> tuple[dict[int, float], float]:
     if drawn.bounds == "two-class":
         excluded = [0.0 if k == leading else two_class for k in range(size)]
     else:
-        p = lower(proving[leading], n, SELECTOR_ALPHA / size)
         excluded = []
         for k in range(size):
-            q = min(upper(proving[k], n, SELECTOR_ALPHA / size), 1 - p)
+            if drawn.union:
+                below = above = SELECTOR_ALPHA / size
+            else:
+                # The share of a level is for the lower bound if the level cannot answer the class of the leading one.
+                below = SELECTOR_ALPHA + (0.0 if answers.get(k) == answers[leading] else share)
+                above = drawn.upper_alpha or 0.0
+            p = lower(proving[leading], n, below)
+            q = min(upper(proving[k], n, above), 1 - p)
             gap = SIGMA / 2 * (stats.norm.ppf(p) - stats.norm.ppf(q)) if p > 0 else 0.0
             excluded.append(0.0 if k == leading else max(0.0, gap))
+    # Only the class of the leading level is claimed, if that level proves it.
     radii = {
         label: radius_by_definition(excluded, [reach[k] if answers.get(k) == label else 0.0 for k in range(size)])
-        for label in set(answers.values())
+        for label in {answers[leading]}
+        if reach[leading] > 0
     }
     return radii, min(two_class, reach[leading])
 
@@ -106,12 +123,21 @@ def expected(drawn: Counts) -> tuple[dict[int, float], float]:
 @pytest.mark.slow
 @given(counts())
 @example(Counts(((5, 5), (500, 500), 0), (((9, 0), (2000, 0), 0), ((9, 0), (2000, 0), 0)), 2, "multi-class"))
+# Level 2 answers the class by its selection votes, and proves nothing: its share is spent.
+@example(
+    Counts(
+        ((5, 1, 0), (300, 99, 1), 0),
+        (((0, 9), (0, 2000), 0), ((0, 9), (9, 9), 0), ((0, 9), (0, 9), 0)),
+        3,
+        "multi-class",
+    )
+)
 @example(Counts(((5, 0), (2000, 4), 0), (((9, 0), (2000, 0), 0), ((0, 9), (0, 2000), 0)), 2, "multi-class"))
 @example(Counts(((5, 0), (2000, 4), 500), (((9, 0), (500, 0), 0), ((9, 0), (500, 0), 0)), 1, "two-class"))
 def test_points_are_those_of_the_second_derivation(drawn: Counts) -> None:
     selection = selection_of_levels(
         *SIGMAS[: len(drawn.levels)], sigma=SIGMA, alpha=ALPHA, selector_alpha=SELECTOR_ALPHA,
-        sampled=drawn.sampled, bounds=drawn.bounds,
+        sampled=drawn.sampled, bounds=drawn.bounds, upper_alpha=drawn.upper_alpha,
     )  # fmt: skip
     votes, proving, invalid = drawn.selector
     (selector,) = certify_part([votes_at(votes, proving, sigma=SIGMA, invalid=invalid)], alpha=SELECTOR_ALPHA)
@@ -125,7 +151,7 @@ def test_points_are_those_of_the_second_derivation(drawn: Counts) -> None:
     }
     point = combine_points(selector, levels, selection, ["selected", "selected-published"])
     radii, published = expected(drawn)
-    best = max(radii.values())
+    best = max(radii.values(), default=0.0)
     assert point.radius == pytest.approx(best, rel=1e-9, abs=1e-9)
     assert point.radius <= best * (1 + 1e-10) + 1e-12
     if point.prediction is not None:
@@ -138,8 +164,8 @@ def test_points_are_those_of_the_second_derivation(drawn: Counts) -> None:
         if verdict.bounds is not None:
             assert verdict.bounds.alpha <= ALPHA
             assert set(verdict.bounds.spent) == {Proof.SELECTOR, Proof.LEVELS}
-    if drawn.bounds == "two-class":
-        assert point.radius >= other.radius
+    if drawn.bounds == "two-class" or not drawn.union:
+        assert point.radius >= other.radius  # exactly
 
 
 def test_a_leading_level_that_is_not_sampled_is_refused() -> None:
@@ -156,7 +182,9 @@ def test_a_certificate_about_another_level_excludes_nothing() -> None:
     other = votes_at([0, 9], [990, 10], sigma=SIGMA)
     selector = replace(about_first, tallies=(other.selection, *other.estimation))
     selection = selection_of_levels(0.25, 0.5, sigma=SIGMA, bounds="two-class")
-    assert exclude_levels(selector, 1, selection) == [0.0, 0.0]
+    assert exclude_levels(selector, 1, selection, answering=(0, 1)) == [0.0, 0.0]
+    several = selection_of_levels(0.25, 0.5, sigma=SIGMA)
+    assert exclude_levels(selector, 1, several, answering=(0, 1)) == [0.0, 0.0]
     levels = {
         k: certify_part([votes_at([9, 0], [1000, 0], sigma=sigma)], alpha=0.01)[0]
         for k, sigma in enumerate((0.25, 0.5))
@@ -185,14 +213,24 @@ def _without_selection(votes: Votes) -> Votes:
 
 def test_samples_without_an_answer_prove_no_level() -> None:
     """They count among the n, so that the leading level has 60 % and not all."""
-    selection = selection_of_levels(0.25, 0.5, sigma=SIGMA, alpha=ALPHA, selector_alpha=SELECTOR_ALPHA)
+    selection = selection_of_levels(
+        0.25, 0.5, sigma=SIGMA, alpha=ALPHA, selector_alpha=SELECTOR_ALPHA, upper_alpha=0.004
+    )
     (selector,) = certify_part([votes_at([9, 0], [600, 0], sigma=SIGMA, invalid=400)], alpha=SELECTOR_ALPHA)
-    reach = exclude_levels(selector, 0, selection)[1]
-    p, q = lower(600, 1000, SELECTOR_ALPHA / 2), upper(0, 1000, SELECTOR_ALPHA / 2)
-    assert reach == pytest.approx(SIGMA / 2 * (stats.norm.ppf(p) - stats.norm.ppf(q)), rel=1e-9)
-    two_class = replace(selection, bounds="two-class")
+    for changed, answering, below, above in (
+        (None, (0, 1), SELECTOR_ALPHA / 2, SELECTOR_ALPHA / 2),
+        (0.004, (0, 1), SELECTOR_ALPHA, 0.004),
+        (0.004, (0,), ALPHA - 0.004, 0.004),
+    ):
+        used = replace(selection, upper_alpha=changed)
+        reach = exclude_levels(selector, 0, used, answering=answering)[1]
+        p, q = lower(600, 1000, below), upper(0, 1000, above)
+        assert reach == pytest.approx(SIGMA / 2 * (stats.norm.ppf(p) - stats.norm.ppf(q)), rel=1e-9)
     p = lower(600, 1000, SELECTOR_ALPHA)
-    assert exclude_levels(selector, 0, two_class)[1] == pytest.approx(SIGMA * stats.norm.ppf(p), rel=1e-9)
+    for used in (replace(selection, bounds="two-class"), replace(selection, upper_alpha=0.0)):
+        reach = exclude_levels(selector, 0, used, answering=(0, 1))[1]
+        assert reach == pytest.approx(SIGMA * stats.norm.ppf(p), rel=1e-9)
+        assert reach >= selector.radius
 
 
 def test_noise_on_a_grid_is_paid_for_out_of_the_selectors_share() -> None:
@@ -203,15 +241,21 @@ def test_noise_on_a_grid_is_paid_for_out_of_the_selectors_share() -> None:
     (selector,) = certify_part(
         [votes_at([9, 0], [n // 2 + 20_000, n // 2 - 20_000], sigma=SIGMA)], alpha=selector_alpha, smoothing=smoothing
     )
-    for bounds, share in (("multi-class", 2 * price / 2), ("two-class", 2 * price)):
+    for bounds, share, upper_alpha, answering in (
+        ("multi-class", 2 * price / 2, None, (0, 1)),
+        ("multi-class", 2 * price, price, (0, 1)),
+        ("multi-class", 2 * price + 4 * price, price, (0,)),
+        ("two-class", 2 * price, 0.0, (0, 1)),
+    ):
         selection = selection_of_levels(
-            0.25, 0.5, sigma=SIGMA, selector_alpha=selector_alpha, bounds=bounds, smoothing=smoothing
-        )
+            0.25, 0.5, sigma=SIGMA, alpha=8 * price, selector_alpha=selector_alpha, bounds=bounds, smoothing=smoothing,
+            upper_alpha=upper_alpha,
+        )  # fmt: skip
         p = lower(n // 2 + 20_000, n, share)
-        reach = exclude_levels(selector, 0, selection)[1]
+        reach = exclude_levels(selector, 0, selection, answering=answering)[1]
         assert reach == pytest.approx(SIGMA * stats.norm.ppf(p), rel=1e-7)
         assert reach <= SIGMA * stats.norm.ppf(p)
-        free = exclude_levels(selector, 0, replace(selection, smoothing=Smoothing()))[1]
+        free = exclude_levels(selector, 0, replace(selection, smoothing=Smoothing()), answering=answering)[1]
         assert free > reach or bounds == "two-class"  # the radius of two classes was made by the selector's own run
 
 

@@ -57,6 +57,30 @@ def test_claims_can_be_deleted_and_made_again(run: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("again", ["the same command", "--resume"])
+def test_a_run_of_an_earlier_version_is_resumed_by_its_own_rule(tmp_path: Path, again: str) -> None:
+    """Its spec says nothing of upper bounds, and every sampled level has a third of what the selector leaves."""
+    out, before = tmp_path / "run", selected_spec(upper_alpha=None)
+    with pytest.raises(InterruptedRunError):
+        make_selected(before, out, maker=StoppingMaker(2))
+    stored = json.loads((out / "selection.json").read_text())
+    assert stored["spec"].pop("upper_alpha", "absent") is None
+    (out / "selection.json").write_text(json.dumps(stored))
+    if again == "--resume":
+        run_command("certify", "--resume", out)
+    else:
+        make_selected(selected_spec(), out)
+    assert SelectedRun.open(out).spec.upper_alpha is None
+    with RunStore.open(out / "level-0.2") as store:
+        assert store.manifest.spec.alpha == pytest.approx(0.025 / 3, rel=1e-12)
+    make_selected(before, tmp_path / "whole")
+    assert read_claims(out) == read_claims(tmp_path / "whole")
+    recertified = recertify_run(out, alpha=0.2)
+    fresh = make_selected(selected_spec(upper_alpha=None, alpha=0.2, selector_alpha=0.1), tmp_path / "fresh")
+    assert without_seconds(list(recertified.points)) == without_seconds(fresh.points())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("complete", [0, 1, 3])
 def test_a_run_stopped_between_and_inside_parts_is_resumed(run: Path, tmp_path: Path, complete: int) -> None:
     spec = selected_spec(batch=16, engine=LocalEngineSpec(workers=1))  # a shard for each input

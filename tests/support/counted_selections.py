@@ -16,7 +16,7 @@ from smoothcert.certificates import get_portfolio
 from smoothcert.questions import Votes, predict_votes, split_alpha_of
 from smoothcert.questions.fixed_n import FixedNInquiry
 from smoothcert.records import CertifiedPoint, Smoothing, Stage, StreamId, Tally
-from smoothcert.records.selection import FORMS
+from smoothcert.records.selection import FORMS, choose_upper_alpha
 from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.selected_combining import choose_inputs, hold_parts
 from smoothcert.runs.selected_parts import SelectedParts
@@ -73,7 +73,10 @@ INPUTS = (
 
 
 def make_spec_of_selection(**changes: Any) -> SelectedSpec:
-    """changes: of the fields of a spec that certifies by both forms, multi-class, at two sampled levels."""
+    """changes: of the fields of a spec that certifies by both forms, multi-class, at two sampled levels.
+
+    upper_alpha is chosen as usual if it is not named.
+    """
     spec = SelectedSpec(
         task="certify",
         selector=ModelSpec(place="s:h"),
@@ -92,7 +95,11 @@ def make_spec_of_selection(**changes: Any) -> SelectedSpec:
         seed=7,
         batch=64,
     )
-    return msgspec.structs.replace(spec, **changes)
+    spec = msgspec.structs.replace(spec, **changes)
+    if "upper_alpha" in changes:
+        return spec
+    share = choose_upper_alpha(spec.alpha, spec.selector_alpha, bounds=spec.selector_bounds, forms=spec.certificates)
+    return msgspec.structs.replace(spec, upper_alpha=share)
 
 
 def make_counted_parts(spec: SelectedSpec | None = None, inputs: Sequence[CountedInput] = INPUTS) -> SelectedParts:

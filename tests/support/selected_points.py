@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from smoothcert.questions import Votes, predict_votes
 from smoothcert.records import CertifiedPoint, Smoothing, Stage, StreamId, Tally
-from smoothcert.records.selection import Selection
+from smoothcert.records.selection import FORMS, Selection, choose_upper_alpha
 from stored_answers import certify_votes
 
 
@@ -59,13 +59,19 @@ def predict_part(counts: ArrayLike, *, sigma: float, alpha: float, invalid: int 
 def selection_of_levels(
     *levels: float, sigma: float = 1.0, alpha: float = 0.05, selector_alpha: float | None = None,
     sampled: int | None = None, bounds: str = "multi-class", smoothing: Smoothing | None = None,
+    upper_alpha: float | str | None = "as usual",
 ) -> Selection:  # fmt: skip
+    """upper_alpha: None for the rule of earlier versions."""
+    share = alpha / 2 if selector_alpha is None else selector_alpha
+    if isinstance(upper_alpha, str):
+        upper_alpha = choose_upper_alpha(alpha, share, bounds=bounds, forms=FORMS)  # type: ignore[arg-type]
     return Selection(
         levels=levels,
         sigma=sigma,
         alpha=alpha,
-        selector_alpha=alpha / 2 if selector_alpha is None else selector_alpha,
+        selector_alpha=share,
         sampled=len(levels) if sampled is None else sampled,
         bounds=bounds,  # type: ignore[arg-type]
         smoothing=smoothing or Smoothing(),
+        upper_alpha=upper_alpha,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 from smoothcert.errors import InterruptedRunError
 from smoothcert.records import CertifiedPoint
+from smoothcert.records.selection import choose_upper_alpha
 from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.selected_execution import NamedObjects, make_selected_run
@@ -41,7 +42,12 @@ def selected_spec(**changed: Any) -> SelectedSpec:
         "seed": 7,
         "batch": 256,
     }
-    return SelectedSpec(**(values | changed))
+    values |= changed
+    if "upper_alpha" not in values:  # as the command line and Python calls choose it
+        values["upper_alpha"] = choose_upper_alpha(
+            values["alpha"], values["selector_alpha"], bounds=values["selector_bounds"], forms=values["certificates"]
+        )
+    return SelectedSpec(**values)
 
 
 class StoppingMaker:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 pytest.importorskip("flint")
 
@@ -42,6 +43,10 @@ from smoothcert_verify.selection_facts import read_selection
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "multi-class": {},
     "two-class": {"selector_bounds": "two-class"},
+    "earlier version": {"upper_alpha": None},
+    "earlier version, two-class": {"upper_alpha": None, "selector_bounds": "two-class"},
+    "earlier version, prediction": {"upper_alpha": None, "task": "predict", "certificates": ()},
+    "no upper bounds": {"upper_alpha": 0.0},
     "one sampled": {"sampled": 1, "certificates": ("selected",)},
     "all sampled": {"sampled": 3, "certificates": ("selected-published",)},
     "one model": {"models": make_spec_of_selection().models[:1]},
@@ -112,22 +117,65 @@ def draw_inputs(seed: int, count: int) -> tuple[CountedInput, ...]:
 
 @pytest.mark.parametrize("task", ["certify", "predict"])
 @pytest.mark.parametrize("seed", range(3))
-def test_random_votes(seed: int, task: str) -> None:
+@pytest.mark.parametrize("changes", [{}, {"upper_alpha": None}], ids=["", "earlier version"])
+def test_random_votes(seed: int, task: str, changes: dict[str, Any]) -> None:
     """Two derivations agree: that of the run, and that of the checker."""
     inputs = draw_inputs(seed, len(INPUTS))
     forms = () if task == "predict" else ("selected", "selected-published")
-    spec = make_spec_of_selection(task=task, sampled=1 + seed, certificates=forms)
+    spec = make_spec_of_selection(task=task, sampled=1 + seed, certificates=forms, **changes)
     for _, document in list_documents(hold_parts(make_counted_parts(spec, inputs))):
         assert check_document(document).discrepancies == []
 
 
-@pytest.mark.parametrize(("kind", "index"), [("multi-class", 0), ("multi-class", 1), ("multi-class", 5)])
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [
+        *((kind, index) for kind in ("multi-class", "earlier version") for index in (0, 1, 5)),
+        *(("no upper bounds", index) for index in (0, 5)),
+    ],
+)
 def test_a_radius_is_neither_too_large_nor_too_small(kind: str, index: int, tmp_path: Path) -> None:
     """One is the radius of a level, the others are where levels are excluded."""
     run = store_counted(tmp_path / "run", make_spec_of_selection(**KINDS[kind]))
     assert raised(run, index, 1.0) == set()
     assert raised(run, index, 1 + 1e-9) == {"radius-not-certified"}
     assert raised(run, index, 1 - 1e-5) == {"radius-too-small"}
+
+
+def test_a_run_of_an_earlier_version_is_verified_by_its_own_rule(tmp_path: Path) -> None:
+    """It says nothing of upper bounds. What the rule of today spends is too much for it."""
+    honest, today = (store_counted(tmp_path / name, make_spec_of_selection(**changes))
+                     for name, changes in (("before", {"upper_alpha": None}), ("today", {})))  # fmt: skip
+    for run, changed in ((honest, False), (today, True)):
+        selection = json.loads((run / "selection.json").read_text())
+        del selection["spec"]["upper_alpha"]
+        (run / "selection.json").write_text(json.dumps(selection))
+        found = codes(run)
+        assert ("alpha-overspent" in found) == changed
+        assert bool(found) == changed
+
+
+def test_what_the_lower_bound_may_spend() -> None:
+    """Also the share of a level, if that level does not answer the class. Its radius, .02 or 0, is below its exclusion.
+
+    Selection votes say what it answers: if they are for the class and nothing is proved, its share is spent.
+    """
+    proving, sure = (700, 295, 5), (0, 1000, 0, 0)
+    for other, levels in (((380, 560, 30, 30), 0), ((430, 480, 45, 45), 0), ((560, 380, 30, 30), 1)):
+        level = CountedInput((39, 1, 0), proving, (sure, other, sure))
+        parts = make_counted_parts(make_spec_of_selection(noise=NoiseSpec().settle(None)), (level,))
+        ((_, document),) = list_documents(hold_parts(parts))
+        assert check_document(document).discrepancies == []
+        selection = parts.spec.selection()
+        share = selection.selector_alpha + levels * selection.level_alpha
+        p, q = stats.beta.ppf(share, 700, 301), stats.beta.ppf(1 - (selection.upper_alpha or 0), 296, 705)
+        reach = 0.5 * (stats.norm.ppf(p) - stats.norm.ppf(min(q, 1 - p)))
+        radius = document["verdicts"][0]["radius"]
+        assert radius == pytest.approx(reach, rel=1e-9)
+        # Closer than the share allows is refused.
+        document["verdicts"][0]["radius"] = radius * (1 + 1e-9)
+        found = {finding.code for finding in check_document(document).discrepancies}
+        assert found == {"radius-not-certified", "digest-differs"}
 
 
 def test_one_ulp_above_the_radius_of_a_level(tmp_path: Path) -> None:
@@ -190,7 +238,7 @@ def test_what_a_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str
     run = store_counted(tmp_path / "run")
     assert main([str(run)]) == 0
     assert "6 inputs, 15 bounds and 5 radii checked: all is proved" in capsys.readouterr().out
-    raised_claims = (run / "claims.json").read_text().replace('"radius": 1.8115', '"radius": 1.9115')
+    raised_claims = (run / "claims.json").read_text().replace('"radius": 1.8273', '"radius": 1.9273')
     (run / "claims.json").write_text(raised_claims)
     assert main([str(run), "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["places"][0]
@@ -205,7 +253,7 @@ def test_a_single_certificate_is_put_into_words(tmp_path: Path, capsys: pytest.C
     documents = dict(list_documents(hold_parts(make_counted_parts())))
     file = tmp_path / "certificate.json"
     for index, words in [
-        (0, "answers class 0 at every point closer than 1.81"),
+        (0, "answers class 0 at every point closer than 1.82"),
         (3, "nothing is certified: abstained"),
     ]:
         file.write_text(json.dumps(documents[index]))

@@ -106,7 +106,7 @@ def build_selected(
     from msgspec.structs import replace
 
     from smoothcert.cli import spec_options as build
-    from smoothcert.records.selection import SELECTED
+    from smoothcert.records.selection import SELECTED, choose_upper_alpha
     from smoothcert.runs.selected_spec import SelectedSpec, choose_bounds
     from smoothcert.sigma.selected import settle_facts
 
@@ -121,7 +121,9 @@ def build_selected(
     _refuse_other_rules(run)
     facts = settle_facts(place, None if run.levels is None else parse_levels(run.levels), run.selector_sigma)
     plain = build.build_part(run, task=task, model=run.model.split(",")[0], question=question)
-    bounds = run.selector_bounds or choose_bounds(question, levels=len(facts.levels))
+    bounds = cast("SelectorBounds", run.selector_bounds or choose_bounds(question, levels=len(facts.levels)))
+    forms = () if task == "predict" else tuple(certificates or (SELECTED,))
+    selector_alpha = run.alpha / 2 if run.selector_alpha is None else run.selector_alpha
     selector_n = question.n if run.selector_n is None else run.selector_n
     spec = SelectedSpec(
         task=plain.task,
@@ -134,10 +136,11 @@ def build_selected(
         question=question,
         selector_question=replace(question, n=selector_n),
         alpha=run.alpha,
-        selector_alpha=run.alpha / 2 if run.selector_alpha is None else run.selector_alpha,
+        selector_alpha=selector_alpha,
+        upper_alpha=choose_upper_alpha(run.alpha, selector_alpha, bounds=bounds, forms=forms),
         sampled=run.sampled_levels or len(facts.levels),
-        selector_bounds=cast("SelectorBounds", bounds),
-        certificates=() if task == "predict" else tuple(certificates or (SELECTED,)),
+        selector_bounds=bounds,
+        certificates=forms,
         seed=secrets.randbits(128) if run.seed is None else run.seed,
         batch=run.batch,
         rigorous=rigorous,

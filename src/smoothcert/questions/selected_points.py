@@ -1,14 +1,27 @@
 """From the points of a selector and of the levels to the points of the classifier that they make together.
 
 The selector, and the base classifier of each level, are certified by themselves, with noise of their own, each at its
-share of α. What is combined here are statements that all hold at once, except with probability α. So the class and the
-levels of which something is used may be chosen after looking at them.
+share of α. What is used of them is decided by selection votes: the leading level j, the sampled levels, the class c_k
+that level k can be certified for, and c = c_j. All probabilities below are conditional on these votes, on which the
+votes that prove something do not depend.
+
+Neither bounds on several levels nor certificates of several levels have to hold at once. Let d_k be the infimum of the
+distances |δ| at which H(x+δ) = k and level k does not answer c at x+δ: a number without chance. That G is c at every
+distance below R is wrong if and only if R > min d_k. Let k be the level of this minimum, which does not depend on
+chance either. As R ≤ max(E_k, R_k), with E_j = 0, the certificate is wrong only if
+
+- E_k > d_k, for which the lower bound on p_j or the upper bound on p_k must be wrong, for this one k ≠ j, or
+- R_k > d_k, for which the certificate of this one level must be wrong.
+
+So α_s (lower bound) + α_u (upper bound) + α_l (level) = α is enough, for any number of levels. Where R_k = 0 by the
+selection votes, because level k is not sampled or c_k ≠ c, only the first can happen: the lower bound has α_l too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import assert_never
 
 import numpy as np
@@ -19,7 +32,6 @@ from smoothcert.records import (
     Bounds,
     CertifiedPoint,
     Outcome,
-    Proof,
     Reason,
     ReasonCode,
     Stage,
@@ -80,10 +92,11 @@ def _combine(
             reach = selector.radius if selector.prediction == leading else 0.0
             radius = 0.0 if label is None else published_radius(reach, own.radius)
         case "selected":
-            excluded = exclude_levels(selector, leading, selection)
             # Nothing excludes the leading level, so no other class can get a radius.
             label = levels[leading].prediction
-            agreeing = {k: point.radius for k, point in levels.items() if point.prediction == label}
+            answering = [k for k, point in levels.items() if label is not None and _chosen_class(point) == label]
+            excluded = exclude_levels(selector, leading, selection, answering=answering)
+            agreeing = {k: levels[k].radius for k in answering if levels[k].prediction == label}
             radii = [agreeing.get(level, 0.0) for level in range(len(excluded))]
             radius = 0.0 if label is None else selected_radius(excluded, radii)
         case _:
@@ -91,37 +104,92 @@ def _combine(
     return _make_verdict(form, label, radius, levels[leading], selection)
 
 
-def exclude_levels(selector: CertifiedPoint, leading: int, selection: Selection) -> list[float]:
+def _chosen_class(level: CertifiedPoint) -> int | None:
+    """The class that a level can be certified for, by its selection votes."""
+    votes = level.tally(Stage.SELECTION)
+    return None if votes is None else plurality(votes.independent_votes())
+
+
+def exclude_levels(
+    selector: CertifiedPoint, leading: int, selection: Selection, *, answering: Collection[int]
+) -> list[float]:
     """(K,) distances below which each level is certainly not selected; 0 for the leading one.
 
-    Error probability: at most `selection.selector_alpha`.
+    answering: the levels whose selection votes are for the claimed class, so that their radii may be used.
+    Error probability of one entry, not of all of them together: for an answering level at most `selector_alpha` +
+    `upper_alpha`, for others also `level_alpha`. Where `upper_alpha` is None, `selector_alpha` for all together.
     """
     count = len(selection.levels)
+    reach = selector.radius if selector.prediction == leading else 0.0
     match selection.bounds:
         case "two-class":
-            reach = selector.radius if selector.prediction == leading else 0.0
             return [0.0 if level == leading else reach for level in range(count)]
+        case "multi-class" if selection.upper_alpha is None:
+            return _exclude_together(selector, leading, selection)
         case "multi-class":
-            return _exclude_each(selector, leading, selection)
+            return _exclude_each(selector, leading, selection, answering=answering, reach=reach)
         case _:
             assert_never(selection.bounds)
 
 
-def _exclude_each(selector: CertifiedPoint, leading: int, selection: Selection) -> list[float]:
-    """One lower bound and K-1 upper ones, each at an equal share: together they are wrong at most with their sum.
+def _exclude_each(
+    selector: CertifiedPoint, leading: int, selection: Selection, *, answering: Collection[int], reach: float
+) -> list[float]:
+    """One lower and one upper bound for each level. reach: of the selector's own certificate, by the same lower bound.
+
+    Never below reach, so that the sharper form is never below the published one.
+    """
+    votes, alpha = _count_proving(selector, selection)
+    uppers = _bound_above(votes, leading, alpha=selection.upper_alpha or 0.0)
+
+    def exclude(share: float) -> list[float]:
+        lower = float(clopper_pearson_lower(int(votes.counts[leading]), votes.n, alpha=share))
+        return [float(radius) for radius in exclusion_radii(lower, uppers, sigma=selection.sigma)]
+
+    closer, farther = exclude(alpha), exclude(_add_down(alpha, selection.level_alpha))
+    return [
+        0.0 if level == leading else max(reach, closer[level] if level in answering else farther[level])
+        for level in range(len(uppers))
+    ]
+
+
+def _exclude_together(selector: CertifiedPoint, leading: int, selection: Selection) -> list[float]:
+    """The rule of earlier versions: one lower bound and K-1 upper ones, each at an equal share, all of them at once."""
+    votes, alpha = _count_proving(selector, selection)
+    share = alpha / len(selection.levels)
+    lower = float(clopper_pearson_lower(int(votes.counts[leading]), votes.n, alpha=share))
+    uppers = _bound_above(votes, leading, alpha=share)
+    return [float(radius) for radius in exclusion_radii(lower, uppers, sigma=selection.sigma)]
+
+
+def _count_proving(selector: CertifiedPoint, selection: Selection) -> tuple[Tally, float]:
+    """The selector's votes that prove something, and what the noise leaves of its share of α.
 
     A sample without a finite answer is a vote for no level, and G is defined by the most frequent level.
     """
     found = selector.tally(Stage.ESTIMATION)
     if found is None or (selector.bounds is not None and any(proof.anytime for proof in selector.bounds.spent)):
         raise InputError("multi-class bounds need a fixed number of the selector's votes: use two-class bounds")
-    votes = found.independent_votes()
-    count = len(selection.levels)
-    alpha = alpha_after_noise(selection.selector_alpha, price_of(found, selection.smoothing)) / count
-    lower = float(clopper_pearson_lower(int(votes.counts[leading]), votes.n, alpha=alpha))
-    uppers = np.asarray(clopper_pearson_upper(votes.counts, np.full(count, votes.n), alpha=alpha), dtype=np.float64)
+    alpha = alpha_after_noise(selection.selector_alpha, price_of(found, selection.smoothing))
+    return found.independent_votes(), alpha
+
+
+def _bound_above(votes: Tally, leading: int, *, alpha: float) -> list[float]:
+    """(K,) upper bounds on the probability of each level, each at level α (at 0: 1); nan for the leading level."""
+    count = votes.num_classes
+    uppers = np.ones(count)
+    if alpha > 0:
+        uppers = np.array(clopper_pearson_upper(votes.counts, np.full(count, votes.n), alpha=alpha), dtype=np.float64)
     uppers[leading] = math.nan
-    return [float(radius) for radius in exclusion_radii(lower, uppers.tolist(), sigma=selection.sigma)]
+    return [float(upper) for upper in uppers]
+
+
+def _add_down(a: float, b: float) -> float:
+    """a + b, rounded down."""
+    total = a + b
+    while Fraction(total) > Fraction(a) + Fraction(b):
+        total = math.nextafter(total, 0.0)
+    return total
 
 
 def _make_verdict(
@@ -130,11 +198,7 @@ def _make_verdict(
     certified = label is not None and radius > 0
     bounds = None
     if label is not None:
-        shares = {
-            Proof.SELECTOR: selection.selector_alpha,
-            Proof.LEVELS: selection.sampled * selection.level_alpha,
-        }
-        bounds = Bounds(label=label, quantities={}, spent=shares)
+        bounds = Bounds(label=label, quantities={}, spent=selection.list_shares(form))
     return Verdict(
         certificate=form,
         prediction=label if certified else None,
@@ -190,7 +254,8 @@ def combine_predictions(
 ) -> CertifiedPoint:
     """PREDICT: the class that every level which may be selected answers significantly; otherwise an abstention.
 
-    levels: the predictions of exactly those levels, each at (α - α_s)/K.
+    levels: the predictions of exactly those levels, each at `level_alpha`: all of α - α_s. The answer is wrong only if
+    the level that H gives at x, which is one level whatever the votes are, is left out or is itself predicted wrongly.
     """
     answers = {point.prediction for point in levels.values()}
     some = next(iter(levels.values()), selector)

@@ -17,7 +17,7 @@ from smoothcert.errors import InputError
 from smoothcert.noise import DETECT, FLOAT
 from smoothcert.pipeline import Pipeline
 from smoothcert.progress_display import ProgressOption
-from smoothcert.records.selection import SELECTED, SelectorBounds, check_model_count
+from smoothcert.records.selection import SELECTED, SelectorBounds, check_model_count, choose_upper_alpha
 from smoothcert.results.calls import answer_call
 from smoothcert.results.contents import MemoryContent
 from smoothcert.results.opened_runs import open_run
@@ -122,8 +122,8 @@ class SelectedClassifier:
         """CERTIFY: for every input a class and a radius within which it cannot change, or an abstention.
 
         The promise is wrong with probability at most alpha, per input: selector_alpha (by default half of it) is for
-        the selector, and the rest is shared by the levels that are sampled. sampled_levels: how many, those with most
-        of the selector's n0 votes; by default all. selector_n: samples of the selector, by default n.
+        the selector, and the rest for the levels that are sampled. sampled_levels: how many, those with most of the
+        selector's n0 votes; by default all. selector_n: samples of the selector, by default n.
 
         certificate: "selected": every level that may be chosen within the radius answers the class.
         "selected-published": one level is certainly chosen, and answers the class (Sun, Mao and Vechev 2026). Or both.
@@ -266,6 +266,7 @@ class SelectedClassifier:
             selector_question=question if n is None else msgspec.structs.replace(question, n=n),
             alpha=alpha,
             selector_alpha=share,
+            upper_alpha=choose_upper_alpha(alpha, share, bounds=bounds, forms=forms),
             sampled=len(self.levels) if most is None else most,
             selector_bounds=bounds,
             certificates=forms,

@@ -11,7 +11,7 @@ import msgspec
 from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.questions.selected_points import choose_levels, combine_points, combine_predictions, possible_levels
 from smoothcert.records import CertifiedPoint, Stage, Tally
-from smoothcert.records.selection import Selection
+from smoothcert.records.selection import Selection, choose_upper_alpha
 from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.selected_parts import SelectedParts
 from smoothcert.runs.selected_spec import SelectedSpec
@@ -84,7 +84,8 @@ def recertify_parts(
 ) -> SelectedParts:
     """The same votes at another α, with fewer samples, or by another form of the combination.
 
-    α is shared as before. n: of the selector too, if it has more samples than that.
+    α is shared as before, and by the rule of the version that made the run. n: of the selector too, if it has more
+    samples than that.
     """
     from smoothcert.runs.recertification import recertify_points
 
@@ -122,11 +123,16 @@ def _change_spec(
     alpha = spec.alpha if alpha is None else real_number(alpha, name="alpha")
     n = None if n is None else whole_number(n, name="n")
     forms = (certificate,) if isinstance(certificate, str) else tuple(certificate or spec.certificates)
+    selector_alpha = alpha * (spec.selector_alpha / spec.alpha)
+    upper_alpha = spec.upper_alpha
+    if upper_alpha is not None:
+        upper_alpha = choose_upper_alpha(alpha, selector_alpha, bounds=spec.selector_bounds, forms=forms)
     changed = msgspec.structs.replace(
         spec,
         task="recertify",
         alpha=alpha,
-        selector_alpha=alpha * (spec.selector_alpha / spec.alpha),
+        selector_alpha=selector_alpha,
+        upper_alpha=upper_alpha,
         question=_with_samples(spec.question, n, most=math.inf),
         selector_question=_with_samples(spec.selector_question, n, most=spec.selector_question.n),
         certificates=tuple(str(form) for form in forms),

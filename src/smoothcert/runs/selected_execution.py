@@ -134,6 +134,8 @@ def _prepare(spec: SelectedSpec, out: Path) -> SelectedSpec:
         check_can_create(out)
         return spec
     stored = SelectedRun.open(out).spec
+    # How α is split was settled when the run was begun, maybe by an earlier version.
+    spec = msgspec.structs.replace(spec, upper_alpha=stored.upper_alpha)
     _check_same(stored, spec, out)
     # Places and engines may have changed; everything else is as it was.
     return msgspec.structs.replace(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from smoothcert.records import CertifiedPoint, Proof
+from smoothcert.records import CertifiedPoint
 from smoothcert.runs.held_run import HeldRun
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.spec import RuleLevel, RunManifest, SigmaFacts
@@ -68,9 +68,8 @@ def describe_selected(spec: SelectedSpec, selector: RunManifest, level: RunManif
         seed=spec.seed,
     )
     selection = spec.selection()
-    shares = {
-        Proof.SELECTOR.value: selection.selector_alpha,
-        Proof.LEVELS.value: selection.sampled * selection.level_alpha,
+    split = {
+        form: {proof.value: share for proof, share in selection.list_shares(form).items()} for form in spec.certificates
     }
     return msgspec.structs.replace(
         level,
@@ -79,5 +78,5 @@ def describe_selected(spec: SelectedSpec, selector: RunManifest, level: RunManif
         data=selector.data,
         sigma=SigmaFacts(rule=spec.rule),
         digests=msgspec.structs.replace(level.digests, sigma=selector.digests.model),
-        alpha_split=dict.fromkeys(spec.certificates, shares),
+        alpha_split=split,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import msgspec
 
@@ -42,6 +42,8 @@ from smoothcert.spec import (
 )
 from smoothcert.statistics.binomial import check_alpha
 
+Share = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
+
 SELECTOR = "selector"
 """The name of the selector's part; that of a level is `SelectedSpec.name_level`."""
 
@@ -51,10 +53,10 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
 
     selector: a classifier with one output for each level, smoothed with noise of the level `selector_sigma`. levels: in
     ascending order. models: one base classifier for each level, or one for all. question, selector_question: what is
-    sampled at each level, and of the selector. alpha: of everything; selector_alpha: the selector's part of it; the
-    rest is shared by the sampled levels. sampled: how many levels are sampled for an input, those with most of the
-    selector's selection votes. selector_bounds: see `Selection`. certificates: forms of the combination, the first is
-    the point's own. seed: all parts derive theirs from it.
+    sampled at each level, and of the selector. alpha: of everything; selector_alpha: the selector's part of it;
+    upper_alpha: see `Selection`, None in runs of earlier versions; the rest is for the levels. sampled: how many levels
+    are sampled for an input, those with most of the selector's selection votes. selector_bounds: see `Selection`.
+    certificates: forms of the combination, the first is the point's own. seed: all parts derive theirs from it.
     """
 
     task: Task
@@ -68,6 +70,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
     selector_question: QuestionSpec
     alpha: Probability
     selector_alpha: Probability
+    upper_alpha: Share | None = None
     sampled: Count
     selector_bounds: SelectorBounds
     certificates: tuple[str, ...] = ()
@@ -117,6 +120,7 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
             sampled=sampled,
             bounds=self.selector_bounds,
             smoothing=smoothing,
+            upper_alpha=self.upper_alpha,
         )
 
     @property
