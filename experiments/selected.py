@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from smoothcert import Results
 
 RADII = tuple(float(step) / 4 for step in range(11))
-_RATES = {0.25: 0.1, 0.5: 0.1, 1.0: 0.05}
+_BASE_OBJECTIVE = "smoothadv:radius=1,steps=1,noises=2,consistency=5,entropy=0.1"
+_BASE_EPOCHS = {0.25: 12, 0.5: 14, 1.0: 20}
+_SELECTOR_OBJECTIVE = "exclusion:weight=4,noises=4,cross_entropy=1"
+_TRAINING = {"--lr": 0.05, "--average": 0.999, "--precision": "bfloat16", "--seed": 0}
 _PROGRAM = (sys.executable, "-m", "smoothcert")
 _STEPS = ("base", "selector", "selected", "published", "single", "table")
 
@@ -98,18 +101,18 @@ def compare_selected(
     steps: Annotated[str, typer.Option("--steps", help="Which steps to run.")] = ",".join(_STEPS),
     levels: Annotated[str, typer.Option("--levels")] = "0.25,0.5,1.0",
     arch: Annotated[str, typer.Option("--arch")] = "lenet",
-    epochs: Annotated[int, typer.Option("--epochs")] = 10,
+    epochs: Annotated[int, typer.Option("--epochs", help="Of the base classifiers; 0: 12 to 20, by level.")] = 0,
     sigma: Annotated[float, typer.Option("--sigma", help="Noise level of the selector.")] = 1.0,
     softness: Annotated[float, typer.Option("--softness")] = 0.2,
-    objective: Annotated[str, typer.Option("--objective", help="Of the selector.")] = "consistency:weight=1",
-    selector_epochs: Annotated[int, typer.Option("--selector-epochs")] = 10,
+    objective: Annotated[str, typer.Option("--objective", help="Of the selector.")] = _SELECTOR_OBJECTIVE,
+    selector_epochs: Annotated[int, typer.Option("--selector-epochs")] = 6,
     votes: Annotated[int, typer.Option("--votes", help="Samples of each training input at each level.")] = 32,
     n: Annotated[int, typer.Option("--n", help="Samples of an input in all.")] = 100_000,
     selector_n: Annotated[int, typer.Option("--selector-n", help="The selector's part.")] = 30_000,
     sampled: Annotated[int, typer.Option("--sampled-levels")] = 2,
     skip: Annotated[int, typer.Option("--skip")] = 50,
     threads: Annotated[int, typer.Option("--threads")] = 1,
-    backend: Annotated[str, typer.Option("--backend", help="Of certification: torch or onnxruntime.")] = "onnxruntime",
+    backend: Annotated[str, typer.Option("--backend", help="torch or onnxruntime.")] = "onnxruntime",
 ) -> None:
     """Train, certify and compare."""
     chosen = tuple(float(level) for level in levels.split(","))
@@ -133,17 +136,15 @@ def list_commands(settings: Settings) -> list[tuple[str, list[str]]]:
     threads = str(settings.threads)
     for level in settings.levels:
         options = {
-            "--data": settings.data, "--arch": settings.arch, "--objective": "consistency:weight=10,noises=2",
-            "--sigma": level, "--epochs": settings.epochs, "--lr": _RATES.get(level, 0.05), "--seed": 0,
-            "--threads": threads,
+            "--data": settings.data, "--arch": settings.arch, "--objective": _BASE_OBJECTIVE, "--sigma": level,
+            "--epochs": settings.epochs or _BASE_EPOCHS.get(level, 20), **_TRAINING, "--threads": threads,
         }  # fmt: skip
         found += _train("base", ["train"], options, settings.base(level))
     options = {
         "--data": settings.data, "--models": settings.models, "--levels": ",".join(map(str, settings.levels)),
         "--sigma": settings.sigma, "--softness": settings.softness, "--n": settings.votes,
         "--votes": settings.out / f"votes-{settings.data}.safetensors", "--epochs": settings.selector_epochs,
-        "--objective": settings.objective, "--lr": 0.05,
-        "--seed": 0, "--threads": threads,
+        "--objective": settings.objective, **_TRAINING, "--threads": threads, "--backend": settings.backend,
     }  # fmt: skip
     found += _train("selector", ["selector", "train"], options, settings.selector)
     common = {
