@@ -22,6 +22,7 @@ from smoothcert.training import OBJECTIVES, Batch, TrainingConfig, objectives, p
 from smoothcert.training.objectives import collect_facts
 from smoothcert.training.objectives.adversarial import Adversarial
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
+from smoothcert.training.objectives.cat_rs import ConfidenceAware
 from smoothcert.training.objectives.consistency import Consistency
 from smoothcert.training.objectives.exclusion import Exclusion
 from smoothcert.training.objectives.macer import Macer
@@ -534,6 +535,87 @@ def test_smoothmix_is_finite_for_a_network_that_is_sure_and_a_share_of_zero(monk
     assert torch.isfinite(module.weight.grad).all()
 
 
+# --- cat-rs -----------------------------------------------------------------------------------------------------------
+
+
+def climb_from_copies(weights, bias, starts, wanted, *, radius, steps):
+    """Ascent on KL(wanted ‖ softmax) from every noisy copy, written for a linear network: ∇ₓ = Wᵀ(softmax - wanted).
+
+    starts: (m, B, d). wanted: (B, classes).
+    """
+    points, step = starts.copy(), 2 * radius / steps
+    for _ in range(steps):
+        gradient = (softmax(points @ weights.T + bias, axis=-1) - wanted) @ weights
+        moved = points - starts + step * gradient / np.linalg.norm(gradient, axis=-1, keepdims=True)
+        length = np.linalg.norm(moved, axis=-1, keepdims=True)
+        points = starts + moved * np.minimum(1.0, radius / length)
+    return points
+
+
+def cat_rs_by_hand(objective, sigma=SIGMAS):
+    """The terms as a function of the weights, and the number of copies of each input that are kept."""
+    generator, copies = seeded(), objective.noises
+    noisy = INPUTS + drawn(copies, sigma, generator=generator)
+    at = noisy @ WEIGHTS.T + BIAS
+    uniform = torch.rand(copies, len(LABELS), generator=generator, dtype=torch.float64).numpy()
+    kept = np.maximum((uniform < (at.argmax(axis=2) == LABELS).mean(axis=0)).sum(axis=0), 1)
+    sure = kept == copies
+    wanted = softmax(at, axis=-1).mean(axis=0)[sure]
+    worst = climb_from_copies(WEIGHTS, BIAS, noisy[:, sure], wanted, radius=objective.radius, steps=objective.steps)
+
+    def by_hand(w, b):
+        scores = log_softmax(noisy @ w.T + b, axis=-1)
+        losses = np.sort(-scores[:, np.arange(len(LABELS)), LABELS], axis=0)
+        easiest = sum(losses[:k, row].sum() for row, k in enumerate(kept)) / losses.size
+        logs = log_softmax(worst @ w.T + b, axis=-1)
+        divergence = (wanted * (np.log(wanted) - logs)).sum(axis=-1).max(axis=0)
+        return {"easiest": easiest, "worst": objective.weight * divergence.sum() / len(LABELS)}
+
+    return by_hand, kept
+
+
+def test_cat_rs_by_hand():
+    """Some inputs keep all copies, some a part of them, and one only the least."""
+    objective = ConfidenceAware(weight=3.0, radius=0.5, steps=3, noises=4, warm_up=0.0)
+    by_hand, kept = cat_rs_by_hand(objective)
+    assert set(kept) >= {1, 4}
+    assert by_hand(WEIGHTS, BIAS)["worst"] > 0.01
+    assert_is(objective, batch_of(), by_hand)
+
+
+def test_cat_rs_keeps_one_copy_of_an_input_that_is_always_wrong():
+    labels = np.argmin(INPUTS @ WEIGHTS.T + BIAS, axis=1)
+    terms = ConfidenceAware(noises=4, warm_up=0.0).terms(linear(), batch_of(labels=labels, sigma=1e-9), seeded())
+    assert terms["worst"].item() == 0.0
+    own = cross_entropy(INPUTS @ WEIGHTS.T + BIAS, labels)
+    assert terms["easiest"].item() == pytest.approx(own / 4, rel=1e-6)
+
+
+def test_cat_rs_of_an_input_that_is_always_right_is_cross_entropy_and_the_worst_point():
+    labels = np.argmax(INPUTS @ WEIGHTS.T + BIAS, axis=1)
+    at_once = ConfidenceAware(radius=0.0, warm_up=0.0).terms(
+        linear(), batch_of(labels=labels, sigma=1e-9), seeded()
+    )  # fmt: skip
+    assert at_once["easiest"].item() == pytest.approx(cross_entropy(INPUTS @ WEIGHTS.T + BIAS, labels), rel=1e-6)
+    assert abs(at_once["worst"].item()) < 1e-9  # nothing is lost at the copies themselves
+    far = ConfidenceAware(radius=1.0, warm_up=0.0).terms(linear(), batch_of(labels=labels, sigma=1e-9), seeded())
+    assert far["worst"].item() > 0.05
+    early = ConfidenceAware(radius=1.0, warm_up=0.5).terms(linear(), batch_of(labels=labels, sigma=1e-9), seeded())
+    assert abs(early["worst"].item()) < 1e-9
+
+
+def test_cat_rs_searches_within_its_radius_in_evaluation_mode():
+    module = Watched(linear())
+    objective = ConfidenceAware(radius=0.3, steps=5, noises=3, warm_up=0.0)
+    labels = np.argmax(INPUTS @ WEIGHTS.T + BIAS, axis=1)
+    objective.terms(module, batch_of(labels=labels, sigma=1e-6), seeded())
+    copies = INPUTS + drawn(3, 1e-6)
+    lengths = np.linalg.norm(module.last(3, 5)[0] - copies, axis=-1)
+    assert lengths.max() <= 0.3 * (1 + 1e-9)
+    assert lengths.max() > 0.29
+    assert module.modes == [True] + [False] * 5 + [True]
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
@@ -587,7 +669,7 @@ def test_settings_that_cannot_be_are_refused_in_a_sentence(text, message):
 def test_objectives_by_their_words():
     assert set(OBJECTIVES) == {
         "augmentation", "adversarial", "smoothadv", "macer", "stability", "consistency", "smoothmix",
-        "exclusion",
+        "exclusion", "cat-rs",
     }  # fmt: skip
     assert parse_objective("gaussian") == NoiseAugmentation() == parse_objective("augmentation")
     assert parse_objective("smoothadv:radius=2,method=ddn") == SmoothAdv(radius=2.0, method="ddn")

@@ -81,6 +81,9 @@ TRAINED = [
         "name": "exclusion", "weight": 2.0, "margin": 3.8, "beta": 1.0, "noises": 2, "consistency": 0.5,
         "cross_entropy": 0.1,
     }),
+    ("cat-rs:steps=2,noises=2", {
+        "name": "cat-rs", "weight": 1.0, "radius": 1.0, "steps": 2, "noises": 2, "warm_up": 0.3,
+    }),
 ]  # fmt: skip
 
 
@@ -122,7 +125,7 @@ def test_json_tells_what_was_optimised(tmp_path):
     [
         (
             ["--objective", "magic"],
-            "there is no objective 'magic'; choose adversarial, augmentation, consistency, exclusion, macer",
+            "there is no objective 'magic'; choose adversarial, augmentation, cat-rs, consistency, exclusion, macer",
         ),
         (["--objective", "macer:lambda=3"], "'lambda' is unknown; macer takes weight, margin, beta, noises"),
         (["--objective", "smoothadv:steps=two"], "'steps=two' is invalid: expected a whole number"),

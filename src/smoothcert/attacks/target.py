@@ -38,7 +38,8 @@ class Target(Protocol):
 class PlainTarget:
     """The cross-entropy of a classifier without noise, for plain ℓ2 adversarial training.
 
-    forward: (B, *shape) → logits (B, K), in the current mode of the module.
+    forward: (B, *shape) → logits (B, K), in the current mode of the module. labels: (B,) int64, or (B, K), a
+    distribution over the classes for each point, whose largest entry is the right class.
     """
 
     forward: Callable[[Tensor], Tensor]
@@ -50,4 +51,5 @@ class PlainTarget:
             logits = self.forward(leaf)
             losses = functional.cross_entropy(logits, self.labels, reduction="none")
             (gradients,) = torch.autograd.grad(losses.sum(), leaf)
-        return Assessment(losses.detach(), gradients, logits.argmax(dim=1) != self.labels)
+        right = self.labels if self.labels.ndim == 1 else self.labels.argmax(dim=1)
+        return Assessment(losses.detach(), gradients, logits.argmax(dim=1) != right)
