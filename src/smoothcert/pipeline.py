@@ -55,13 +55,13 @@ class Pipeline:
 
         check: raises for points that must not be used, before anything is claimed for them from a memory.
         """
-        group_size = inquiry.inputs_together or self._inputs_together(inquiry.n0)
+        group_size = inquiry.inputs_together or self._inputs_together(inquiry.n0 or inquiry.n)
         shard_size = inquiry.inputs_together or self._inputs_together(inquiry.n, most=inquiry.most_inputs())
         for group in _groups(source, group_size=group_size, shard_size=shard_size, done=done):
             began = time.perf_counter()
             inputs = self._load(source, group.positions)
             drawing = self.draw(inputs, group.indices)
-            selection = drawing.votes(Stage.SELECTION, range(len(inputs)), n=inquiry.n0)
+            selection = inquiry.select(drawing, range(len(inputs)))
             selecting, began = (time.perf_counter() - began) / len(inputs), time.perf_counter()
             for rows, estimation in inquiry.estimate(drawing, group.shards, selection):
                 samples = {row: sum(tally.n for tally in estimation[row]) for row in rows}
@@ -70,7 +70,7 @@ class Pipeline:
                     Votes(
                         index=group.indices[row],
                         label=group.labels[row],
-                        selection=selection[row],
+                        selection=selection.get(row),
                         estimation=estimation[row],
                         seconds=selecting + per_sample * samples[row],
                     )
@@ -150,6 +150,7 @@ class Pipeline:
                     grid=smoothing.grid,
                     scale=smoothing.scale,
                     price=price_of(tally, smoothing),
+                    certain=not smoothing.noise.sampled,
                 )
                 for row, tally in tallies.items()
             }

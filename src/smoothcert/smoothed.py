@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,15 +18,17 @@ from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier, name_settled, settle_model
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.tabular_names import get_feature_names, settle_class_names
-from smoothcert.noise import DETECT, as_noise
+from smoothcert.noise import DETECT, as_noise, new_seed
 from smoothcert.pipeline import Pipeline, open_link
 from smoothcert.progress_display import ProgressOption
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
+from smoothcert.questions.every_evaluation import read_question
 from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
 from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sampling import ModelChecks, Sampler
 from smoothcert.sampling.drawing import Drawing
+from smoothcert.sampling.evaluations import read_level
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
 from smoothcert.sampling.given_arrays import read_array
 from smoothcert.sampling.given_inputs import check_envelope, read_source
@@ -35,11 +36,11 @@ from smoothcert.sampling.grid_choice import begin_grid, check_can_be_sampled, ch
 from smoothcert.sampling.inputs import InputSource, check_shape, to_float32
 from smoothcert.sampling.pandas_inputs import is_frame, read_frame
 from smoothcert.sampling.sampler import Progress, check_can_sample
-from smoothcert.settings_text import as_counts, real_number, whole_number
+from smoothcert.settings_text import as_counts
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.feature_sigmas import split_sigma
 from smoothcert.sigma.levels import LevelCheck
-from smoothcert.spec import FixedN, QuestionSpec, make_question
+from smoothcert.spec import QuestionSpec
 from smoothcert.statistics import alpha_after_noise, noise_price
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ class SmoothedClassifier:
         feature, in order or by name: this is sigma 1 with that `sigma_scale`.
     sigma_scale: for tables, a number s_j for each feature, whose noise has the level sigma·s_j. Radii are then in the
         scaled norm, that of x/s, and noise is added in float32.
-    noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm.
+    noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm; or
+        splitting, for inputs on a grid, whose ℓ1 certificates are certain: nothing is sampled.
+    evaluations: for splitting, instead of sigma: how many evaluations are made, which are all that there are.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise is then added in
         exact steps, and certificates hold in floating point too (docs/explanation/floating-point.md). "detect", the
         default, takes 256 levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later
@@ -76,7 +79,8 @@ class SmoothedClassifier:
     memory: a `RegionMemory`, the path of an SQLite file or the URL of a PostgreSQL database. `certify` claims a region
         for every input, and may be granted a smaller one, or another class; `predict` answers with the class of the
         region an input lies in. Use `close` or a `with` block.
-    seed: of all noise; None takes one from the operating system (see `.seed`).
+    seed: of all noise; None takes one from the operating system (see `.seed`). Of splitting: of its offsets, which are
+        a part of the classifier; None takes 0.
     batch: samples classified at once; None measures the best size at the first call, and again when a call asks for ten
         times more samples (see `.batch`).
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
@@ -92,7 +96,14 @@ class SmoothedClassifier:
         self,
         model: Any,
         *,
-        sigma: float | Sequence[float] | Mapping[str, float] | SigmaRule | OptimisedSigma | Callable[[Any], float],
+        sigma: float
+        | Sequence[float]
+        | Mapping[str, float]
+        | SigmaRule
+        | OptimisedSigma
+        | Callable[[Any], float]
+        | None = None,
+        evaluations: int | None = None,
         sigma_scale: Sequence[float] | Mapping[str, float] | None = None,
         noise: Noise | str = Noise.GAUSSIAN,
         grid: int | str | None = DETECT,
@@ -110,16 +121,21 @@ class SmoothedClassifier:
         shared_noise: bool = False,
         tallier: TallierFactory = Sampler,
     ) -> None:
-        seed, batch, workers, num_classes = as_counts(seed=seed, batch=batch, workers=workers, num_classes=num_classes)
+        seed, batch, workers, num_classes, evaluations = as_counts(
+            seed=seed, batch=batch, workers=workers, num_classes=num_classes, evaluations=evaluations
+        )
         self.noise = as_noise(noise)
+        sigma = read_level(sigma, evaluations, noise=self.noise, grid=grid)
         self.shared_noise = shared_noise
-        self.seed = secrets.randbits(128) if seed is None else seed
+        self.seed = new_seed(self.noise) if seed is None else seed
         self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)
         self.workers, self.tallier = workers, tallier
         self.input_range = input_range
         level, self._given_scale = split_sigma(sigma, sigma_scale)
         self.scale: FeatureScale | None = None
-        self._grid = begin_grid(grid, with_memory=memory is not None, scaled=self._given_scale is not None)
+        self._grid = begin_grid(
+            grid, noise=self.noise, with_memory=memory is not None, scaled=self._given_scale is not None
+        )
         self._sigma = level if isinstance(level, OptimisedSigma) else as_rule(level)
         if isinstance(sigma, OptimisedSigma) and sigma.noise is not self.noise:
             raise InputError(f"sigma is optimised for {sigma.noise} noise, but the noise here is {self.noise}")
@@ -256,8 +272,7 @@ class SmoothedClassifier:
         if self.scale is not None:
             self.scale.divide(inputs)  # refuses what the pipeline could not divide
         choose_grid(self._grid, inputs, self._sigma, self.classifier, noise=self.noise, input_range=self.input_range)
-        self._grid.check(inputs)
-        return inputs
+        return self._grid.place(inputs)
 
     def sigmas(self, inputs: InputArray, indices: Sequence[int]) -> dict[int, float]:
         """The noise level of each row; levels that the noise cannot carry are refused."""
@@ -328,8 +343,7 @@ class SmoothedClassifier:
         function of the number of new samples, or None, which shows a bar on terminals and in notebooks.
         """
         portfolio = get_portfolio(self.usual_certificate if certificate is None else certificate, best_of=best_of)
-        alpha = real_number(alpha, name="alpha")
-        question = make_question(n=n, n0=n0, decide=decide, precision=precision)
+        question, alpha = self._read_question(n=n, n0=n0, alpha=alpha, decide=decide, precision=precision)
         check_question(question, portfolio, alpha=alpha)
         asked: dict[str, Any] = {"question": question, "portfolio": portfolio, "alpha": alpha}
         if out is not None:
@@ -356,9 +370,11 @@ class SmoothedClassifier:
         (docs/how-to/your-own-data.md). indices number the noise streams; by default each call draws fresh noise. out,
         progress: as in `certify`.
         """
-        n, alpha = whole_number(n, name="n"), real_number(alpha, name="alpha")
-        check_predict_is_possible(n=n, alpha=alpha)
-        asked: dict[str, Any] = {"question": FixedN(n=n), "portfolio": None, "alpha": alpha}
+        question, alpha = self._read_question(n=n, n0=0, alpha=alpha)
+        n = question.n
+        if self.noise.sampled:
+            check_predict_is_possible(n=n, alpha=alpha)
+        asked: dict[str, Any] = {"question": question, "portfolio": None, "alpha": alpha}
         if out is not None:
             return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
         source = self.read_source(x, labels, indices, samples=n)
@@ -366,6 +382,10 @@ class SmoothedClassifier:
         copies = n if self._memory is not None else n * len(source)  # a memory may answer for all inputs but one
         predict = partial(Pipeline.predict, n=n, alpha=alpha, smoothing=smoothing)
         return _answer(self, source, predict, copies, progress, **asked)
+
+    def _read_question(self, **settings: Any) -> tuple[QuestionSpec, float]:
+        level = self._sigma.sigma if isinstance(self._sigma, ConstantRule) else None
+        return read_question(self.noise, level, self._grid.levels_so_far, **settings)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -378,7 +398,7 @@ class SmoothedClassifier:
     def derive(self, *, seed: int | None, any_inputs: bool = False, in_noise_units: bool = False) -> Self:
         """The same classifier with this seed, or a new one, for inputs of any range, or already scaled, if wanted."""
         twin = copy.copy(self)
-        twin.seed = secrets.randbits(128) if seed is None else seed
+        twin.seed = new_seed(self.noise) if seed is None else seed
         twin.input_range = None if any_inputs else self.input_range
         twin.scale = None if in_noise_units else self.scale
         return twin

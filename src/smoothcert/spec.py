@@ -30,7 +30,7 @@ FIRST_LAYER, STD = "first-layer", "std"
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=MOST_SAMPLES)]
 Levels = Annotated[int, msgspec.Meta(ge=2)]
-Probability = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+Probability = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 Level = Annotated[float, msgspec.Meta(gt=0.0)]
 Seed = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -98,13 +98,15 @@ class DataSpec(SpecPart, frozen=True, kw_only=True):
 class NoiseSpec(SpecPart, frozen=True, kw_only=True):
     """grid: levels of the inputs, in whose exact steps the noise is added; None for float32; "detect" until the data is
     known. generator: set together with the grid. place: where noise is added. shared: the same noise for all inputs.
-    scale: divides the features of a table before noise is added; "std" until the data is known.
+    scale: divides the features of a table before noise is added; "std" until the data is known. rounds: inputs are
+    rounded to the grid.
     """
 
     kind: Noise = Noise.GAUSSIAN
     grid: Levels | Literal["detect"] | None = DETECT
     generator: Literal["chacha20", "philox4x32-10"] | None = None
     place: Literal["input", "first-layer"] = "input"
+    rounds: bool = False
     shared: bool = False
     scale: tuple[Level, ...] | Literal["std"] | None = None
 
@@ -194,7 +196,20 @@ class Precision(SpecPart, frozen=True, kw_only=True, tag="precision", tag_field=
             raise InputError(f"a precision of {self.width:g} is not possible: a positive finite distance was expected")
 
 
-QuestionSpec = FixedN | Decide | Precision
+class EveryEvaluation(SpecPart, frozen=True, kw_only=True, tag="every-evaluation", tag_field="kind"):
+    """Make all n evaluations of every input that there are. Nothing is sampled, so nothing selects, and α is 0.
+
+    n: the most for an input, where their number differs.
+    """
+
+    n: Count
+
+    @property
+    def n0(self) -> int:
+        return 0
+
+
+QuestionSpec = FixedN | Decide | Precision | EveryEvaluation
 
 
 def make_question(
@@ -232,8 +247,9 @@ class RunSpec(SpecPart, frozen=True, kw_only=True):
     """Everything that was requested of a run.
 
     certificates: names, in order; empty for a prediction. best_of: share alpha among them and take the largest radius.
-    memory: a file or a URL. seed: of all noise; None takes one from the operating system. batch: samples classified at
-    once; None measures it. rigorous: confirm every result by the independent checker before it is stored.
+    alpha: 0 where nothing is sampled. memory: a file or a URL. seed: of all noise, and of the offsets of splitting; None
+    takes one from the operating system, or 0. batch: samples classified at once; None measures it. rigorous: confirm
+    every result by the independent checker before it is stored.
     """
 
     task: Task
@@ -250,6 +266,16 @@ class RunSpec(SpecPart, frozen=True, kw_only=True):
     batch: Count | None = None
     rigorous: bool = False
     engine: EngineSpec = LocalEngineSpec()
+
+    def __post_init__(self) -> None:
+        counted = isinstance(self.question, EveryEvaluation)
+        if counted == self.noise.kind.sampled:
+            made = "sampled" if self.noise.kind.sampled else "evaluated in full"
+            raise InputError(f"{self.noise.kind} noise is {made}, and the question is {type(self.question).__name__}")
+        if counted and self.alpha > 0:
+            raise InputError(f"alpha={self.alpha:g} is the probability of an error by sampling, and nothing is sampled")
+        if not counted and self.alpha == 0:
+            raise InputError("alpha=0 is not possible with samples: it is the probability that they mislead")
 
     @property
     def certificate_text(self) -> str:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from smoothcert.noise import grid_with_numpy
-from smoothcert.noise.grid_with_numpy import as_key, chacha, grid_key
+from smoothcert.noise.chacha import as_key, chacha
+from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.noise.with_numpy import split_seed
 from smoothcert.records import Stage, StreamId
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from smoothcert.noise import law_of
+from smoothcert.noise import additive_law_of
 from smoothcert.records import Noise
 
 
@@ -55,4 +55,4 @@ class FreshNoise:
 
 def unit_noise(kind: Noise, like: Tensor, *, generator: torch.Generator) -> Tensor:
     """Independent noise of level 1, of the shape, dtype and device of `like`."""
-    return law_of(kind).draw_with_generator(like, generator)
+    return additive_law_of(kind).draw_with_generator(like, generator)

@@ -151,7 +151,7 @@ def compare_scores(
             n0=samples_of_selection(n),
             n=n,
             alpha=level,
-            certificate=smoothed.noise.facts.soft_two_class_certificate,
+            certificate=smoothed.noise.soft_certificate,
             indices=[indices[row] for row in rows],
             progress=progress,
         )

@@ -102,7 +102,7 @@ class AttackedSmoothed:
         if not self.soft:
             check_predict_is_possible(n=n, alpha=level)
             return
-        portfolio = get_portfolio(self.smoothed.noise.facts.soft_two_class_certificate)
+        portfolio = get_portfolio(self.smoothed.noise.soft_certificate)
         question = FixedN(n=n, n0=samples_of_selection(n))
         check_question(question, portfolio, alpha=level, num_classes=self.smoothed.classifier.num_classes)
 

@@ -27,6 +27,7 @@ from smoothcert.certificates.second_order import (
     second_order_multi_class_radius,
     second_order_radius,
 )
+from smoothcert.certificates.splitting_l1 import SPLITTING_L1, splitting_l1_radius
 from smoothcert.certificates.uniform_l1 import UNIFORM_L1, uniform_l1_radius, uniform_l1_two_class_radius
 from smoothcert.certificates.worst_regions import worst_case_probability
 from smoothcert.errors import InputError
@@ -40,6 +41,7 @@ _ALL: tuple[Certificate, ...] = (
     *ENVELOPE,
     *LIPSCHITZ,
     *UNIFORM_L1,
+    *SPLITTING_L1,
     *HISTORICAL,
 )
 
@@ -75,6 +77,7 @@ __all__ = [
     "renyi_radius",
     "second_order_multi_class_radius",
     "second_order_radius",
+    "splitting_l1_radius",
     "uniform_l1_radius",
     "uniform_l1_two_class_radius",
     "worst_case_probability",
@@ -131,7 +134,10 @@ def _check_values(quantities: Mapping[Quantity, float], *, sigma: float) -> None
     if not (math.isfinite(sigma) and sigma > 0):
         raise InputError(f"--sigma {sigma} must be a positive finite number")
     for quantity, value in quantities.items():
-        if quantity in _NORMS:
+        if quantity is Quantity.SAFE_STEPS:
+            if not (value >= 0 and value == int(value)):
+                raise InputError(f"--{quantity} {value:g} must be a whole number of at least 0")
+        elif quantity in _NORMS:
             if not value >= 0.0:
                 raise InputError(
                     f"--{quantity} {value} must be at least 0 (inf: unknown): it is the length of a vector"

@@ -119,7 +119,7 @@ SigmaScale = Annotated[
         "standard deviations of the training part; or a number for each feature.",
     ),
 ]
-NOISES = "gaussian, or uniform in ±sigma (l1 norm)"
+NOISES = "gaussian, uniform in ±sigma, or splitting (both l1)"
 """Written out: --help loads neither numpy nor the noise laws. `tests/noise/test_every_noise.py` compares them."""
 Noise = Annotated[
     str,
@@ -189,8 +189,8 @@ Certificates = Annotated[
         show_default=False,
         rich_help_panel=CERTIFICATE,
         autocompletion=complete_certificates,
-        help="gaussian, dipole, second-order, envelope, lipschitz, uniform-l1, lecuyer, li, renyi; their forms are "
-        "named below. Can be repeated.",
+        help="gaussian, dipole, second-order, envelope, lipschitz, uniform-l1, splitting-l1, lecuyer, li, renyi; their "
+        "forms are named below. Can be repeated.",
     ),
 ]
 CERTIFICATE_FORMS = (
@@ -430,14 +430,14 @@ _MAY_CHANGE_ON_RESUME = {"resume", "device", "as_json", *_PLACES, *_ENGINE}
 """Settings that do not change a result, and may be given again with --resume."""
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
+def is_given(context: typer.Context, name: str) -> bool:
     return str(context.get_parameter_source(name)).endswith("COMMANDLINE")
 
 
 def check_only_moved(context: typer.Context) -> None:
     """With --resume the settings come from the run; only places, devices and engines may be given."""
     for name in context.params:
-        if _is_given(context, name) and name not in _MAY_CHANGE_ON_RESUME:
+        if is_given(context, name) and name not in _MAY_CHANGE_ON_RESUME:
             option = {"max_inputs": "max"}.get(name, name.replace("_", "-"))
             raise InputError(f"--resume takes all settings from the run: leave --{option} out")
 

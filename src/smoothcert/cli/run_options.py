@@ -14,6 +14,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli import selector_options as s
+from smoothcert.cli import splitting_options as e
 
 OwnOptions = ParamSpec("OwnOptions")
 
@@ -53,6 +54,7 @@ class RunOptions:
     search: o.Search = None
     sigma_range: o.SigmaRange = None
     grid: o.Grid = "detect"
+    evaluations: e.Evaluations = None
     noise_at: o.NoiseAt = "input"
     shared_noise: o.SharedNoise = False
     batch: o.Batch = None

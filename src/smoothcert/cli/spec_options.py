@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 import msgspec
 
 from smoothcert.cli import options as o
+from smoothcert.cli.splitting_options import read_evaluations, settle_question
 from smoothcert.data import parse_input_range, parse_resize, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
@@ -56,18 +57,18 @@ def build_specs(
     rigorous: bool = False,
 ) -> dict[Path, RunSpec]:
     """The specs of new runs by run directory: one for each level in --sigma, or one for a rule."""
-    model, data = o.require(model=run.model, data=run.data, sigma=run.sigma, sigma_rule=run.sigma_rule)
-    levels = parse_sigmas(run.sigma)
-    spec = msgspec.structs.replace(
-        build_part(run, task=task, model=model, question=question, sigma=_build_level(run, levels[0])),
-        certificates=certificates,
-        best_of=best_of,
-        rigorous=rigorous,
-    )
+    sigma = run.sigma if run.evaluations is None else run.evaluations
+    model, data = o.require(model=run.model, data=run.data, sigma=sigma, sigma_rule=run.sigma_rule)
+    levels = read_evaluations(run) or parse_sigmas(run.sigma)
+    requested = {"certificates": certificates, "best_of": best_of, "rigorous": rigorous}
+
+    def build(level: float | None) -> RunSpec:
+        own, alpha = settle_question(run, question, level)
+        part = build_part(run, task=task, model=model, question=own, alpha=alpha, sigma=_build_level(run, level))
+        return msgspec.structs.replace(part, **requested)
+
     specs = {
-        _choose_out(run, task, run.weights or model, data, level, several=len(levels) > 1): msgspec.structs.replace(
-            spec, sigma=_build_level(run, level)
-        )
+        _choose_out(run, task, run.weights or model, data, level, several=len(levels) > 1): build(level)
         for level in levels
     }
     if len(specs) < len(levels):
@@ -76,9 +77,18 @@ def build_specs(
 
 
 def build_part(
-    run: RunOptions, *, task: str, model: str, question: QuestionSpec, sigma: SigmaSpec | None = None
+    run: RunOptions,
+    *,
+    task: str,
+    model: str,
+    question: QuestionSpec,
+    alpha: float | None = None,
+    sigma: SigmaSpec | None = None,
 ) -> RunSpec:
-    """What one run of these options requests, without certificates. sigma: None where that is not known yet."""
+    """What one run of these options requests, without certificates. sigma: None where that is not known yet.
+
+    alpha: None for that of the options.
+    """
     assert run.data is not None
     return RunSpec(
         task=cast(Task, task),
@@ -103,7 +113,7 @@ def build_part(
         ),
         sigma=ConstantLevel(level=1.0) if sigma is None else sigma,
         question=question,
-        alpha=run.alpha,
+        alpha=run.alpha if alpha is None else alpha,
         memory=run.memory,
         seed=run.seed,
         batch=run.batch,
@@ -226,6 +236,7 @@ def build_noise(noise: str, *, grid: str, noise_at: str, shared: bool, scale: Sc
         kind=_parse_noise(noise),
         grid=None if in_float or levels == FLOAT else cast(int | Literal["detect"], levels),
         place=cast(Literal["input", "first-layer"], noise_at),
+        rounds=noise == Noise.SPLITTING and levels != DETECT,
         shared=shared,
         scale=scale,
     )
@@ -237,7 +248,7 @@ def _parse_noise(text: str) -> Noise:
     try:
         return as_noise(text.removesuffix(_FLOAT_SUFFIX))
     except InputError as error:
-        in_float = [f"{kind}{_FLOAT_SUFFIX}" for kind in Noise if kind is not Noise.GAUSSIAN]
+        in_float = [f"{kind}{_FLOAT_SUFFIX}" for kind in Noise if kind.sampled and kind is not Noise.GAUSSIAN]
         raise InputError(f"there is no noise {text!r}: use {', '.join((*Noise, FLOAT, *in_float))}") from error
 
 

@@ -2,7 +2,7 @@
 
 The compiled, the plain numpy and the torch version give the same bits on every IEEE machine. So batch size, workers,
 order and interruption change nothing, and an auditor can draw every sample again. Each noise law is one class, in its
-file `…_law.py`, registered in `laws.py`. There are two ways to add noise.
+file `…_law.py`, registered in `laws.py`. There are two ways to add noise; `splitting.py` adds none.
 
 On a grid (`grid_law`, `add_grid_noise`) noise is exact: whole numbers, drawn with ChaCha20 from the law of rounded
 noise and added as whole numbers. See `grid_law.py`.
@@ -20,30 +20,38 @@ from smoothcert.noise.constants import GRID_GENERATOR
 from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, detect_grid, parse_grid
 from smoothcert.noise.grid_law import GridLaw, check_suits_grid, grid_law
 from smoothcert.noise.grid_noise import add_grid_noise, from_grid, grid_draws, to_grid
-from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, scale_noise, unit_noise
-from smoothcert.noise.law import NoiseLaw
-from smoothcert.noise.laws import law_of
+from smoothcert.noise.host import COUNTER_LIMIT, add_noise, as_noise, check_sigma, new_seed, scale_noise, unit_noise
+from smoothcert.noise.law import AdditiveLaw, NoiseLaw
+from smoothcert.noise.laws import additive_law_of, law_of
+from smoothcert.noise.splitting import draw_offsets, evaluations_of, level_of, split_inputs
 
 __all__ = [
     "COUNTER_LIMIT",
     "DETECT",
     "FLOAT",
     "GRID_GENERATOR",
+    "AdditiveLaw",
     "DetectedGrid",
     "GridLaw",
     "NoiseLaw",
     "add_grid_noise",
     "add_noise",
+    "additive_law_of",
     "as_noise",
     "check_sigma",
     "check_suits_grid",
     "detect_grid",
+    "draw_offsets",
+    "evaluations_of",
     "from_grid",
     "grid_draws",
     "grid_law",
     "law_of",
+    "level_of",
+    "new_seed",
     "parse_grid",
     "scale_noise",
+    "split_inputs",
     "to_grid",
     "unit_noise",
 ]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from smoothcert.noise.law import (
+    AdditiveLaw,
     CompiledNoise,
-    NoiseLaw,
     NumpyLanes,
     NumpyWords,
     SelfTestFacts,
@@ -60,7 +60,7 @@ _HEAVY_NODES, _LIGHT_NODES, _LIGHT = 80, 12, 0.5
 
 
 @final
-class GaussianLaw(NoiseLaw):
+class GaussianLaw(AdditiveLaw):
     noise = Noise.GAUSSIAN
     farthest = END
     least_scale = Fraction(1, 10)

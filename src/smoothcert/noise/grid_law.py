@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InputError
 from smoothcert.noise.host import check_sigma
-from smoothcert.noise.law import Thresholds
-from smoothcert.noise.laws import law_of
+from smoothcert.noise.law import AdditiveLaw, Thresholds
+from smoothcert.noise.laws import additive_law_of, law_of
+from smoothcert.noise.splitting import evaluations_of
 from smoothcert.records import FloatArray, Noise
 
 FIRST_BITS = 16
@@ -70,7 +71,7 @@ def grid_law(noise: Noise, *, sigma: float, levels: int) -> GridLaw:
     Raises an InputError if the level does not suit the grid. The last few tables are cached.
     """
     check_suits_grid(noise, sigma=sigma, levels=levels)
-    thresholds = law_of(noise).grid_thresholds(Fraction(float(sigma)) * (levels - 1))
+    thresholds = additive_law_of(noise).grid_thresholds(Fraction(float(sigma)) * (levels - 1))
     law = GridLaw(noise, float(sigma), levels, -(len(thresholds) // 2), thresholds, _table(thresholds))
     for array in (law.thresholds, law.table):
         array.setflags(write=False)
@@ -88,6 +89,9 @@ def check_suits_grid(noise: Noise, *, sigma: float, levels: int) -> None:
     check_levels(levels)
     check_sigma(sigma)
     law, scale = law_of(noise), Fraction(float(sigma)) * (levels - 1)
+    if not isinstance(law, AdditiveLaw):
+        evaluations_of(sigma, levels=levels)
+        return
     farthest = scale * law.farthest
     if farthest > FARTHEST:
         raise InputError(
@@ -115,6 +119,6 @@ def _table(thresholds: Thresholds) -> NDArray[Any]:
 @functools.lru_cache(maxsize=16)
 def _means(law: GridLaw) -> FloatArray:
     j = np.arange(law.least, law.most + 1, dtype=np.float64)
-    means = law_of(law.noise).cell_means(j, law.scale)
+    means = additive_law_of(law.noise).cell_means(j, law.scale)
     means.setflags(write=False)
     return means

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from smoothcert.noise import constants as c
+from smoothcert.noise.chacha import Key
 from smoothcert.noise.grid_law import MORE_BITS, GridLaw
-from smoothcert.noise.grid_with_numpy import Key, grid_key
+from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.records import StreamId
 
 _SIGN = -(1 << 63)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import secrets
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from smoothcert.errors import InputError
 from smoothcert.noise import with_numpy
 from smoothcert.noise.law import CompiledNoise
-from smoothcert.noise.laws import law_of
+from smoothcert.noise.laws import additive_law_of
 from smoothcert.records import InputArray, Noise, Stage, StreamId
 
 COUNTER_LIMIT = 2**56
@@ -32,6 +33,11 @@ def as_noise(noise: Noise | str) -> Noise:
         return Noise(noise)
     except ValueError as error:
         raise InputError(f"there is no noise {str(noise)!r}: use {' or '.join(Noise)}") from error
+
+
+def new_seed(noise: Noise) -> int:
+    """A seed from the operating system; 0 where it would make another classifier, and not only other samples."""
+    return secrets.randbits(128) if noise.sampled else 0
 
 
 def check_sigma(sigma: float) -> None:
@@ -98,7 +104,7 @@ def add_noise(noise: Noise, out: InputArray, x: InputArray, stream: StreamId, *,
 def _find_compiled(noise: Noise, *, short: bool) -> CompiledNoise | None:
     """The compiled generator for short or for long rows, if there is one and it gives the same bits as plain numpy."""
     try:
-        generator = law_of(noise).load_compiled(short=short)
+        generator = additive_law_of(noise).load_compiled(short=short)
     except ImportError:
         return None
     if generator is None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from smoothcert.errors import InputError
 from smoothcert.noise.detection import DETECT, FLOAT, DetectedGrid, detect_grid, parse_grid
-from smoothcert.noise.grid_noise import to_grid
+from smoothcert.noise.grid_noise import from_grid, to_grid
 from smoothcert.records import InputArray, Noise
 from smoothcert.records.sentences import describe_noise
 
@@ -15,10 +17,14 @@ MEMORY_NEEDS_A_GRID = "a memory keeps the regions of one grid, which must be giv
 
 
 class InputGrid:
-    """grid: a number of levels, "detect" or "float". The first inputs decide, where it is to be detected."""
+    """grid: a number of levels, "detect" or "float". The first inputs decide, where it is to be detected.
 
-    def __init__(self, grid: int | str | None, *, with_memory: bool) -> None:
+    rounds: inputs are rounded to the grid, which must be given; otherwise those that are off it are refused.
+    """
+
+    def __init__(self, grid: int | str | None, *, with_memory: bool, rounds: bool = False) -> None:
         self._requested = parse_grid(grid)
+        self._rounds = rounds
         self._known: DetectedGrid | None = None
         if self._requested != DETECT:
             self._known = DetectedGrid(None if isinstance(self._requested, str) else self._requested)
@@ -68,10 +74,12 @@ class InputGrid:
             in_unit_range = input_range is not None and input_range[0] >= 0 and input_range[1] <= 1
             self._known = detect_grid([inputs], noise=noise, sigmas=sigmas, in_unit_range=in_unit_range)
 
-    def check(self, inputs: InputArray) -> None:
-        """Refuse inputs that are not on the grid."""
+    def place(self, inputs: InputArray) -> InputArray:
+        """The inputs on the grid; an InputError if they are not, and are not to be rounded."""
         if self.levels is None:
-            return
+            return inputs
+        if self._rounds:
+            return from_grid(np.rint(inputs.astype(np.float64) * (self.levels - 1)).astype(np.int32), self.levels)
         try:
             to_grid(inputs, self.levels)
         except InputError as error:
@@ -82,3 +90,4 @@ class InputGrid:
                 f"steps, and these inputs are not on it. Use another SmoothedClassifier for them, or grid={FLOAT!r} "
                 f"for all, with noise in floating point. ({error})"
             ) from error
+        return inputs

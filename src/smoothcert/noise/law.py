@@ -1,6 +1,6 @@
 """What must be known about a noise law; each law is one final class in its own file, registered in `laws.py`.
 
-Throughout, z is one coordinate of the noise at level 1. All laws are symmetric: -z is as likely as z.
+Throughout, z is one coordinate of added noise at level 1. All such laws are symmetric: -z is as likely as z.
 """
 
 from __future__ import annotations
@@ -54,18 +54,39 @@ class SelfTestFacts:
 
 
 class NoiseLaw(abc.ABC):
-    """One noise law. All draws are pure functions of random words: the three versions of a draw give the same bits.
+    """What every noise law states.
 
-    farthest: no |z| on a grid is larger. least_scale: the smallest level, in steps of a grid, at which the noise is not
-    almost always 0. tallies: what may be counted under this noise. stays_after_linear_layer: whether a linear map of
-    the noise is noise of the same law, up to its covariance.
+    tallies: what may be counted under this noise. stays_after_linear_layer: whether a linear map of the noise is noise
+    of the same law, up to its covariance.
     """
 
     noise: ClassVar[Noise]
-    farthest: ClassVar[Fraction]
-    least_scale: ClassVar[Fraction]
     tallies: ClassVar[frozenset[TallyKind]]
     stays_after_linear_layer: ClassVar[bool]
+
+    @abc.abstractmethod
+    def estimated_radius(self, own: FloatArray, other: FloatArray, *, sigma: FloatArray, clamp: float) -> FloatArray:
+        """The radius at which two mean scores meet, if they were known exactly: an estimate for searches, no bound.
+
+        own, other, sigma: of one shape. Negative where `other` leads. clamp: scores are moved into [clamp, 1-clamp]
+        where the formula is infinite at 0 and 1.
+        """
+
+    @abc.abstractmethod
+    def steepest_estimate(self, *, clamp: float) -> float:
+        """The derivative of `estimated_radius` by sigma where `own` is 1 and `other` is 0."""
+
+
+class AdditiveLaw(NoiseLaw):
+    """A law of noise that is added. All draws are pure functions of random words: the three versions of a draw give the
+    same bits.
+
+    farthest: no |z| on a grid is larger. least_scale: the smallest level, in steps of a grid, at which the noise is not
+    almost always 0.
+    """
+
+    farthest: ClassVar[Fraction]
+    least_scale: ClassVar[Fraction]
     self_test: ClassVar[SelfTestFacts]
 
     @abc.abstractmethod
@@ -102,18 +123,6 @@ class NoiseLaw(abc.ABC):
     @abc.abstractmethod
     def least_grid_reach(self, scale: float) -> float:
         """The extreme random words must give |z| of at least this on a grid."""
-
-    @abc.abstractmethod
-    def estimated_radius(self, own: FloatArray, other: FloatArray, *, sigma: FloatArray, clamp: float) -> FloatArray:
-        """The radius at which two mean scores meet, if they were known exactly: an estimate for searches, no bound.
-
-        own, other, sigma: of one shape. Negative where `other` leads. clamp: scores are moved into [clamp, 1-clamp]
-        where the formula is infinite at 0 and 1.
-        """
-
-    @abc.abstractmethod
-    def steepest_estimate(self, *, clamp: float) -> float:
-        """The derivative of `estimated_radius` by sigma where `own` is 1 and `other` is 0."""
 
 
 def mirror(above: Thresholds) -> Thresholds:

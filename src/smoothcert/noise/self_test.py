@@ -17,9 +17,11 @@ import numpy as np
 from smoothcert.errors import NoiseError
 from smoothcert.noise import constants as c
 from smoothcert.noise import grid_noise, grid_with_numpy, host, with_numpy
+from smoothcert.noise.chacha import as_key, chacha
 from smoothcert.noise.grid_law import GridLaw, grid_law
 from smoothcert.noise.law import WORD_BITS
-from smoothcert.noise.laws import law_of
+from smoothcert.noise.laws import additive_law_of
+from smoothcert.noise.splitting import check_splitting, required_levels
 from smoothcert.records import FloatArray, Noise, Stage, StreamId
 
 _ROWS, _SIZE = 256, 784
@@ -39,6 +41,9 @@ def check_noise(noise: Noise, *, sigma: float, levels: int | None) -> None:
     levels: of the grid, or None for noise in floating point. sigma: the noise level.
     """
     _check_known_answers()
+    if not noise.sampled:
+        check_splitting(sigma, levels=required_levels(levels))
+        return
     stream = StreamId(seed=secrets.randbits(128), index=0, stage=Stage.SELECTION)
     if levels is None:
         _check_reach_in_floating_point(noise)
@@ -61,10 +66,10 @@ def _fail(what: str) -> None:
 
 def _check_known_answers() -> None:
     """ChaCha20 against RFC 8439, 2.3.2; Philox against a published answer."""
-    key = grid_with_numpy.as_key(bytes(range(32)))
+    key = as_key(bytes(range(32)))
     position = (0x00000001, 0x09000000, 0x4A000000, 0x00000000)
     p0, p1, p2, p3 = (np.array([word], dtype=np.uint32) for word in position)
-    words = tuple(int(word[0]) for word in grid_with_numpy.chacha((p0, p1, p2, p3), key))
+    words = tuple(int(word[0]) for word in chacha((p0, p1, p2, p3), key))
     if words != (
         0xE4E7F110, 0x15593BD1, 0x1FDD0F50, 0xC47120A3, 0xC7F4D1C7, 0x0368C033, 0x9AAA2204, 0x4E6CD4C3,
         0x466482D2, 0x09AA9F07, 0x05D7C214, 0xA2028BD9, 0xD19C12B5, 0xB94E16DE, 0xE883D0CB, 0x4E3C50A2,
@@ -78,7 +83,7 @@ def _check_known_answers() -> None:
 
 def _check_reach_in_floating_point(noise: Noise) -> None:
     """The random word 0 must give an extreme value of the noise."""
-    zero, law = np.zeros(1, dtype=np.uint64), law_of(noise)
+    zero, law = np.zeros(1, dtype=np.uint64), additive_law_of(noise)
     reached = abs(float(law.lanes_with_numpy((zero, zero, zero, zero))[0][0]))
     expected = law.self_test.float_reach
     if not math.isclose(reached, expected, rel_tol=1e-5):
@@ -89,7 +94,7 @@ def _check_tables(law: GridLaw) -> None:
     """Check symmetry, the tail against the C library, and the noise that the extreme words give."""
     if (law.thresholds + law.thresholds[::-1]).any():
         _fail("the tables of the noise are not symmetric")
-    scale, ideal = law.scale, law_of(law.noise)
+    scale, ideal = law.scale, additive_law_of(law.noise)
     below = np.arange(law.least + 1, 1)  # thresholds of P(j < i) for i ≤ 0
     below = below[(below - 0.5) / scale <= -ideal.self_test.tail_from]
     some = slice(None, None, 1 + len(below) // _MOST_TAILS)
@@ -148,7 +153,7 @@ def _ideal_distribution(noise: Noise) -> _Distribution:
     """Of level-1 noise in floating point. The end of Gaussian noise at 6.66 standard deviations changes its moments by
     less than a thousandth of the allowed deviation.
     """
-    law = law_of(noise)
+    law = additive_law_of(noise)
     facts = law.self_test
     below = np.array([law.probability_below(z) for z in facts.edges.tolist()])
     moments = np.zeros(8)

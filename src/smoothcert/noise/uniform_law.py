@@ -14,8 +14,8 @@ import numpy as np
 
 from smoothcert.noise.law import (
     WORD_BITS,
+    AdditiveLaw,
     CompiledNoise,
-    NoiseLaw,
     NumpyLanes,
     NumpyWords,
     SelfTestFacts,
@@ -35,7 +35,7 @@ BITS = 24
 
 
 @final
-class UniformLaw(NoiseLaw):
+class UniformLaw(AdditiveLaw):
     noise = Noise.UNIFORM
     farthest = Fraction(1)
     least_scale = Fraction(1, 2) + Fraction(1, 2**20)

@@ -8,7 +8,7 @@ import numpy as np
 
 from smoothcert.noise import constants as c
 from smoothcert.noise.law import NumpyWords
-from smoothcert.noise.laws import law_of
+from smoothcert.noise.laws import additive_law_of
 from smoothcert.records import InputArray, Noise, StreamId
 
 
@@ -54,4 +54,4 @@ def unit_noise(noise: Noise, stream: StreamId, *, start: int, count: int, size: 
     low = counter & np.uint64(c.WORD)
     high = (counter >> np.uint64(32)) << np.uint64(8) | np.uint64(stream.stage)
     words = philox((block + zero, low + zero, np.uint64(stream.index) + zero, high + zero), split_seed(stream.seed))
-    return np.concatenate(law_of(noise).lanes_with_numpy(words), axis=1)[:, :size]
+    return np.concatenate(additive_law_of(noise).lanes_with_numpy(words), axis=1)[:, :size]

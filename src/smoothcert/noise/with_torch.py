@@ -6,7 +6,7 @@ import torch
 
 from smoothcert.noise import constants as c
 from smoothcert.noise.law import TorchLanes
-from smoothcert.noise.laws import law_of
+from smoothcert.noise.laws import additive_law_of
 from smoothcert.noise.with_numpy import split_seed
 from smoothcert.records import Noise, StreamId
 
@@ -34,7 +34,7 @@ def unit_noise(
     high = (((counter >> 32) & c.WORD) << 8) | int(stream.stage)
     place = (block, counter & c.WORD, torch.full_like(counter, stream.index), high)
     words = philox(place, split_seed(stream.seed))
-    return torch.cat(law_of(noise).lanes_with_torch(words), dim=1)[:, :size]
+    return torch.cat(additive_law_of(noise).lanes_with_torch(words), dim=1)[:, :size]
 
 
 def scale_noise(unit: torch.Tensor, *, sigma: float) -> torch.Tensor:

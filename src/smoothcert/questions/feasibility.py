@@ -27,7 +27,7 @@ from smoothcert.records import (
     TallyKind,
 )
 from smoothcert.records.score_cells import SCORE_CELLS, score_cell
-from smoothcert.spec import Decide, FixedN, Precision, QuestionSpec
+from smoothcert.spec import Decide, EveryEvaluation, FixedN, Precision, QuestionSpec
 from smoothcert.statistics import (
     MOST_BETS,
     check_alpha,
@@ -49,9 +49,12 @@ def check_question(question: QuestionSpec, portfolio: Portfolio, *, alpha: float
 
     num_classes: as far as it is known; some certificates split α over all classes.
     """
+    _check_kind(question, portfolio)
+    check_samples("n", question.n)
+    if isinstance(question, EveryEvaluation):
+        return
     check_alpha(alpha)
     check_samples("n0", question.n0)
-    check_samples("n", question.n)
     match question:
         case FixedN():
             _check_fixed(question.n, portfolio, alpha=alpha, num_classes=num_classes)
@@ -63,6 +66,16 @@ def check_question(question: QuestionSpec, portfolio: Portfolio, *, alpha: float
             _check_precision(question.n, alpha=alpha)
         case _:
             assert_never(question)
+
+
+def _check_kind(question: QuestionSpec, portfolio: Portfolio) -> None:
+    """Certain certificates need every evaluation, and others need samples."""
+    for certificate in portfolio.certificates:
+        certain = all(proof.certain for proof in certificate.proofs)
+        if certain and not isinstance(question, EveryEvaluation):
+            raise InputError(f"{certificate.name} takes every evaluation of {certificate.noise}: it cannot be sampled")
+        if not certain and isinstance(question, EveryEvaluation):
+            raise InputError(f"{certificate.name} is about samples, and nothing is sampled here")
 
 
 def check_samples(name: str, count: int, *, least: int = 1) -> None:

@@ -13,7 +13,7 @@ from smoothcert.questions.feasibility import check_question
 from smoothcert.questions.smoothing_setup import check_levels
 from smoothcert.questions.verdicts import make_failed_verdict
 from smoothcert.records import AnyTally, CertifiedPoint, Proof, Smoothing, Stage, Tally, Verdict
-from smoothcert.spec import Decide, FixedN, Precision, QuestionSpec
+from smoothcert.spec import Decide, EveryEvaluation, FixedN, Precision, QuestionSpec
 from smoothcert.statistics import plurality, split_alpha
 
 if TYPE_CHECKING:  # recertifying imports neither sampling nor models
@@ -25,11 +25,14 @@ Estimation = Mapping[int, tuple[AnyTally, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """What was sampled for one input: the votes that selected the class, and the tallies that prove it, in segments."""
+    """What was counted for one input: the votes that selected the class, and the tallies that prove it, in segments.
+
+    selection: None where nothing is sampled, so that nothing has to be selected before.
+    """
 
     index: int
     label: int | None
-    selection: Tally
+    selection: Tally | None
     estimation: tuple[AnyTally, ...]
     seconds: float
 
@@ -52,25 +55,38 @@ class Inquiry(ABC):
     def answer(self, votes: Sequence[Votes]) -> list[CertifiedPoint]:
         """The points of these votes. An input whose selection votes give no class has FAILED."""
         self.portfolio.check_suits(self.smoothing)
-        check_levels([item.selection.sigma for item in votes], self.smoothing)
-        chosen = {row: label for row, item in enumerate(votes) if (label := plurality(item.selection)) is not None}
+        deciding = [self.deciding_votes(item) for item in votes]
+        check_levels([tally.sigma for tally in deciding], self.smoothing)
+        chosen = {row: label for row, tally in enumerate(deciding) if (label := plurality(tally)) is not None}
         found = self._judge([votes[row] for row in chosen], list(chosen.values())) if chosen else []
         verdicts = dict(zip(chosen, found, strict=True))
-        return [self._make_point(item, verdicts.get(row, [])) for row, item in enumerate(votes)]
+        return [
+            self._make_point(item, tally, verdicts.get(row, []))
+            for row, (item, tally) in enumerate(zip(votes, deciding, strict=True))
+        ]
 
-    def _make_point(self, item: Votes, verdicts: Sequence[Verdict]) -> CertifiedPoint:
-        first, *further = verdicts or [make_failed_verdict(item.selection, one) for one in self.portfolio.certificates]
+    def _make_point(self, item: Votes, deciding: Tally, verdicts: Sequence[Verdict]) -> CertifiedPoint:
+        first, *further = verdicts or [make_failed_verdict(deciding, one) for one in self.portfolio.certificates]
         return CertifiedPoint(
             index=item.index,
             label=item.label,
             verdict=first,
-            sigma=item.selection.sigma,
-            tallies=(item.selection, *item.estimation),
+            sigma=deciding.sigma,
+            tallies=item.estimation if item.selection is None else (item.selection, *item.estimation),
             seconds=item.seconds,
             further=tuple(further),
             grid=self.smoothing.grid,
             scale=self.smoothing.scale,
         )
+
+    def select(self, drawing: Drawing, rows: Rows) -> dict[int, Tally]:
+        """Draw the votes that select the class, by row."""
+        return drawing.votes(Stage.SELECTION, rows, n=self.n0)
+
+    def deciding_votes(self, item: Votes) -> Tally:
+        """The votes whose leading class is the answer."""
+        assert item.selection is not None
+        return item.selection
 
     @property
     @abstractmethod
@@ -124,6 +140,7 @@ def make_inquiry(
 
 
 def _of_kind(question: QuestionSpec, portfolio: Portfolio, *, alpha: float, smoothing: Smoothing) -> Inquiry:
+    from smoothcert.questions.every_evaluation import EveryEvaluationInquiry
     from smoothcert.questions.fixed_n import FixedNInquiry
     from smoothcert.questions.sequential import DecideInquiry, PrecisionInquiry
 
@@ -134,14 +151,16 @@ def _of_kind(question: QuestionSpec, portfolio: Portfolio, *, alpha: float, smoo
             return DecideInquiry(portfolio, smoothing, question.n, question.n0, alpha, question.radii)
         case Precision():
             return PrecisionInquiry(portfolio, smoothing, question.n, question.n0, alpha, question.width)
+        case EveryEvaluation():
+            return EveryEvaluationInquiry(portfolio, smoothing, question.n, question.n0, alpha)
         case _:
             assert_never(question)
 
 
 def proof_of(question: QuestionSpec) -> Proof | None:
-    """The anytime-valid proof that answers an adaptive question; None for a fixed n."""
+    """The anytime-valid proof that answers an adaptive question; None for any other."""
     match question:
-        case FixedN():
+        case FixedN() | EveryEvaluation():
             return None
         case Decide():
             return Proof.TOP_DECIDED
@@ -168,8 +187,9 @@ def stored_votes(point: CertifiedPoint, inquiry: Inquiry, *, n: int | None = Non
     """The votes of a stored point, or those of its first n samples."""
     selection = point.tally(Stage.SELECTION)
     estimation = tuple(tally for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION)
-    if not isinstance(selection, Tally):
+    if not (isinstance(selection, Tally) if inquiry.smoothing.noise.sampled else estimation):
         raise InputError(f"input {point.index} has no stored votes to certify: it comes from a prediction run")
+    assert selection is None or isinstance(selection, Tally)
     inquiry.check_stored(point)
     if n is not None:
         estimation = inquiry.cut(estimation, n=n)

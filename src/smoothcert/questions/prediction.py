@@ -20,13 +20,14 @@ def predict_votes(
     grid: int | None = None,
     scale: FeatureScale | None = None,
     price: float = 0.0,
+    certain: bool = False,
 ) -> CertifiedPoint:
     """PREDICT (Cohen et al. 2019, C.1): the class with the most votes if it is significant at level α.
 
     norm: of the radii of this classifier. grid: of the noise, if it is on one. scale: of the features, if any. price:
-    what the noise takes from α.
+    what the noise takes from α. certain: all evaluations were made, so the class with most votes is the answer.
     """
-    winner = significant_plurality(tally, alpha=alpha_after_noise(alpha, price))
+    winner = plurality(tally) if certain else significant_plurality(tally, alpha=alpha_after_noise(alpha, price))
     outcome, reason = (Outcome.PREDICTED, None) if winner is not None else _explain_no_class(tally)
     verdict = Verdict(
         certificate="", prediction=winner, radius=0.0, norm=norm, outcome=outcome, reason=reason, bounds=None

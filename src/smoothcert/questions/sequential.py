@@ -126,7 +126,7 @@ class SequentialInquiry(Inquiry):
     def _judge(self, votes: Sequence[Votes], labels: Sequence[int]) -> list[list[Verdict]]:
         """Judge the stored looks again, whatever made the sampling stop: the tests hold at all times at once."""
         looks = [_list_hits(item, label) for item, label in zip(votes, labels, strict=True)]
-        monitor = self.monitor(np.array([item.selection.sigma for item in votes]))
+        monitor = self.monitor(np.array([self.deciding_votes(item).sigma for item in votes]))
         for number in range(max(map(len, looks))):
             rows = np.array([row for row, steps in enumerate(looks) if len(steps) > number], dtype=np.int64)
             hits, trials = np.array([looks[row][number] for row in rows], dtype=np.int64).T
@@ -141,7 +141,7 @@ class SequentialInquiry(Inquiry):
                 other = explain_other_leader(merge(votes[row].estimation).independent_votes(), label) if steps else None
                 reason = other or monitor.explain_abstention(row, hits=last_hits, trials=last_trials, label=label)
             values = {Quantity.TOP_LOWER: p} if p > 0 else {}
-            spent = self.spent(votes[row].selection.sigma)
+            spent = self.spent(self.deciding_votes(votes[row]).sigma)
             bounds = make_bounds(label, values, {Quantity.TOP_LOWER: self.proof}, spent=spent)
             verdicts.append([make_verdict(self.certificate, label, radius=radius, bounds=bounds, reason=reason)])
         return verdicts

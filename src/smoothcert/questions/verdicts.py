@@ -161,6 +161,9 @@ def _explain_abstention(tally: AnyTally, label: int, certificate: Certificate) -
     if isinstance(tally, ScoreTally) and is_soft(certificate):
         return Reason(ReasonCode.LOW_MEAN_SCORE, {"mean": float(mean_score(tally)), "n": tally.n, "label": label})
     votes = tally.independent_votes()
+    if all(proof.certain for proof in certificate.proofs):
+        numbers = {"votes": int(votes.counts[label]), "runner_up": votes.largest_other(label)}
+        return Reason(ReasonCode.LEAD_TOO_SMALL, {**numbers, "n": votes.n, "label": label})
     if (other := explain_other_leader(votes, label)) is not None:
         return other
     code = ReasonCode.TOO_FEW_PAIRED_VOTES if tally.kind is TallyKind.PAIRS else ReasonCode.TOO_FEW_VOTES

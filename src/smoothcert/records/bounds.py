@@ -28,6 +28,8 @@ class Quantity(enum.StrEnum):
     GRADIENT_NORM_UPPER = "gradient-norm"
     OTHER_UPPER = "other-p"
     OTHER_GRADIENT_NORM_UPPER = "other-gradient-norm"
+    SAFE_STEPS = "steps"
+    """Steps of the grid of the inputs that no answer changes within: a whole number, computed, not estimated."""
 
     @property
     def side(self) -> Side:
@@ -65,6 +67,8 @@ class Proof(enum.StrEnum):
     TOP_SEQUENCE = "time-uniform sequence"
     SELECTOR = "bounds on the levels of a selector"
     LEVELS = "certificates of the levels that may be selected"
+    EVERY_EVALUATION = "every evaluation made"
+    """Counted, not sampled: it costs nothing of α."""
     NOISE_TABLES = "finite tables of the noise"
     """Nothing is bounded by it: the price of noise whose law is that of the theorem but for a known distance."""
 
@@ -72,6 +76,11 @@ class Proof(enum.StrEnum):
     def anytime(self) -> bool:
         """Whether it holds for votes that were looked at before more were drawn, which a fixed number must not be."""
         return self in (Proof.TOP_DECIDED, Proof.TOP_SEQUENCE)
+
+    @property
+    def certain(self) -> bool:
+        """Whether it cannot be wrong, and has no share of α."""
+        return self is Proof.EVERY_EVALUATION
 
     @property
     def tally(self) -> TallyKind:

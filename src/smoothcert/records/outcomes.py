@@ -44,6 +44,7 @@ class ReasonCode(enum.StrEnum):
     OTHER_CLASS_LEADS = "other-class-leads"
     LOW_MEAN_SCORE = "low-mean-score"
     NO_SIGNIFICANT_CLASS = "no-significant-class"
+    LEAD_TOO_SMALL = "lead-too-small"
     RADIUS_IMPOSSIBLE = "radius-impossible"
     RADIUS_REFUTED = "radius-refuted"
     RADIUS_UNDECIDED = "radius-undecided"
@@ -66,6 +67,7 @@ REASON_NUMBERS: Mapping[ReasonCode, tuple[str, ...]] = {
     ReasonCode.OTHER_CLASS_LEADS: ("votes", "n", "label", "leader", "leader_votes"),
     ReasonCode.LOW_MEAN_SCORE: ("mean", "n", "label"),
     ReasonCode.NO_SIGNIFICANT_CLASS: ("votes", "runner_up", "n"),
+    ReasonCode.LEAD_TOO_SMALL: ("votes", "runner_up", "n", "label"),
     ReasonCode.RADIUS_IMPOSSIBLE: ("radius",),
     ReasonCode.RADIUS_REFUTED: ("radius", "votes", "n", "label"),
     ReasonCode.RADIUS_UNDECIDED: ("radius", "votes", "n", "label", "limit"),

@@ -45,7 +45,8 @@ class Promise:
 class Guarantee:
     """The promise a certified point makes, in numbers; `str(guarantee)` is the sentence.
 
-    alpha: the probability that sampling was misled; None if an earlier promise is the answer, not the votes.
+    alpha: the probability that sampling was misled; 0 if nothing was sampled, and the ball is then closed; None if an
+    earlier promise is the answer, not the votes.
     promise: set if a memory keeps it. grid: levels of the grid in whose steps the noise was added; None for float32.
     scale: by which every feature is divided before distances are measured; None without a scale.
     """
@@ -57,6 +58,11 @@ class Guarantee:
     promise: Promise | None = None
     grid: int | None = None
     scale: FeatureScale | None = None
+
+    @property
+    def is_certain(self) -> bool:
+        """True if all evaluations were made: no probability is involved."""
+        return self.alpha == 0.0
 
     @property
     def sound_in_floating_point(self) -> bool:

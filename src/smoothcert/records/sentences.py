@@ -39,6 +39,10 @@ _REASONS = {
     ReasonCode.NO_SIGNIFICANT_CLASS: (
         "the two leading classes are too close to call: {votes} and {runner_up} of {n} votes"
     ),
+    ReasonCode.LEAD_TOO_SMALL: (
+        "class {label} has {votes} of {n} votes and another class {runner_up}: a change of a single vote may give "
+        "another answer"
+    ),
     ReasonCode.RADIUS_IMPOSSIBLE: "no probability below 1 gives a radius of {radius:g} at this noise level",
     ReasonCode.RADIUS_REFUTED: "{votes} of {n} votes for class {label} refute a radius of {radius:g}",
     ReasonCode.RADIUS_UNDECIDED: (
@@ -125,6 +129,12 @@ def describe_guarantee(guarantee: Guarantee) -> str:
 
 
 def _state(guarantee: Guarantee) -> str:
+    if guarantee.is_certain:
+        return (
+            f"Certain: the smoothed classifier answers class {guarantee.label} at every input on the grid of "
+            f"{guarantee.grid} levels within {guarantee.radius!r} in {_name_distance(guarantee)} of this one, rounded "
+            "to that grid. All evaluations were made, and no probability is involved."
+        )
     return (
         f"Except with probability at most {guarantee.alpha!r} over the sampling, the smoothed classifier answers class "
         f"{guarantee.label} at every point closer than {guarantee.radius!r} in {_name_distance(guarantee)}."
@@ -152,6 +162,11 @@ def _state_promise(guarantee: Guarantee, promise: Promise) -> str:
     )
     if guarantee.alpha is None:
         return f"{kept} An earlier claim promised it; this input lies in its region."
+    if guarantee.is_certain:
+        return (
+            f"{kept} All evaluations of this claim were made: for certain, the classifier smoothed with the sigma of "
+            "this input gives the same answer."
+        )
     return (
         f"{kept} Except with probability at most {guarantee.alpha!r} over the sampling of this claim, the classifier "
         "smoothed with the sigma of this input gives the same answer."

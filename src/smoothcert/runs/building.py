@@ -31,7 +31,7 @@ from smoothcert.runs.run_files import SIGMA_RULE
 from smoothcert.runs.scales import scale_of
 from smoothcert.sampling import Sampler
 from smoothcert.sampling.factories import TallierFactory
-from smoothcert.sampling.grid_choice import SCALED_INPUTS
+from smoothcert.sampling.grid_choice import EIGHT_BITS, SCALED_INPUTS
 from smoothcert.sigma import OptimisedSigma, SigmaRule, as_rule, load_sigma, make_search
 from smoothcert.sigma.levels import list_likely_levels
 from smoothcert.smoothed import SmoothedClassifier
@@ -41,6 +41,7 @@ from smoothcert.spec import (
     STD,
     ConstantLevel,
     LocalEngineSpec,
+    NoiseSpec,
     OptimisedLevel,
     RayEngineSpec,
     RuleLevel,
@@ -221,6 +222,11 @@ def settle_grid(spec: RunSpec, dataset: Dataset) -> tuple[RunSpec, str]:
 
 def _find_grid(spec: RunSpec, dataset: Dataset) -> DetectedGrid:
     requested = spec.noise.grid
+    if not spec.noise.kind.sampled and requested is not None:
+        levels = EIGHT_BITS if requested == DETECT else int(requested)
+        if not spec.noise.rounds:
+            _check_lies_on(dataset, levels)
+        return DetectedGrid(levels)
     if spec.noise.scale is not None and requested in (DETECT, None):
         return DetectedGrid(None, SCALED_INPUTS)
     if requested is None:
@@ -282,13 +288,13 @@ def open_engine(spec: RunSpec, dataset: Dataset) -> Iterator[TallierFactory]:
 
 def build_smoothed(spec: RunSpec, dataset: Dataset, *, tallier: TallierFactory = Sampler) -> SmoothedClassifier:
     """The smoothed classifier of a spec whose grid is settled."""
-    levels, scale = spec.noise.levels, scale_of(spec.noise)
+    scale = scale_of(spec.noise)
     return SmoothedClassifier(
         load_classifier(spec.model.place, **_model_arguments(spec, dataset)),
         sigma=load_rule(spec),
         sigma_scale=None if scale is None else scale.numbers,
         noise=spec.noise.kind,
-        grid=FLOAT if levels is None else levels,
+        grid=_grid_of(spec.noise),
         memory=spec.memory,
         seed=spec.seed,
         batch=spec.batch,
@@ -298,3 +304,10 @@ def build_smoothed(spec: RunSpec, dataset: Dataset, *, tallier: TallierFactory =
         shared_noise=spec.noise.shared,
         tallier=tallier,
     )
+
+
+def _grid_of(noise: NoiseSpec) -> int | str:
+    """As `SmoothedClassifier` takes it, which rounds inputs that are split to a grid that is given."""
+    if not noise.kind.sampled and not noise.rounds and noise.levels == EIGHT_BITS:
+        return DETECT
+    return FLOAT if noise.levels is None else noise.levels

@@ -108,7 +108,7 @@ def prepare_survey(
         # Without a memory the classifier answers everywhere, and certified balls can leave the range of the data.
         smoothed = smoothed.derive(seed=seed, any_inputs=spec.memory is None)
         if soft:
-            usual = get_portfolio(smoothed.noise.facts.soft_two_class_certificate)
+            usual = get_portfolio(smoothed.noise.soft_certificate)
             question = FixedN(n=settings.n, n0=samples_of_selection(settings.n))
             check_question(question, usual, alpha=alpha, num_classes=smoothed.classifier.num_classes)
         cells = rectangle.cells(longer=settings.points)

@@ -57,6 +57,7 @@ from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import (
     ConstantLevel,
     DataFacts,
+    EveryEvaluation,
     FixedN,
     OptimisedLevel,
     RayEngineSpec,
@@ -132,9 +133,9 @@ def check_spec(spec: RunSpec) -> None:
             raise InputError(
                 f"--device {spec.model.device} needs --gpus-per-actor: an actor has no GPU unless it requests one"
             )
-    if spec.task == "predict":
+    if spec.task == "predict" and spec.noise.kind.sampled:
         check_predict_is_possible(n=spec.question.n, alpha=spec.alpha)
-    else:
+    elif spec.task != "predict":
         check_question(spec.question, portfolio_of(spec), alpha=spec.alpha)
 
 
@@ -148,7 +149,8 @@ def _normalise(spec: RunSpec) -> RunSpec:
         raise InputError(f"the RunSpec is invalid: {error}") from error
     if spec.task == "recertify":
         raise InputError("a recertified run is made from another run, by `recertify_run`, not by sampling")
-    if spec.task == "predict" and (spec.certificates or spec.question != FixedN(n=spec.question.n)):
+    plain = (FixedN(n=spec.question.n), EveryEvaluation(n=spec.question.n))
+    if spec.task == "predict" and (spec.certificates or spec.question not in plain):
         raise InputError("a prediction has a fixed n without n0, and no certificates: FixedN(n=…)")
     return spec
 
@@ -286,7 +288,13 @@ def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> 
         classes = ", ".join(f"{place} {clip_name(name)}" for place, name in enumerate(dataset.class_names[:10]))
         yield f"the model does not name its classes; the labels of {dataset.name} are numbered in order: {classes}"
     level = spec.sigma.level if isinstance(spec.sigma, ConstantLevel) else None
-    if smoothed.grid is not None and level is not None and level * (smoothed.grid - 1) < 1:
+    if not spec.noise.kind.sampled:
+        rounded = ", to which they are rounded" if spec.noise.rounds else ""
+        yield (
+            f"{spec.question.n} evaluations of each input on a grid of {smoothed.grid} levels{rounded}; offsets by "
+            f"seed {smoothed.seed}, a part of the classifier. Nothing is sampled"
+        )
+    elif smoothed.grid is not None and level is not None and level * (smoothed.grid - 1) < 1:
         yield (
             f"the levels of {dataset.name} are {1 / (smoothed.grid - 1):.3g} apart, more than sigma: most values stay "
             "as they are; --noise float would move them all"

@@ -16,7 +16,7 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scores import require_scores
 from smoothcert.records import AnyTally, FloatArray, GradientTally, InputArray, IntArray, PairTally, Tally, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
-from smoothcert.sampling.noisy_copies import Colour, noisy_copies, rows_of
+from smoothcert.sampling.noisy_copies import Colour, noisy_copies, of_added_noise, rows_of
 from smoothcert.sampling.picked import PickedVote, PickedVotes
 from smoothcert.sampling.requests import Request, Slice, samples_per_draw
 from smoothcert.sampling.score_sums import ScoreSums, score_tally
@@ -200,10 +200,11 @@ class _HostPairs(_HostCounter):
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench, draws, (pairs,) = self._bench, slices[-1].last_row, self._sums
-        bench.copies.prepare(slices)
+        copies = of_added_noise(bench.copies)
+        copies.prepare(slices)
         for piece in slices:
             first, second = bench.flat_noisy[:draws], bench.flat_noisy[draws:]
-            bench.copies.pair(piece, first[rows_of(piece)], second[rows_of(piece)])
+            copies.pair(piece, first[rows_of(piece)], second[rows_of(piece)])
         votes = bench.votes(2 * draws)
         for half in range(2):
             bench.picks.note(slices, votes[half * draws :], half=half)
@@ -228,15 +229,16 @@ class _HostGradients(_HostCounter):
 
     def add(self, slices: Sequence[Slice]) -> None:
         bench, counts = self._bench, self._sums[0]
-        bench.copies.prepare(slices)
+        copies = of_added_noise(bench.copies)
+        copies.prepare(slices)
         for piece in slices:
-            bench.copies.add_to_input(piece, bench.flat_noisy[rows_of(piece)])
+            copies.add_to_input(piece, bench.flat_noisy[rows_of(piece)])
         votes = bench.votes(slices[-1].last_row)
         bench.picks.note(slices, votes)
         for piece in slices:
             cast = votes[rows_of(piece)]
             counts[piece.request] += _count(cast, bench.columns)
-            group, normals = self._groups[piece.request][cast], bench.copies.unit(piece)
+            group, normals = self._groups[piece.request][cast], copies.unit(piece)
             for at in range(0, len(cast), self._rows_at_once):
                 some = slice(at, at + self._rows_at_once)
                 self._add_noise(piece.request, normals[some].astype(np.float64, copy=False), group[some])

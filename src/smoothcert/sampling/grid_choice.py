@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from smoothcert.errors import InputError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.scores import require_scores
-from smoothcert.noise import FLOAT
+from smoothcert.noise import DETECT, FLOAT
 from smoothcert.noise.input_grid import InputGrid
 from smoothcert.records import ConstantSigma, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.sampling.inputs import InputRange
@@ -19,8 +19,19 @@ SCALED_INPUTS = "inputs are divided by the scale of their features, and then lie
 """Why the noise of scaled inputs is float32."""
 
 
-def begin_grid(grid: int | str | None, *, with_memory: bool, scaled: bool) -> InputGrid:
-    """The grid of a classifier before it has seen inputs. scaled: they will be divided by a scale, and lie on none."""
+EIGHT_BITS = 256
+"""The levels of 8-bit inputs."""
+
+
+def begin_grid(grid: int | str | None, *, noise: Noise, with_memory: bool, scaled: bool) -> InputGrid:
+    """The grid of a classifier before it has seen inputs. scaled: they will be divided by a scale, and lie on none.
+
+    Splitting is for 8-bit inputs, if nothing else is said; inputs are rounded to a grid that was given for it.
+    """
+    if not noise.sampled and not scaled:
+        if grid in (FLOAT, None):
+            raise InputError(f"{noise} is for inputs on a grid, not for noise in float32: leave grid out, or give 256")
+        return InputGrid(EIGHT_BITS if grid == DETECT else grid, with_memory=with_memory, rounds=grid != DETECT)
     begun = InputGrid(grid, with_memory=with_memory)
     if scaled and begun.levels_so_far is not None:
         raise InputError(

@@ -22,7 +22,7 @@ from smoothcert.errors import ModelMismatchError
 from smoothcert.models.base import BaseClassifier, FirstLayerNoise
 from smoothcert.models.original import Answer, Changeable, asking, is_tie, original_of, same_scores
 from smoothcert.records import CheckCounts, InputArray, StreamId, TallyKind
-from smoothcert.sampling.noisy_copies import noisy_copies
+from smoothcert.sampling.noisy_copies import noisy_copies, of_added_noise
 from smoothcert.sampling.picked import PickedVote
 from smoothcert.sampling.requests import Request, Slice, samples_per_draw
 
@@ -241,11 +241,13 @@ class CopyMaker:
         piece = Slice(request=0, first_row=0, last_row=1, counter=draw)
         out = np.empty((2, self._size), dtype=np.float32)
         if self._request.kind is TallyKind.PAIRS:
-            self._copies.prepare([piece])
-            self._copies.pair(piece, out[:1], out[1:])
+            copies = of_added_noise(self._copies)
+            copies.prepare([piece])
+            copies.pair(piece, out[:1], out[1:])
         elif self._request.kind is TallyKind.GRADIENTS:
-            self._copies.prepare([piece])
-            self._copies.add_to_input(piece, out[:1])
+            copies = of_added_noise(self._copies)
+            copies.prepare([piece])
+            copies.add_to_input(piece, out[:1])
         else:
             self._copies.write([piece], out[:1])
         made: InputArray = out[half]

@@ -1,7 +1,8 @@
 """Noisy copies of inputs in host memory: x+ε, x±ε, and the noise itself, for the draws of a batch.
 
-There are two kinds: noise in float32, added in float32; and noise in whole steps of the grid of the inputs, added as
-whole numbers and converted to float32 by one division. The theorems hold exactly for the second (`noise.grid_law`).
+There are two kinds of added noise: noise in float32, added in float32; and noise in whole steps of the grid of the
+inputs, added as whole numbers and converted to float32 by one division. The theorems hold exactly for the second
+(`noise.grid_law`). Inputs that are split have a class of their own.
 """
 
 from __future__ import annotations
@@ -12,9 +13,22 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.noise import GridLaw, add_grid_noise, add_noise, from_grid, grid_draws, grid_law, scale_noise, to_grid
+from smoothcert.noise import (
+    AdditiveLaw,
+    GridLaw,
+    add_grid_noise,
+    add_noise,
+    from_grid,
+    grid_draws,
+    grid_law,
+    law_of,
+    scale_noise,
+    to_grid,
+)
+from smoothcert.noise.splitting import required_levels
 from smoothcert.records import FloatArray, InputArray, StreamId
 from smoothcert.sampling.requests import Request, Slice
+from smoothcert.sampling.split_copies import SplitCopies
 
 Colour = Callable[[InputArray, InputArray], None]
 """Transforms rows of standard normals, (rows, size) float32, and writes them into the second array."""
@@ -24,11 +38,15 @@ _Held = tuple[StreamId, int, int]
 """Identifies shared noise: a stream, its first draw, and the number of draws."""
 
 
-class NoisyCopies(Protocol):
-    """Makes the copies of a batch. `out` and results: (rows of the slice, size) float32."""
+class WrittenCopies(Protocol):
+    """Makes the copies of a batch, for votes."""
 
     def write(self, slices: Sequence[Slice], out: InputArray, /) -> None:
-        """Write x+ε for every draw of a batch into the first rows of `out`."""
+        """Write a noisy copy for every draw of a batch into the first rows of `out`: (rows, size) float32."""
+
+
+class NoisyCopies(WrittenCopies, Protocol):
+    """The same for noise that is added, and for other kinds of tallies. Results: (rows of the slice, size) float32."""
 
     def prepare(self, slices: Sequence[Slice], /) -> None:
         """Make the noise of a batch and keep it for the methods below."""
@@ -45,14 +63,23 @@ class NoisyCopies(Protocol):
 
 def noisy_copies(
     inputs: InputArray, requests: Sequence[Request], *, draws: int, colour: Colour | None = None
-) -> NoisyCopies:
+) -> WrittenCopies:
     """For requests with the same kind of noise. inputs: (m, size) float32. draws: the largest number in one batch.
 
     colour: transforms standard normals into the noise of level 1; not supported on a grid.
     """
-    if requests[0].grid is not None:
-        return _GridCopies(inputs, requests, levels=requests[0].grid)
+    levels = requests[0].grid
+    if not isinstance(law_of(requests[0].noise), AdditiveLaw):
+        return SplitCopies(inputs, requests, levels=required_levels(levels))
+    if levels is not None:
+        return _GridCopies(inputs, requests, levels=levels)
     return _FloatCopies(inputs, requests, draws=draws, colour=colour)
+
+
+def of_added_noise(copies: WrittenCopies) -> NoisyCopies:
+    """The copies, if their noise is added. Requests for pairs and gradients of any other noise are refused."""
+    assert isinstance(copies, _GridCopies | _FloatCopies)
+    return copies
 
 
 def rows_of(piece: Slice) -> slice:

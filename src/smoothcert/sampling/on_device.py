@@ -12,8 +12,10 @@ from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64, off_mps
 from smoothcert.models.scores import require_scores
-from smoothcert.noise import GridLaw, grid_law, to_grid
+from smoothcert.noise import AdditiveLaw, GridLaw, draw_offsets, evaluations_of, grid_law, law_of, to_grid
 from smoothcert.noise.grid_with_torch import from_grid, grid_draws
+from smoothcert.noise.splitting import required_levels
+from smoothcert.noise.splitting_with_torch import split_with_torch
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
@@ -21,6 +23,7 @@ from smoothcert.sampling.counters import Counter, check_votes
 from smoothcert.sampling.picked import PickedVote, PickedVotes
 from smoothcert.sampling.requests import Request, Slice
 from smoothcert.sampling.score_sums import ScoreSums
+from smoothcert.sampling.split_copies import places_in_cells
 
 
 def device_counter(classifier: DeviceClassifier, inputs: InputArray, requests: Sequence[Request]) -> Counter:
@@ -51,7 +54,8 @@ class _DeviceBench:
         self._places: dict[int, torch.Tensor] = {}
         if self._grid is not None:
             flat, rows = inputs.reshape(len(inputs), -1), {request.row for request in requests}
-            places = {row: torch.from_numpy(to_grid(flat[row], self._grid)) for row in rows}
+            read = to_grid if isinstance(law_of(requests[0].noise), AdditiveLaw) else places_in_cells
+            places = {row: torch.from_numpy(read(flat[row], self._grid)) for row in rows}
             self._places = {row: place.to(classifier.device) for row, place in places.items()}
         # Where inputs share their noise, the last draws serve several slices and batches.
         self._held: tuple[StreamId, int, int, float] | None = None
@@ -91,6 +95,24 @@ class _DeviceBench:
             noise = scale_noise(draws, sigma=request.sigma)
             return self._inputs[request.row] + noise if sign > 0 else self._inputs[request.row] - noise
         return from_grid(self._places[request.row] + sign * draws, self._grid)
+
+    def split(self, piece: Slice) -> torch.Tensor:
+        """(rows, size) what the model sees of the input of one slice, where inputs are split."""
+        request = self.requests[piece.request]
+        levels = required_levels(self._grid)
+        evaluations = evaluations_of(request.sigma, levels=levels)
+        offsets = torch.tensor(draw_offsets(request.stream.seed, evaluations=evaluations, size=self.size))
+        rows = torch.arange(piece.counter, piece.counter + piece.last_row - piece.first_row, device=self.device)
+        k = self._places[request.row].long()
+        return split_with_torch(
+            k, offsets.long().to(self.device), rows[:, None], evaluations=evaluations, levels=levels
+        )
+
+    def copies(self, slices: Sequence[Slice]) -> list[torch.Tensor]:
+        """A noisy copy for every draw of a batch, slice by slice."""
+        if not isinstance(law_of(self.requests[0].noise), AdditiveLaw):
+            return [self.split(piece) for piece in slices]
+        return [self.noisy(piece, self.draws(piece)) for piece in slices]
 
     def unit(self, piece: Slice, draws: torch.Tensor) -> torch.Tensor:
         """(rows, size) the noise in units of its level, as summed for gradients."""
@@ -173,7 +195,7 @@ class _DeviceVotes(_DeviceCounter):
     def add(self, slices: Sequence[Slice]) -> None:
         bench = self._bench
         with torch.inference_mode():
-            votes = bench.votes([bench.noisy(piece, bench.draws(piece)) for piece in slices])
+            votes = bench.votes(bench.copies(slices))
             bench.note_picks(slices, votes)
             _count(self._sums[0], bench.request_of_row(slices), votes)
 

@@ -11,8 +11,13 @@ from smoothcert.records import Proof
 
 
 def split_alpha(alpha: float, proofs: Sequence[Proof]) -> dict[Proof, float]:
-    """Equal shares of α for all proofs that must hold at once (union bound). Their exact sum never exceeds α."""
-    return dict.fromkeys(proofs, equal_share(alpha, len(proofs)))
+    """Equal shares of α for all proofs that must hold at once (union bound). Their exact sum never exceeds α.
+
+    Proofs that are certain have no share.
+    """
+    shared = [proof for proof in proofs if not proof.certain]
+    share = equal_share(alpha, len(shared)) if shared else 0.0
+    return {proof: 0.0 if proof.certain else share for proof in proofs}
 
 
 def equal_share(alpha: float, count: int) -> float:

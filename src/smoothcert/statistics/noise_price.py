@@ -24,9 +24,10 @@ def noise_price(smoothing: Smoothing, *, draws: int, sigma: float) -> float:
     Each copy can be coupled with a copy of the exact law such that they differ with probability at most δ, their
     distance in total variation (`numerics.grid.law_error`). Every statement about draws of the exact law at level
     α - draws·δ then holds for the actual draws at level α. Rounded up to a power of two, so that inputs with nearly the
-    same σ have the same price, and α minus the price is exact. 0 for noise in float32, for which no bound is known.
+    same σ have the same price, and α minus the price is exact. 0 for noise in float32, for which no bound is known, and
+    where nothing is sampled.
     """
-    if smoothing.grid is None:
+    if smoothing.grid is None or not smoothing.noise.sampled:
         return 0.0
     if smoothing.dimension is None:
         raise InputError("the price of noise on a grid depends on the dimension of an input, which is not known")

@@ -46,6 +46,7 @@ _METHODS: Mapping[Proof, _Method] = {
     Proof.SCORE_OTHER: _Method((Quantity.RUNNER_UP_UPPER,), score_bounds.other_score_upper),
     Proof.SCORE_TOP_BERNSTEIN: _Method((Quantity.TOP_LOWER,), score_bounds.top_score_lower_by_bernstein),
     Proof.SCORE_OTHER_BERNSTEIN: _Method((Quantity.RUNNER_UP_UPPER,), score_bounds.other_score_upper_by_bernstein),
+    Proof.EVERY_EVALUATION: _Method((Quantity.SAFE_STEPS,), vote_bounds.safe_steps),
 }
 
 
@@ -67,7 +68,8 @@ def prove(tallies: Sequence[AnyTally], labels: Sequence[int], proofs: Sequence[P
             raise InputError(
                 f"bounds need estimation votes, not {tally.stream.stage.name}: a sample that chose cannot also prove"
             )
-    check_alpha(alpha)
+    if not all(proof.certain for proof in proofs):
+        check_alpha(alpha)
     spent = split_alpha(alpha, proofs)
     return Proven(
         spent=spent, values={proof: _values(proof, tallies, labels, alpha=share) for proof, share in spent.items()}

@@ -29,6 +29,21 @@ def runner_up_upper(tallies: Sequence[Tally], labels: Sequence[int], alpha: floa
     return clopper_pearson_upper(largest, [tally.n for tally in tallies], alpha=alpha)
 
 
+def safe_steps(tallies: Sequence[Tally], labels: Sequence[int], alpha: float) -> FloatArray:
+    """Changes of single votes that the class survives, as whole numbers. Returns (m,), negative if it loses.
+
+    tallies: of all evaluations that there are, so nothing is estimated, and α is not used. A change takes at most one
+    vote from the class and gives it to another one, B. The class with most votes is the answer, the lowest one in a
+    tie; no answer is one more class, the last. So the class A survives ⌊(n_A - n_B - [B < A]) / 2⌋ changes for each B.
+    """
+    found = []
+    for tally, label in zip(tallies, labels, strict=True):
+        votes = np.append(tally.counts, tally.invalid).astype(np.int64)
+        lead = votes[label] - votes - (np.arange(len(votes)) < label)
+        found.append(int(np.delete(lead, label).min()) // 2)
+    return np.array(found, dtype=np.float64)
+
+
 def plurality(tally: Tally) -> int | None:
     """The class with most votes, the lowest one in a tie; None if most samples gave no valid answer."""
     best = int(np.argmax(tally.counts))

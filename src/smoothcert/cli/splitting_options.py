@@ -1,0 +1,69 @@
+"""Options of runs under splitting, which makes every evaluation there is instead of drawing samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from smoothcert.cli import options as o
+from smoothcert.errors import InputError
+
+if TYPE_CHECKING:
+    from smoothcert.cli.run_options import RunOptions
+    from smoothcert.spec import QuestionSpec
+
+Evaluations = Annotated[
+    str | None,
+    typer.Option(
+        "--evaluations",
+        metavar="N[,N...]",
+        rich_help_panel=o.RARE,
+        help="With --noise splitting, instead of --sigma: how many evaluations each input takes, such as 441. They are "
+        "all there are, so certificates are certain: --n, --n0 and --alpha do not apply. Inputs are 8-bit, or are "
+        "rounded to the levels that --grid gives. --seed decides the offsets, which are a part of the classifier "
+        "(default: 0).",
+    ),
+]
+_ABOUT_SAMPLES = ("n", "n0", "alpha", "decide", "precision", "shared_noise", "sigma_rule", "sigma_scale", "memory")
+
+
+def read_evaluations(run: RunOptions) -> list[float | None] | None:
+    """The levels that --evaluations gives; None if it was not given."""
+    if run.evaluations is None:
+        return None
+    from smoothcert.noise import level_of
+
+    if run.noise != "splitting":
+        raise InputError("--evaluations are counted with --noise splitting; other noises take --sigma and --n")
+    if run.sigma is not None:
+        raise InputError("--sigma and --evaluations decide the same: give one of them")
+    try:
+        counts = [int(part) for part in run.evaluations.split(",")]
+    except ValueError as error:
+        raise InputError(f"--evaluations {run.evaluations!r} is invalid: expected a number such as 441") from error
+    return [level_of(count, levels=levels_of(run)) for count in counts]
+
+
+def levels_of(run: RunOptions) -> int:
+    """The levels of inputs that are split: 8-bit, unless --grid says otherwise."""
+    from smoothcert.sampling.grid_choice import EIGHT_BITS
+
+    if run.grid == "float":
+        raise InputError("splitting is for inputs on a grid, not for noise in float32: leave --grid out, or give 256")
+    return int(run.grid) if run.grid.isdecimal() else EIGHT_BITS
+
+
+def settle_question(run: RunOptions, question: QuestionSpec, level: float | None) -> tuple[QuestionSpec, float]:
+    """The question of a run at this level, and its alpha. With splitting, what is about samples is refused."""
+    if run.noise != "splitting":
+        return question, run.alpha
+    from smoothcert.noise import evaluations_of
+    from smoothcert.questions.every_evaluation import refuse_setting
+    from smoothcert.spec import EveryEvaluation
+
+    for name in _ABOUT_SAMPLES:
+        if name in run.context.params and o.is_given(run.context, name):
+            raise InputError(refuse_setting(f"--{name.replace('_', '-')}"))
+    assert level is not None  # refused above
+    return EveryEvaluation(n=evaluations_of(level, levels=levels_of(run))), 0.0
