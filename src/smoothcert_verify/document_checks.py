@@ -217,7 +217,7 @@ class _PointCheck:
                 if part.spans[0][0] != at:
                     self._findings.add("gap-in-samples", stage=stage, at=at)
                 at = part.spans[0][1]
-                if part.kind != "votes" and (stage != "ESTIMATION" or run.is_sequential):
+                if part.kind != "votes" and (stage != "ESTIMATION" or run.is_sequential or not run.is_sampled):
                     self._findings.add("not-plain-votes", stage=stage, kind=part.kind)
             if not run.is_sampled and len(parts) > 1:
                 self._findings.add("evaluations-in-parts", stage=stage, parts=len(parts))

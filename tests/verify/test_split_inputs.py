@@ -1,4 +1,4 @@
-"""What the checker makes of an input that is split: by the definition, by the paper's numbers, and as a run makes it."""
+"""What the checker makes of an input that is split: by definition, by known numbers, and as a run makes it."""
 
 from __future__ import annotations
 
