@@ -40,7 +40,8 @@ CERTIFIED: dict[str, tuple[object, ...]] = {
     "abstaining": ("--sigma", 20.0),
 }
 """Options of `certify` by the kind of run."""
-_ONCE = (*CERTIFIED, "scaled", "failed", "predict", "split", "split-predict")
+SPLIT_KINDS = ("split", "split-predict")
+_ONCE = (*CERTIFIED, "scaled", "failed", "predict")
 KINDS = (*_ONCE, "recertified", "envelope", "memory", "predict-memory")
 
 
@@ -49,7 +50,7 @@ def make_run(kind: str, folder: Path) -> Path:
 
     A run that names no other file is sampled once in each process of tests, and copied from then on.
     """
-    if kind in _ONCE and not (folder / kind).exists():
+    if kind in (*_ONCE, *SPLIT_KINDS) and not (folder / kind).exists():
         return Path(shutil.copytree(_sampled_once(kind), folder / kind))
     return _sample_run(kind, folder)
 
@@ -72,7 +73,7 @@ def _sample_run(kind: str, folder: Path) -> Path:
     elif kind == "failed":
         data = ("--model", "sample_models:never_finite", "--num-classes", 10, *_DATA[2:])
         invoke(app, "certify", *data, *_SAMPLES, *_LEVEL, "--out", out)
-    elif kind in ("split", "split-predict"):
+    elif kind in SPLIT_KINDS:
         invoke(app, "predict" if kind == "split-predict" else "certify", *_DATA, *SPLIT, "--out", out)
     elif kind == "predict":
         invoke(app, "predict", *_DATA, "--n", 100, *_LEVEL, "--out", out)
