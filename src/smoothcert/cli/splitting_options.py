@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +24,32 @@ Evaluations = Annotated[
         "all there are, so certificates are certain: --n, --n0 and --alpha do not apply. Inputs are 8-bit, or are "
         "rounded to the levels that --grid gives. --seed decides the offsets, which are a part of the classifier "
         "(default: 0).",
+    ),
+]
+TrainingEvaluations = Annotated[
+    int | None,
+    typer.Option(
+        "--evaluations",
+        rich_help_panel=o.RARE,
+        help="With --noise splitting, instead of --sigma: how many evaluations `certify` will make of each input, such "
+        "as 441.",
+    ),
+]
+TrainingGrid = Annotated[
+    int | None,
+    typer.Option(
+        "--grid",
+        rich_help_panel=o.RARE,
+        help="With --noise splitting: the number of levels that inputs are rounded to (default: 256, of 8-bit images).",
+    ),
+]
+OffsetSeed = Annotated[
+    int | None,
+    typer.Option(
+        "--offset-seed",
+        rich_help_panel=o.RARE,
+        help="With --noise splitting: the --seed of `certify` (default: 0), which decides the offsets. A network is "
+        "trained for one choice of them.",
     ),
 ]
 _ABOUT_SAMPLES = ("n", "n0", "alpha", "decide", "precision", "shared_noise", "sigma_rule", "sigma_scale", "memory")
@@ -67,3 +94,25 @@ def settle_question(run: RunOptions, question: QuestionSpec, level: float | None
             raise InputError(refuse_setting(f"--{name.replace('_', '-')}"))
     assert level is not None  # refused above
     return EveryEvaluation(n=evaluations_of(level, levels=levels_of(run))), 0.0
+
+
+def describe_training(facts: Mapping[str, Any]) -> str:
+    """What a training is told to prepare for. facts: its settings."""
+    return (
+        f"inputs are rounded to a grid of {facts['grid']} levels and split: each step sees one of "
+        f"{facts['evaluations']} evaluations of an input; offsets by seed {facts['offset_seed']}"
+    )
+
+
+def suggest_level(facts: Mapping[str, Any], levels: int | None) -> dict[str, str | None]:
+    """The options of `certify` that smooth as the training did. facts: of a checkpoint; levels: of the data."""
+    if "evaluations" not in facts:
+        return {"--sigma": None if facts.get("sigma") is None else f"{facts['sigma']:g}"}
+    from smoothcert.sampling.grid_choice import EIGHT_BITS
+
+    is_usual = levels == facts["grid"] == EIGHT_BITS
+    return {
+        "--evaluations": str(facts["evaluations"]),
+        "--grid": None if is_usual else str(facts["grid"]),
+        "--seed": str(facts["offset_seed"]) if facts["offset_seed"] else None,
+    }
