@@ -95,7 +95,7 @@ def test_a_smoothed_classifier_counts_the_classes_of_these_copies(offset_seed):
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4))
     with torch.no_grad():
         net[1].weight.normal_(generator=seeded(2))
-        net[1].bias.copy_(-net[1](torch.full((1, 1, 3, 4), 0.5))[0])
+        net[1].bias.copy_(-0.5 * net[1].weight.sum(dim=1))
     smoothed = sc.SmoothedClassifier(net, noise="splitting", evaluations=101, grid=64, seed=offset_seed, device="cpu")
     points = smoothed.certify(inputs.numpy())
     level = level_of(101, levels=64)
@@ -278,7 +278,7 @@ def test_stopped_and_resumed_ends_with_the_same_bits(digits, tmp_path, stop_at):
     others = {
         "offset_seed was 0, now 1": {"splitting": Splitting(offset_seed=1)},
         "evaluations was 16, now 17; .*sigma was": {"sigma": level_of(17, levels=256)},
-        "evaluations was 16, now 1[56]; grid was 256, now 255|grid was 256": {"splitting": Splitting(levels=255)},
+        "evaluations was 16, now 15; grid was 256, now 255": {"splitting": Splitting(levels=255)},
     }
     for message, changes in others.items():
         with pytest.raises(ManifestMismatchError, match=message):
@@ -315,22 +315,21 @@ def test_python_takes_evaluations_or_sigma(digits):
 
 @pytest.mark.parametrize("objective", ["gaussian", "consistency"])
 def test_most_digits_are_certified_after_a_short_training(objective, digits, held_out):
-    """At cells of half the range of a pixel; a network that was trained without noise certifies fewer."""
+    """With cells as wide as the range of a pixel; a network that was trained without noise certifies fewer."""
     options = {"epochs": 8, "batch": 64, "seed": 1, "device": "cpu", "threads": 1, "progress": False, "lr": 0.2}
     splitting = {"noise": "splitting", "evaluations": 64, "grid": 65}
+
+    def certify(module):
+        smoothed = sc.SmoothedClassifier(module, **splitting, device="cpu")
+        return smoothed.certify(held_out.inputs(slice(None)), labels=held_out.labels)
+
     trained = sc.train("mlp-64", digits, objective=objective, validation=held_out, **splitting, **options)
-    assert trained.accuracy > 0.85
-    smoothed = sc.SmoothedClassifier(trained.module, **splitting, device="cpu")
-    points = smoothed.certify(held_out.inputs(slice(None)), labels=held_out.labels)
-    assert points.accuracy > 0.9
-    certified = points.certified_accuracy(0.25)
-    assert certified > 0.7
     plain = sc.train("mlp-64", digits, sigma=0.0, validation=held_out, **options)
-    unprepared = sc.SmoothedClassifier(plain.module, **splitting, device="cpu")
-    assert (
-        unprepared.certify(held_out.inputs(slice(None)), labels=held_out.labels).certified_accuracy(0.25)
-        < certified - 0.05
-    )
+    assert trained.accuracy > 0.8
+    results = certify(trained.module)
+    assert results.accuracy > 0.88
+    assert results.certified_accuracy(0.25) > 0.77
+    assert results.certified_accuracy(0.4) > certify(plain.module).certified_accuracy(0.4) + 0.05
 
 
 def train_by_command(*arguments):
