@@ -200,6 +200,14 @@ def test_accuracy_is_measured_at_one_evaluation_of_each_input(held_out):
     assert torch.equal(seen[1], inputs)
 
 
+def test_a_training_measures_accuracy_with_its_own_cells(digits, held_out):
+    splitting = Splitting(levels=17, offset_seed=8)
+    trained = run(digits, config=configured(sigma=1.0, splitting=splitting), held_out=held_out)
+    given = {"noise": Noise.SPLITTING, "sigma": 1.0, "seed": 7, "device": CPU}
+    assert trained.accuracy == noisy_accuracy(trained.module, held_out, **given, splitting=splitting)
+    assert trained.accuracy != noisy_accuracy(trained.module, held_out, **given)
+
+
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_objectives_that_need_copies_only_are_allowed(name, digits):
     objective = OBJECTIVES[name]()
