@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InputError
 from smoothcert.noise import evaluations_of
+from smoothcert.noise.splitting import required_levels
 from smoothcert.questions.inquiry import Estimation, Inquiry, Rows, Votes
 from smoothcert.questions.verdicts import judge_tallies
-from smoothcert.records import AnyTally, CertifiedPoint, Stage, Tally, Verdict, merge
+from smoothcert.records import AnyTally, CertifiedPoint, Smoothing, Stage, Tally, Verdict, merge
 from smoothcert.settings_text import real_number
 from smoothcert.spec import EveryEvaluation, QuestionSpec, make_question
 
@@ -36,6 +37,11 @@ def every_evaluation(count: int, /, **asked: Any) -> tuple[QuestionSpec, float]:
         if value != _NOT_ASKED[name] and not (name == "n0" and value == 0):
             raise InputError(refuse_setting(name))
     return EveryEvaluation(n=count), 0.0
+
+
+def count_evaluations(sigma: float, smoothing: Smoothing) -> int:
+    """The evaluations that an input takes at this level."""
+    return evaluations_of(sigma, levels=required_levels(smoothing.grid))
 
 
 def refuse_setting(name: str) -> str:
@@ -95,8 +101,7 @@ class EveryEvaluationInquiry(Inquiry):
 
     def _count(self, sigma: float) -> int:
         """The number of evaluations at this level."""
-        assert self.smoothing.grid is not None
-        evaluations = evaluations_of(sigma, levels=self.smoothing.grid)
+        evaluations = count_evaluations(sigma, self.smoothing)
         if evaluations > self.n:
             raise InputError(f"sigma={sigma:g} makes {evaluations} evaluations, and at most {self.n} are allowed")
         return evaluations
