@@ -209,9 +209,10 @@ def _describe_guarantee(sources: Sequence[Source]) -> str:
         decision = " or ".join(kinds)
         text += (
             f" {compare_with_pixel(sources)}{_state_error(certified, wrong)}{_list_suppositions(certified)}. It "
-            "assumes that the model answers each noisy input by itself; apart from that and the warnings below, nothing is assumed about the "
-            f"model or the attacker. It is about the smoothed classifier ({decision}), not about the bare model: "
-            f"deploy {decision}. It states that the answer stays the same, not that it is correct."
+            "assumes that the model answers each noisy input by itself; apart from that and the warnings below, "
+            "nothing is assumed about the model or the attacker. It is about the smoothed classifier "
+            f"({decision}), not about the bare model: deploy {decision}. It states that the answer stays the same, not "
+            "that it is correct."
         )
     return f"{text} {_list_unknown_alphas(certified)}".strip()
 
