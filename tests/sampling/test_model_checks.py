@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from dataclasses import replace
 
@@ -415,13 +416,13 @@ def test_base_classifiers_of_the_users_own_are_their_own_original():
     assert smoothed.checks.asked == 1500
 
 
-def test_single_rows_are_asked_by_one_thread(monkeypatch: pytest.MonkeyPatch):
+def test_the_calling_thread_asks_with_one_thread_of_torch(monkeypatch: pytest.MonkeyPatch):
     """Failed before: at the end the classifier was asked by all threads of torch, which wait for each other."""
     threads: list[int] = []
     compute = TorchClassifier._logits
 
     def watch(self: TorchClassifier, batch: np.ndarray) -> np.ndarray:
-        if len(batch) == 1:
+        if threading.current_thread() is threading.main_thread():
             threads.append(torch.get_num_threads())
         return compute(self, batch)
 

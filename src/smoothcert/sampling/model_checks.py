@@ -167,8 +167,8 @@ class ModelChecks:
         A base classifier must be a fixed function. One that keeps state or reads a clock may change during sampling.
         """
         if self._kept:
-            sampled = self._classifier.classify(np.stack([kept.noisy for kept in self._kept]))
             with asking(self._original, scores=False) as ask:
+                sampled = self._classifier.classify(np.stack([kept.noisy for kept in self._kept]))
                 for kept, vote in zip(self._kept, sampled.tolist(), strict=True):
                     self._compare_again(kept, vote, ask(kept.noisy))
         self._kept, self._seen = [], 0
