@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from smoothcert.smoothed import SmoothedClassifier
-from smoothcert.spec import RunSpec
+from smoothcert.spec import ConstantLevel, RunSpec
 
 
 def describe_other_splitting(spec: RunSpec, smoothed: SmoothedClassifier) -> str:
@@ -16,7 +16,9 @@ def describe_other_splitting(spec: RunSpec, smoothed: SmoothedClassifier) -> str
     from smoothcert.models.checkpoints import read_training_facts  # needs torch, as such a file does
 
     trained = read_training_facts(place)
-    here = {"evaluations": spec.question.n, "grid": smoothed.grid, "offset_seed": smoothed.seed}
+    here = {"grid": smoothed.grid, "offset_seed": smoothed.seed}
+    if isinstance(spec.sigma, ConstantLevel):
+        here = {"evaluations": spec.question.n, **here}
     names = {"evaluations": "{} evaluations", "grid": "a grid of {} levels", "offset_seed": "offsets by seed {}"}
     changed = [name for name, value in here.items() if trained.get(name, value) != value]
     if not changed:
