@@ -2,7 +2,8 @@
 
 Trains a base classifier for each level and a selector, certifies each level alone and both forms of the selected level
 with the same number of samples in all, and writes table and figure. The published form needs one level only, so it has
-a run of its own, in which that level gets all samples of the levels. Finished steps do not run again; a step that was
+a run of its own, in which that level gets all samples of the levels; without the step `published`, its row is that of
+the votes of the sharper form. Finished steps do not run again; a step that was
 interrupted is resumed by the same command.
 """
 
@@ -210,7 +211,11 @@ def write_results(settings: Settings) -> None:
     run = sc.open_run(settings.selected)
     selected = _row("selected", run.by_certificate("selected"))
     of_same_votes = _row("selected-published", run.by_certificate("selected-published"))
-    published = _row("selected-published", sc.open_run(settings.published))
+    sharper = {"same_run_same_votes": _compare(selected, of_same_votes)}
+    published = of_same_votes
+    if settings.published.exists():
+        published = _row("selected-published", sc.open_run(settings.published))
+        sharper["own_runs"] = _compare(selected, published)
     oracle = _best("oracle", singles)
     rows = [*singles, published, selected, oracle]
     base = f"comparison-{settings.data}-{settings.tag}-{settings.sampled}"
@@ -225,10 +230,7 @@ def write_results(settings: Settings) -> None:
         "rows": {row.name: {"acr": row.acr, "certified_accuracy": row.accuracies()} for row in rows},
         "radii": list(RADII),
         "goals": _judge(singles, selected),
-        "sharper": {
-            "own_runs": _compare(selected, published),
-            "same_run_same_votes": _compare(selected, of_same_votes),
-        },
+        "sharper": sharper,
         "oracle_missed": _explain(settings, oracle, selected),
     }
     page.write_text(json.dumps(document, indent=2) + "\n")
