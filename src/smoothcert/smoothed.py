@@ -119,6 +119,8 @@ class SmoothedClassifier:
         self.noise = as_noise(noise)
         self._evaluations = evaluations
         sigma = read_level(sigma, evaluations, noise=self.noise, grid=grid)
+        if shared_noise and not self.noise.sampled:
+            raise InputError("splitting has the same offsets for all inputs already: leave shared_noise out")
         self.shared_noise = shared_noise
         self.seed = new_seed(self.noise) if seed is None else seed
         self._batch = BatchChoice(batch, tallier, workers=workers, noise=self.noise, shared=shared_noise)

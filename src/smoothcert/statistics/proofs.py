@@ -68,7 +68,7 @@ def prove(tallies: Sequence[AnyTally], labels: Sequence[int], proofs: Sequence[P
             raise InputError(
                 f"bounds need estimation votes, not {tally.stream.stage.name}: a sample that chose cannot also prove"
             )
-    if not all(proof.certain for proof in proofs):
+    if alpha != 0 or not all(proof.certain for proof in proofs):
         check_alpha(alpha)
     spent = split_alpha(alpha, proofs)
     return Proven(
