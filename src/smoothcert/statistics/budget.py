@@ -16,7 +16,7 @@ def split_alpha(alpha: float, proofs: Sequence[Proof]) -> dict[Proof, float]:
     Proofs that are certain have no share.
     """
     shared = [proof for proof in proofs if not proof.certain]
-    share = equal_share(alpha, len(shared)) if shared else 0.0
+    share = equal_share(alpha, len(shared)) if shared or not proofs else 0.0
     return {proof: 0.0 if proof.certain else share for proof in proofs}
 
 
