@@ -19,6 +19,7 @@ from smoothcert.memory.link import MemoryLink
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.questions import Inquiry, Votes, predict_votes
+from smoothcert.questions.every_evaluation import count_evaluations
 from smoothcert.records import CertifiedPoint, InputArray, Smoothing, Stage
 from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sampling import inputs_per_shard
@@ -135,7 +136,13 @@ class Pipeline:
         began = time.perf_counter()
         place = {row: position for position, row in enumerate(drawn)}
         drawing = self.draw(inputs[np.asarray(drawn)], [group.indices[row] for row in drawn])
-        jobs = (Draws.alike(Stage.PREDICTION, [place[row] for row in rows], [(0, n)]) for rows in shards)
+        counts = {
+            row: n if smoothing.noise.sampled else count_evaluations(drawing.sigmas[place[row]], smoothing)
+            for row in drawn
+        }
+        jobs = (
+            Draws(stage=Stage.PREDICTION, ranges={place[row]: [(0, counts[row])] for row in rows}) for rows in shards
+        )
         for rows, votes in zip(shards, drawing.each(jobs), strict=True):
             seconds = (time.perf_counter() - began) / len(rows)
             tallies = {row: votes[place[row]][0] for row in rows}

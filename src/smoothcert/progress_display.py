@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from smoothcert.spec import FixedN, QuestionSpec
+from smoothcert.spec import EveryEvaluation, FixedN, QuestionSpec
 
 if TYPE_CHECKING:
     from smoothcert.records import CertifiedPoint
@@ -127,8 +127,8 @@ class SamplingCount:
 
 
 def count_inputs(inputs: int, question: QuestionSpec, *, certify: bool, done: int = 0) -> SamplingCount:
-    """The count of work on these inputs, some of which are done. Only a fixed n is known before it is drawn."""
-    each = question.n0 + question.n if isinstance(question, FixedN) else None
+    """The count of work on these inputs, some of which are done. An adaptive n is not known before it is drawn."""
+    each = question.n0 + question.n if isinstance(question, FixedN | EveryEvaluation) else None
     return SamplingCount(
         inputs=inputs,
         samples=None if each is None else each * inputs,

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -19,16 +19,16 @@ from smoothcert.models import NOISE_AT, as_classifier, name_settled, settle_mode
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, as_noise, new_seed
+from smoothcert.noise.splitting import required_levels
 from smoothcert.pipeline import Pipeline, open_link
 from smoothcert.progress_display import ProgressOption
 from smoothcert.questions import Inquiry, check_predict_is_possible, check_question, make_inquiry
-from smoothcert.questions.every_evaluation import read_question
+from smoothcert.questions.every_evaluation import every_evaluation, read_question
 from smoothcert.questions.smoothing_setup import check_one_region, describe_smoothing
 from smoothcert.records import CheckCounts, InputArray, Noise, Smoothing, TallyKind
 from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.sampling import ModelChecks, Sampler
-from smoothcert.sampling.drawing import Drawing
-from smoothcert.sampling.evaluations import read_level
+from smoothcert.sampling.evaluations import most_evaluations, read_level
 from smoothcert.sampling.factories import BatchChoice, TallierFactory
 from smoothcert.sampling.given_arrays import read_array
 from smoothcert.sampling.given_inputs import check_envelope, read_source
@@ -40,21 +40,12 @@ from smoothcert.settings_text import as_counts
 from smoothcert.sigma import ConstantRule, OptimisedSigma, SigmaRule, as_rule
 from smoothcert.sigma.feature_sigmas import split_sigma
 from smoothcert.sigma.levels import LevelCheck
+from smoothcert.smoothed_calls import Given, answer_in_memory, draw_around, make_or_resume
 from smoothcert.spec import QuestionSpec
 from smoothcert.statistics import alpha_after_noise, noise_price
 
 if TYPE_CHECKING:
     from smoothcert.results.results import Results
-
-
-class Given(NamedTuple):
-    """What a classifier was made from, None for what was not given. adapting: options of `as_classifier`."""
-
-    model: Any
-    memory: RegionMemory | str | Path | None
-    seed: int | None
-    batch: int | None
-    adapting: dict[str, Any]
 
 
 class SmoothedClassifier:
@@ -70,7 +61,8 @@ class SmoothedClassifier:
         scaled norm, that of x/s, and noise is added in float32.
     noise: gaussian, or uniform on [-sigma, sigma] in every coordinate, whose certificates are in the ℓ1 norm; or
         splitting, for inputs on a grid, whose ℓ1 certificates are certain: nothing is sampled.
-    evaluations: for splitting, instead of sigma: how many evaluations are made, which are all that there are.
+    evaluations: for splitting, instead of sigma: how many evaluations are made, which are all that there are. With a
+        rule for sigma: the most that an input may take.
     grid: how many levels inputs have, k/(grid-1) for k = 0 … grid-1: 256 for 8-bit images. The noise is then added in
         exact steps, and certificates hold in floating point too (docs/explanation/floating-point.md). "detect", the
         default, takes 256 levels if the first inputs are uint8 or lie on them, else 65536 if they lie on those; later
@@ -125,6 +117,7 @@ class SmoothedClassifier:
             seed=seed, batch=batch, workers=workers, num_classes=num_classes, evaluations=evaluations
         )
         self.noise = as_noise(noise)
+        self._evaluations = evaluations
         sigma = read_level(sigma, evaluations, noise=self.noise, grid=grid)
         self.shared_noise = shared_noise
         self.seed = new_seed(self.noise) if seed is None else seed
@@ -242,6 +235,7 @@ class SmoothedClassifier:
             input_shape=self._shape,
             input_range=self.input_range,
             scaled=self._given_scale is not None,
+            offsets=None if self.noise.sampled else self.seed,
         )
 
     @property
@@ -347,11 +341,13 @@ class SmoothedClassifier:
         check_question(question, portfolio, alpha=alpha)
         asked: dict[str, Any] = {"question": question, "portfolio": portfolio, "alpha": alpha}
         if out is not None:
-            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
+            return make_or_resume(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
         source = self.read_source(x, labels, indices, samples=question.n0 + question.n)
         inquiry = self.inquiry(question, portfolio, alpha=alpha)
         copies = (inquiry.n0 + inquiry.least_samples) * len(source)
-        return _answer(self, source, lambda loop, inputs: loop.certify(inquiry, inputs), copies, progress, **asked)
+        return answer_in_memory(
+            self, source, lambda loop, inputs: loop.certify(inquiry, inputs), copies, progress, **asked
+        )
 
     def predict(
         self,
@@ -376,16 +372,18 @@ class SmoothedClassifier:
             check_predict_is_possible(n=n, alpha=alpha)
         asked: dict[str, Any] = {"question": question, "portfolio": None, "alpha": alpha}
         if out is not None:
-            return _make_run(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
+            return make_or_resume(self, x, labels=labels, indices=indices, out=out, progress=progress, **asked)
         source = self.read_source(x, labels, indices, samples=n)
         smoothing = self.prediction(n=n, alpha=alpha)
         copies = n if self._memory is not None else n * len(source)  # a memory may answer for all inputs but one
         predict = partial(Pipeline.predict, n=n, alpha=alpha, smoothing=smoothing)
-        return _answer(self, source, predict, copies, progress, **asked)
+        return answer_in_memory(self, source, predict, copies, progress, **asked)
 
     def _read_question(self, **settings: Any) -> tuple[QuestionSpec, float]:
-        level = self._sigma.sigma if isinstance(self._sigma, ConstantRule) else None
-        return read_question(self.noise, level, self._grid.levels_so_far, **settings)
+        if self.noise.sampled:
+            return read_question(**settings)
+        levels = required_levels(self._grid.levels)
+        return every_evaluation(most_evaluations(self._sigma, self._evaluations, levels=levels), **settings)
 
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
@@ -406,7 +404,7 @@ class SmoothedClassifier:
     def pipeline(self, progress: Progress | None = None) -> Pipeline:
         """The loop over inputs, for this classifier. Opens the memory."""
         self.open_memory()
-        draw = partial(_draw, self, progress)
+        draw = partial(draw_around, self, progress)
         return Pipeline(draw, self.memory, self.known_batch(), self.shared_noise, progress, self.scale)
 
     def plan_checks(self, copies: int, *, earlier: CheckCounts) -> ModelChecks:
@@ -426,40 +424,3 @@ class SmoothedClassifier:
             self.tune(self._shape, samples=samples * len(source))
         self._next_index = max(self._next_index, max(source.indices) + 1)
         return source
-
-
-def _draw(
-    smoothed: SmoothedClassifier, progress: Progress | None, inputs: InputArray, indices: Sequence[int]
-) -> Drawing:
-    """What is needed to draw samples around these inputs."""
-    return Drawing(
-        tallier=smoothed.tallier(smoothed.classifier, batch=smoothed.known_batch(), workers=smoothed.workers),
-        inputs=inputs,
-        indices=indices,
-        sigmas=smoothed.sigmas(inputs, indices),
-        seed=smoothed.seed,
-        noise=smoothed.noise,
-        checks=smoothed.checks,
-        shared_noise=smoothed.shared_noise,
-        grid=smoothed.grid,
-        progress=progress,
-    )
-
-
-def _answer(smoothed: SmoothedClassifier, *call: Any, **asked: Any) -> Results:
-    """The answers of a call, with its progress.
-
-    Results belong to a room above this one; they are imported here because this class is the front door of Python.
-    """
-    from smoothcert.results.calls import answer_call
-
-    return answer_call(smoothed, *call, **asked)
-
-
-def _make_run(smoothed: SmoothedClassifier, x: Any, *, indices: Sequence[int] | None, **asked: Any) -> Results:
-    """As `_answer`, of a run that is made or resumed."""
-    from smoothcert.results.calls import make_run
-
-    if indices is not None:
-        raise InputError("a run numbers its inputs from 0, so that it can be resumed: leave indices or out away")
-    return make_run(smoothed, x, **asked)

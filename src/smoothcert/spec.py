@@ -247,9 +247,9 @@ class RunSpec(SpecPart, frozen=True, kw_only=True):
     """Everything that was requested of a run.
 
     certificates: names, in order; empty for a prediction. best_of: share alpha among them and take the largest radius.
-    alpha: 0 where nothing is sampled. memory: a file or a URL. seed: of all noise, and of the offsets of splitting; None
-    takes one from the operating system, or 0. batch: samples classified at once; None measures it. rigorous: confirm
-    every result by the independent checker before it is stored.
+    alpha: 0 where nothing is sampled. memory: a file or a URL. seed: of all noise, and of the offsets of splitting;
+    None takes one from the operating system, or 0. batch: samples classified at once; None measures it. rigorous:
+    confirm every result by the independent checker before it is stored.
     """
 
     task: Task

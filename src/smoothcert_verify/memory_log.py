@@ -136,6 +136,8 @@ def _check_key(key: Mapping[str, Any], run: RunFacts) -> Iterator[Finding]:
 def _name_noise(run: RunFacts) -> str:
     if run.scale is not None:
         return f"{run.kind} on scaled features"
+    if run.kind == "splitting":
+        return f"{run.kind} with offsets {run.seed} on {run.grid} levels"
     return run.kind if run.grid is None else f"{run.kind} on {run.grid} levels"
 
 

@@ -15,7 +15,6 @@ from cli_runner import invoke
 from smoothcert.cli.train import train as train_command
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.checkpoints import load_checkpoint
-from smoothcert.records import Noise
 from smoothcert.sigma.callable_rule import CallableRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.sigma.knn import KnnSigma
@@ -24,7 +23,7 @@ from smoothcert.sigma.rule_files import save_rule
 from smoothcert.training import Batch, TrainingConfig, noisy_accuracy, partial_path, run_training
 from smoothcert.training.batches import Batches
 from smoothcert.training.noise_levels import ConstantLevels, RuleLevels
-from smoothcert.training.noisy_inputs import add_noise
+from smoothcert.training.noisy_inputs import add_batch_noise
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
 
 CPU = torch.device("cpu")
@@ -50,17 +49,21 @@ def assert_same_weights(first, second):
         assert torch.equal(tensor, second.module.state_dict()[name]), name
 
 
+def batch_of(inputs, sigma):
+    return Batch(inputs, torch.zeros(len(inputs), dtype=torch.int64), sigma)
+
+
 def test_every_input_gets_noise_of_its_own_level():
     levels = torch.tensor([0.1, 0.5, 2.0])
     inputs = torch.rand(3, 2, 100, 100)
-    noise = add_noise(Noise.GAUSSIAN, inputs, sigma=levels, generator=torch.Generator().manual_seed(0)) - inputs
+    noise = add_batch_noise(batch_of(inputs, levels), torch.Generator().manual_seed(0)) - inputs
     np.testing.assert_allclose(noise.flatten(1).std(dim=1), levels, rtol=0.02)
 
 
 def test_equal_levels_give_the_noise_of_one_level_to_the_bit():
     inputs = torch.rand(5, 1, 4, 4)
-    one = add_noise(Noise.GAUSSIAN, inputs, sigma=0.25, generator=torch.Generator().manual_seed(3))
-    each = add_noise(Noise.GAUSSIAN, inputs, sigma=torch.full((5,), 0.25), generator=torch.Generator().manual_seed(3))
+    one = add_batch_noise(batch_of(inputs, 0.25), torch.Generator().manual_seed(3))
+    each = add_batch_noise(batch_of(inputs, torch.full((5,), 0.25)), torch.Generator().manual_seed(3))
     assert torch.equal(one, each)
 
 

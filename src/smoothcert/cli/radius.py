@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from smoothcert.errors import InputError
+
 if TYPE_CHECKING:
     from smoothcert.records import Smoothing
 
@@ -16,6 +18,7 @@ def _known(name: str, meaning: str) -> Any:
 
 
 Known = float | None
+SPLITTING = "splitting-l1"
 
 
 def radius(
@@ -26,7 +29,7 @@ def radius(
             "varies. All names: `smoothcert certify --help`."
         ),
     ],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise level, in the units of the input.")],
+    sigma: Annotated[Known, _known("--sigma", "Noise level, in the units of the input; splitting needs none.")] = None,
     p_a: Annotated[Known, _known("--p-a", "Lower bound on the probability of the class.")] = None,
     p_b: Annotated[Known, _known("--p-b", "Upper bound on the probability of every other class.")] = None,
     both: Annotated[Known, _known("--both", "dipole: lower bound on P(both votes are the class).")] = None,
@@ -55,6 +58,17 @@ def radius(
     ] = None,
     floor: Annotated[Known, _known("--floor", "With --lipschitz: sigma is never below this.")] = None,
     num_classes: Annotated[int | None, typer.Option("--num-classes", help="lipschitz: number of classes.")] = None,
+    votes: Annotated[
+        str | None,
+        typer.Option(
+            "--votes",
+            metavar="N,N[,N...]",
+            help="splitting-l1: votes of all evaluations, class by class, as 300,100,41.",
+        ),
+    ] = None,
+    grid: Annotated[
+        int | None, typer.Option("--grid", help="splitting-l1: levels of the inputs (default: 256).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help='Print {"radius": …}.')] = False,
 ) -> None:
     """Print the certified radius, rounded down; 0 if nothing is certified.
@@ -77,8 +91,18 @@ def radius(
         Quantity.OTHER_GRADIENT_NORM_UPPER: other_gradient_norm,
     }
     quantities = {q: v for q, v in given.items() if v is not None}
+    if votes is not None or grid is not None or certificate == SPLITTING:
+        value = _radius_of_votes(certificate, votes, levels=256 if grid is None else grid, others=bool(quantities))
+        _show(value, as_json=as_json)
+        return
+    if sigma is None:
+        raise InputError("--sigma is required: the radius is proportional to the noise level")
     smoothing = _smoothing(dim=dim, rate=rate, lipschitz=lipschitz, floor=floor, num_classes=num_classes)
     value = radius_of_family(certificate, quantities, sigma=sigma, smoothing=smoothing)
+    _show(value, as_json=as_json)
+
+
+def _show(value: float, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"radius": value}))
     else:
@@ -87,11 +111,39 @@ def radius(
         typer.echo(format_down(value, decimals=6))
 
 
+def _radius_of_votes(certificate: str, votes: str | None, *, levels: int, others: bool) -> float:
+    """The radius of splitting from the votes of all evaluations."""
+    import numpy as np
+
+    from smoothcert.certificates import splitting_l1_radius
+    from smoothcert.records import Stage, StreamId, Tally
+    from smoothcert.statistics import plurality, safe_steps
+
+    if certificate != SPLITTING:
+        raise InputError(f"--votes and --grid are for {SPLITTING}: {certificate} takes bounds on probabilities")
+    if levels < 2:
+        raise InputError(f"--grid {levels} is invalid: a grid has at least two levels")
+    if votes is None or others:
+        raise InputError(f"{SPLITTING} takes --votes and nothing else: the votes of all evaluations, as in 300,100,41")
+    try:
+        counts = np.array([int(part) for part in votes.split(",")], dtype=np.int64)
+        if len(counts) < 2 or counts.min() < 0 or counts.sum() < 2:
+            raise ValueError
+    except ValueError as error:
+        raise InputError(
+            f"--votes {votes!r} is invalid: expected votes of two classes or more, as 300,100,41"
+        ) from error
+    total = int(counts.sum())
+    tally = Tally(StreamId(0, 0, Stage.ESTIMATION), sigma=1.0, counts=counts, invalid=0, ranges=((0, total),))
+    label = plurality(tally)
+    assert label is not None  # there are votes, and none is invalid
+    return float(splitting_l1_radius(safe_steps([tally], [label], 0.0), levels=levels)[0])
+
+
 def _smoothing(
     *, dim: int | None, rate: Known, lipschitz: Known, floor: Known, num_classes: int | None
 ) -> Smoothing | None:
     """How sigma varies, from the options; None for a constant sigma."""
-    from smoothcert.errors import InputError
     from smoothcert.records import ConstantSigma, Envelope, LipschitzSigma, SemiElastic, Smoothing
 
     if rate is not None and (lipschitz is not None or floor is not None):

@@ -63,8 +63,9 @@ def build_specs(
     requested = {"certificates": certificates, "best_of": best_of, "rigorous": rigorous}
 
     def build(level: float | None) -> RunSpec:
-        own, alpha = settle_question(run, question, level)
-        part = build_part(run, task=task, model=model, question=own, alpha=alpha, sigma=_build_level(run, level))
+        sigma = _build_level(run, level)
+        own, alpha = settle_question(run, question, sigma)
+        part = build_part(run, task=task, model=model, question=own, alpha=alpha, sigma=sigma)
         return msgspec.structs.replace(part, **requested)
 
     specs = {

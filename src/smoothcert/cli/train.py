@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli import splitting_options as e
 from smoothcert.cli.printing import say
 from smoothcert.training.choices import USUAL_RATES, Augment, FloatFormat, Optimiser
 
@@ -116,6 +117,9 @@ def train(
             "--tensorboard", rich_help_panel=o.OUTPUT, help="Also write the curves for TensorBoard into this directory."
         ),
     ] = None,
+    evaluations: e.TrainingEvaluations = None,
+    grid: e.TrainingGrid = None,
+    offset_seed: e.OffsetSeed = None,
     input_range: o.InputRange = None,
     label_column: o.LabelColumn = None,
     resize: o.Resize = None,
@@ -137,9 +141,13 @@ def train(
 
     import_torch("training")
     from smoothcert import training
+    from smoothcert.sampling.evaluations import read_level
 
     if out.suffix != ".safetensors":
         raise InputError(f"--out {out} must end in .safetensors, the format of checkpoints")
+    kind = _parse_noise(noise)
+    if evaluations is not None:
+        sigma = read_level(sigma, evaluations, noise=kind, grid=grid)
     level, carried = _parse_level(sigma, sigma_rule)
     dataset, held_out = load_splits(
         data, data_root=data_root, input_range=input_range, resize=resize, label_column=label_column
@@ -148,18 +156,21 @@ def train(
         say(training.describe_hold_out(dataset))
     config = training.TrainingConfig(
         arch=arch, objective=training.parse_objective(objective), sigma=level, carried=carried,
-        noise=_parse_noise(noise), seed=training.choose_seed(seed, out, resume=resume), epochs=epochs, batch=batch,
-        optimiser=optimiser, schedule=training.parse_schedule(schedule),
+        noise=kind, splitting=training.read_splitting(grid, offset_seed),
+        seed=training.choose_seed(seed, out, resume=resume), epochs=epochs, batch=batch, optimiser=optimiser,
+        schedule=training.parse_schedule(schedule),
         peak_rate=USUAL_RATES[optimiser] if rate is None else rate, weight_decay=weight_decay, average=average,
         augment=augment, precision=precision, patience=patience,
         standardise=standardise, hold_out=training.HELD_OUT_SHARE if held_out is None else None,
     )  # fmt: skip
+    if config.splitting is not None:
+        say(e.describe_training(config.to_json()))
     with stop_on_interrupt("batch") as stop, _show_progress() as (preparing, progress):
         trained = training.run_training(
             config, dataset, held_out=held_out, out=out, resume=resume, device=device, threads=threads,
             tensorboard=tensorboard, progress=progress, preparing=preparing, notice=say, stop=stop,
         )  # fmt: skip
-    _print_result(trained, data, input_range=input_range, as_json=as_json)
+    _print_result(trained, data, levels=dataset.levels, input_range=input_range, as_json=as_json)
 
 
 def _parse_noise(text: str) -> Noise:
@@ -222,7 +233,9 @@ def _show_progress() -> Iterator[tuple[Callable[[int, int], None], Callable[[Tra
         yield prepare, show
 
 
-def _print_result(trained: TrainedModel, data: str, *, input_range: str | None, as_json: bool) -> None:
+def _print_result(
+    trained: TrainedModel, data: str, *, levels: int | None, input_range: str | None, as_json: bool
+) -> None:
     from smoothcert.models.architectures import is_own
     from smoothcert.training import held_out_path
 
@@ -236,6 +249,8 @@ def _print_result(trained: TrainedModel, data: str, *, input_range: str | None, 
         return
     if "sigma_trained_with" in facts:
         noise = f"{facts['noise']} noise of {facts['sigma_trained_with']['mean']:.4g} on average"
+    elif "evaluations" in facts:
+        noise = f"{facts['noise']} with {facts['evaluations']} evaluations"
     else:
         noise = f"{facts['noise']} noise {facts['sigma']:g}"
     early = f", stopped after epoch {facts['epochs_done']}" if facts["epochs_done"] < facts["epochs"] else ""
@@ -248,22 +263,23 @@ def _print_result(trained: TrainedModel, data: str, *, input_range: str | None, 
         kept = f"the {facts['noisy_accuracy_inputs']} held-out inputs, {held_out}" if has_file else "other inputs"
         typer.echo(f"{data} also holds the inputs that were trained on: certify {kept}")
     if has_file or is_own(arch):
-        typer.echo(_suggest_certify(trained, held_out if has_file else data, input_range=input_range))
+        typer.echo(_suggest_certify(trained, held_out if has_file else data, levels=levels, input_range=input_range))
 
 
-def _suggest_certify(trained: TrainedModel, data: Path | str, *, input_range: str | None) -> str:
-    """The command that certifies the model."""
+def _suggest_certify(trained: TrainedModel, data: Path | str, *, levels: int | None, input_range: str | None) -> str:
+    """The command that certifies the model. levels: of the data."""
     import shlex
 
     from smoothcert.models.architectures import is_own
 
-    arch, level = trained.header.arch, trained.header.training.get("sigma")
+    arch, facts = trained.header.arch, trained.header.training
     options = {
         "--model": trained.path,
         "--arch": arch if is_own(arch) else None,
         "--data": data,
         "--input-range": input_range,
-        "--sigma": None if level is None else f"{level:g}",
+        "--noise": None if facts["noise"] == "gaussian" else facts["noise"],
+        **e.suggest_level(facts, levels),
     }
     given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
     return shlex.join(["smoothcert", "certify", *given])

@@ -28,9 +28,11 @@ _REASONS = {
 }
 
 
-def _name_noise(noise: Noise, grid: int | None, *, scaled: bool) -> str:
+def _name_noise(noise: Noise, grid: int | None, *, scaled: bool, offsets: int | None) -> str:
     if scaled:
         return f"{noise.value} on scaled features"
+    if offsets is not None:
+        return f"{noise.value} with offsets {offsets} on {grid} levels"
     return noise.value if grid is None else f"{noise.value} on {grid} levels"
 
 
@@ -43,10 +45,12 @@ def memory_key(
     input_shape: tuple[int, ...],
     input_range: tuple[float, float] | None,
     scaled: bool = False,
+    offsets: int | None = None,
 ) -> MemoryKey:
     """The key of the regions of one smoothed classifier: if any of this changes, it is another classifier.
 
-    scaled: inputs, and so regions, are divided by a scale, which is a part of the model.
+    scaled: inputs, and so regions, are divided by a scale, which is a part of the model. offsets: the seed of those of
+    splitting.
     """
     # As integers and floats, so that equal shapes and ranges give the same key.
     bounds = None if input_range is None else [float(bound) for bound in input_range]
@@ -55,7 +59,7 @@ def memory_key(
         model=model_digest,
         sigma_rule=sigma_digest,
         # Rounding to a grid is part of the base classifier.
-        noise=_name_noise(noise, grid, scaled=scaled),
+        noise=_name_noise(noise, grid, scaled=scaled, offsets=offsets),
         norm=noise.norm,
         preprocessing=hashlib.sha256(preprocessing.encode()).hexdigest(),
         dimension=math.prod(input_shape),

@@ -175,6 +175,14 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
     return tensors, document
 
 
+def read_training_facts(path: Path) -> Mapping[str, Any]:
+    """The `training` of a checkpoint's header, without reading its tensors; empty for files of other programs."""
+    with _import_safetensors().safe_open(_require_file(path), framework="pt") as stream:
+        metadata = stream.metadata() or {}
+    document = strict_loads(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else None
+    return {} if document is None else read_header(path, document).training
+
+
 def read_header(path: Path, document: Mapping[str, Any]) -> CheckpointHeader:
     """The header of a checkpoint of smoothcert; a ModelError where it is incomplete."""
     try:

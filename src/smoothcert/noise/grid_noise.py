@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ Levels = NDArray[np.int32]
 
 _BLOCKS_TOGETHER = 512
 """Blocks of ChaCha20 that the compiled generator makes together, at least: 32 KB of random bits."""
+_of_thread = threading.local()
+"""The scratch space that a thread used last."""
 _MOST_LANES = 16
 """The compiled generator makes this many blocks at once, or a divisor of it."""
 
@@ -133,10 +136,21 @@ def _list_words(stream: StreamId) -> tuple[Any, ...]:
 
 
 def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
-    """The row and block numbers of the blocks made together, and the scratch space of a compiled generator."""
+    """The row and block numbers of the blocks made together, and the scratch space of a compiled generator.
+
+    The space is that of the last call of this thread, if it has the right size: a small network takes little longer for
+    a batch than making it anew.
+    """
     blocks = -(-size // c.DRAWS_PER_BLOCK)
     rows = max(1, min(count, _BLOCKS_TOGETHER // blocks))
-    draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=law.table.dtype)
+    wanted = law.table.dtype, rows, blocks
+    if getattr(_of_thread, "shape", None) != wanted:
+        _of_thread.scratch, _of_thread.shape = _make_scratch(*wanted), wanted
+    return cast(tuple[Any, ...], _of_thread.scratch)
+
+
+def _make_scratch(kind: np.dtype[Any], rows: int, blocks: int) -> tuple[Any, ...]:
+    draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=kind)
     words, further = (-(-n // _MOST_LANES) * _MOST_LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
     working = (
         np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InputError
 from smoothcert.noise import evaluations_of
+from smoothcert.noise.splitting import required_levels
 from smoothcert.questions.inquiry import Estimation, Inquiry, Rows, Votes
 from smoothcert.questions.verdicts import judge_tallies
-from smoothcert.records import AnyTally, CertifiedPoint, Noise, Stage, Tally, Verdict, merge
+from smoothcert.records import AnyTally, CertifiedPoint, Smoothing, Stage, Tally, Verdict, merge
 from smoothcert.settings_text import real_number
 from smoothcert.spec import EveryEvaluation, QuestionSpec, make_question
 
@@ -22,23 +23,25 @@ _NOT_ASKED: dict[str, Any] = {"n": 100_000, "n0": 100, "alpha": 0.001, "decide":
 """The defaults of settings about samples, which say nothing."""
 
 
-def read_question(
-    noise: Noise, level: float | None, levels: int | None, *, alpha: float, **asked: Any
-) -> tuple[QuestionSpec, float]:
-    """The question of a call about this noise, and its α. level: None if it is not constant. asked: of `make_question`.
+def read_question(*, alpha: float, **asked: Any) -> tuple[QuestionSpec, float]:
+    """The question of a call under noise that is sampled, and its α. asked: as in `make_question`."""
+    return make_question(**asked), real_number(alpha, name="alpha")
 
-    Where nothing is sampled, the question is every evaluation, α is 0, and settings about samples are refused.
+
+def every_evaluation(count: int, /, **asked: Any) -> tuple[QuestionSpec, float]:
+    """The question of a call where nothing is sampled, and its α, 0. Settings about samples are refused.
+
+    count: the evaluations of an input, or the most that one may take.
     """
-    if noise.sampled:
-        return make_question(**asked), real_number(alpha, name="alpha")
-    for name, value in {"alpha": alpha, **asked}.items():
+    for name, value in asked.items():
         if value != _NOT_ASKED[name] and not (name == "n0" and value == 0):
             raise InputError(refuse_setting(name))
-    if level is None:
-        raise InputError(f"{noise} takes a constant sigma, which decides how many evaluations are made")
-    if levels is None:
-        raise InputError(f"{noise} is for inputs on a grid: give grid=256 for 8-bit inputs")
-    return EveryEvaluation(n=evaluations_of(level, levels=levels)), 0.0
+    return EveryEvaluation(n=count), 0.0
+
+
+def count_evaluations(sigma: float, smoothing: Smoothing) -> int:
+    """The evaluations that an input takes at this level."""
+    return evaluations_of(sigma, levels=required_levels(smoothing.grid))
 
 
 def refuse_setting(name: str) -> str:
@@ -98,8 +101,10 @@ class EveryEvaluationInquiry(Inquiry):
 
     def _count(self, sigma: float) -> int:
         """The number of evaluations at this level."""
-        assert self.smoothing.grid is not None
-        return evaluations_of(sigma, levels=self.smoothing.grid)
+        evaluations = count_evaluations(sigma, self.smoothing)
+        if evaluations > self.n:
+            raise InputError(f"sigma={sigma:g} makes {evaluations} evaluations, and at most {self.n} are allowed")
+        return evaluations
 
     def _judge(self, votes: Sequence[Votes], labels: Sequence[int]) -> list[list[Verdict]]:
         totals = [merge(item.estimation) for item in votes]

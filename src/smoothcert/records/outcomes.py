@@ -130,6 +130,7 @@ class RemarkCode(enum.StrEnum):
     OTHER_NORM = "other-norm"
     SCALED_NORM = "scaled-norm"
     RANDOM_WEIGHTS = "random-weights"
+    EVERY_EVALUATION = "every-evaluation"
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,10 @@ _REMARKS = {
     RemarkCode.SEVERAL_CERTIFICATES: "number of largest radii by certificate: {certificates}.",
     RemarkCode.OTHER_NORM: "radii are in the {norm} norm.",
     RemarkCode.SCALED_NORM: "radii are in the scaled {norm} norm, {measured}.",
+    RemarkCode.EVERY_EVALUATION: (
+        "certain, for inputs whose values are multiples of 1/{steps}: all evaluations were made, at most {n} of an "
+        "input, and no probability is involved."
+    ),
     RemarkCode.RANDOM_WEIGHTS: "the weights of the model were random: it was constructed for the run, not trained.",
 }
 

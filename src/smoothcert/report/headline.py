@@ -146,7 +146,8 @@ def _describe_method(sources: Sequence[Source]) -> str:
     noise = " or ".join(dict.fromkeys(spec.noise.kind.facts.title for spec in specs))
     most = "up to " if any(source.results.most_samples is not None for source in stored) else ""
     times = " or ".join(f"{n:,}" for n in sorted({spec.question.n for spec in specs}))
-    text = f"Each input was classified {most}{times} times, each time with fresh {noise} noise of {_levels(stored)}"
+    how = "each time with fresh" if all(spec.noise.kind.sampled for spec in specs) else "with every outcome of"
+    text = f"Each input was classified {most}{times} times, {how} {noise} noise of {_levels(stored)}"
     text += _mention_scales(stored)
     if all(TallyKind.SCORES in source.kinds for source in stored):
         text += (
@@ -207,13 +208,27 @@ def _describe_guarantee(sources: Sequence[Source]) -> str:
         kinds = dict.fromkeys("the mean score" if TallyKind.SCORES in s.kinds else "the vote" for s in certified)
         decision = " or ".join(kinds)
         text += (
-            f" {compare_with_pixel(sources)}The statement about one input is wrong with probability at most {wrong}, "
-            f"by bad luck in the noise that was drawn{_list_suppositions(certified)}. It assumes that the model "
-            "answers each noisy input by itself; apart from that and the warnings below, nothing is assumed about the "
-            f"model or the attacker. It is about the smoothed classifier ({decision}), not about the bare model: "
-            f"deploy {decision}. It states that the answer stays the same, not that it is correct."
+            f" {compare_with_pixel(sources)}{_state_error(certified, wrong)}{_list_suppositions(certified)}. It "
+            "assumes that the model answers each noisy input by itself; apart from that and the warnings below, "
+            "nothing is assumed about the model or the attacker. It is about the smoothed classifier "
+            f"({decision}), not about the bare model: deploy {decision}. It states that the answer stays the same, not "
+            "that it is correct."
         )
     return f"{text} {_list_unknown_alphas(certified)}".strip()
+
+
+def _state_error(sources: Sequence[Source], wrong: str) -> str:
+    """How the statement about one input may be wrong. wrong: its probabilities."""
+    if any(source.noise.sampled for source in sources):
+        return (
+            f"The statement about one input is wrong with probability at most {wrong}, by bad luck in the noise that "
+            "was drawn"
+        )
+    steps = " or ".join(dict.fromkeys(f"1/{source.grid - 1}" for source in sources if source.grid is not None))
+    return (
+        "The statement about one input is certain, for inputs whose values are multiples of "
+        f"{steps}: every evaluation that there is was made, and no probability is involved"
+    )
 
 
 def _name_length(results: ResultColumns) -> str:

@@ -123,6 +123,7 @@ class Source:
         if self.selectable_levels and manifest.sigma is not None:
             levels = ", ".join(f"{level:g}" for level in self.selectable_levels)
             sigma = f"one of {levels}, chosen by a selector whose own is {manifest.sigma.rule['selector_sigma']:g}"
+        sampled = spec.noise.kind.sampled
         settings = {
             "model": manifest.model.description or spec.model.place,
             "data": manifest.data.name,
@@ -130,11 +131,11 @@ class Source:
             "noise": f"{spec.noise.kind} {describe_noise(self.grid, first_layer=spec.noise.place == FIRST_LAYER)}",
             self.noise.facts.level_symbol: sigma,
             "samples to select the class (n0)": spec.question.n0 or None,
-            "samples to prove it (n)": spec.question.n,
-            "error probability (α)": spec.alpha,
+            "samples to prove it (n)" if sampled else "evaluations of each input": spec.question.n,
+            "error probability (α)": spec.alpha if sampled else "0: nothing is sampled",
             "certificate": spec.certificate_text or None,
             "back end": manifest.measured.backend,
-            "seed": manifest.seed,
+            "seed" if sampled else "seed of the offsets": manifest.seed,
         }
         return tuple((title, str(value)) for title, value in settings.items() if value is not None)
 

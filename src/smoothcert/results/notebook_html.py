@@ -76,7 +76,8 @@ def _list_settings(results: Results) -> list[str]:
     symbol = spec.noise.kind.facts.level_symbol
     sigma = f"{symbol}={spec.sigma.level:g}" if isinstance(spec.sigma, ConstantLevel) else f"{symbol} by input"
     certificate = [spec.certificate_text] if spec.certificates else []
-    settings = [f"{spec.noise.kind} noise", sigma, *certificate, f"n={spec.question.n}", f"alpha={spec.alpha:g}"]
+    settings = [f"{spec.noise.kind} noise", sigma, *certificate, f"n={spec.question.n}"]
+    settings += [f"alpha={spec.alpha:g}"] if spec.noise.kind.sampled else ["certain"]
     return [setting for setting in settings if setting != results.name]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from smoothcert.certificates import dipole_radius, gaussian_radius, second_order_radius
+from smoothcert.noise import evaluations_of
 from smoothcert.numerics.rounding import format_down
 from smoothcert.records import Noise
 from smoothcert.runs.advice import (
@@ -197,8 +198,14 @@ class _Alternatives:
                 "Left out: dipole, second-order, envelope, a memory with optimised sigma and first-layer noise are for "
                 "Gaussian noise."
             )
+            if situation.grid is not None:
+                evaluations = evaluations_of(self._plan.sigma, levels=situation.grid)
+                yield (
+                    f"Not estimated: --noise splitting --sigma {self._plan.sigma:g} makes {evaluations} evaluations of "
+                    "each input instead of drawing samples, and its l1 radii are certain. Train the model under it."
+                )
         else:
-            yield "Left out: uniform-l1 certifies the l1 norm; use --norm l1 for it."
+            yield "Left out: uniform-l1 and splitting-l1 certify the l1 norm; use --norm l1 for them."
         if situation.cost_of_first_layer is None and situation.noise is Noise.GAUSSIAN:
             yield (
                 "Left out: --noise-at first-layer needs a torch network whose first layer is linear and narrower than "

@@ -288,13 +288,14 @@ def open_engine(spec: RunSpec, dataset: Dataset) -> Iterator[TallierFactory]:
 
 def build_smoothed(spec: RunSpec, dataset: Dataset, *, tallier: TallierFactory = Sampler) -> SmoothedClassifier:
     """The smoothed classifier of a spec whose grid is settled."""
-    scale = scale_of(spec.noise)
+    scale, is_constant = scale_of(spec.noise), isinstance(spec.sigma, ConstantLevel)
     return SmoothedClassifier(
         load_classifier(spec.model.place, **_model_arguments(spec, dataset)),
         sigma=load_rule(spec),
         sigma_scale=None if scale is None else scale.numbers,
         noise=spec.noise.kind,
         grid=_grid_of(spec.noise),
+        evaluations=None if spec.noise.kind.sampled or is_constant else spec.question.n,
         memory=spec.memory,
         seed=spec.seed,
         batch=spec.batch,

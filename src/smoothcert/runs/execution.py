@@ -48,6 +48,7 @@ from smoothcert.runs.rigorous import make_rigorous_check
 from smoothcert.runs.run_description import make_manifest
 from smoothcert.runs.scales import check_scale
 from smoothcert.runs.store import RunStore, read_manifest
+from smoothcert.runs.trained_splitting import describe_other_splitting
 from smoothcert.sampling import Sampler
 from smoothcert.sampling.given_inputs import check_envelope
 from smoothcert.sampling.inputs import InputSource
@@ -294,6 +295,8 @@ def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> 
             f"{spec.question.n} evaluations of each input on a grid of {smoothed.grid} levels{rounded}; offsets by "
             f"seed {smoothed.seed}, a part of the classifier. Nothing is sampled"
         )
+        if other := describe_other_splitting(spec, smoothed):
+            yield other
     elif smoothed.grid is not None and level is not None and level * (smoothed.grid - 1) < 1:
         yield (
             f"the levels of {dataset.name} are {1 / (smoothed.grid - 1):.3g} apart, more than sigma: most values stay "

@@ -16,7 +16,7 @@ from smoothcert.records.selection import SELECTED
 from smoothcert.runs.result_columns import ResultColumns
 from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.tsv import read_log
-from smoothcert.spec import Decide, FixedN, RunManifest
+from smoothcert.spec import Decide, EveryEvaluation, FixedN, RunManifest
 
 _SMALLEST_SCALE, _LARGEST_SCALE = 1e-200, 1e200
 
@@ -98,7 +98,7 @@ def _load_place(place: Path, certificate: str | None, *, name: str) -> list[Resu
 
     with open_stored(place) as store:
         points, manifest, kinds = store.points(with_tallies=False), store.manifest, store.kinds()
-        spent = {} if isinstance(manifest.spec.question, FixedN) else store.samples()
+        spent = {} if _takes_n(manifest) else store.samples()
     return make_run_results(points, manifest, kinds, name=name, spent=spent, certificate=certificate)
 
 
@@ -159,7 +159,7 @@ def _make_results(
         expected=manifest.data.inputs,
         settings={"n": str(spec.question.n), "model": manifest.digests.model, "data": manifest.digests.data},
     )
-    if not isinstance(spec.question, FixedN):
+    if not _takes_n(manifest):
         samples = np.array([spent.get(int(index), 0) for index in results.index], dtype=np.float64)
         results = dataclasses.replace(
             results,
@@ -171,11 +171,21 @@ def _make_results(
     if results.scale is not None and results.has_radius:
         values = {"norm": results.norm.value, "scale": list(results.scale.numbers)}
         remarks.append(Remark(RemarkCode.SCALED_NORM, name, values))
+    if not spec.noise.kind.sampled:
+        remarks.append(
+            Remark(RemarkCode.EVERY_EVALUATION, name, {"n": spec.question.n, "steps": (manifest.grid or 2) - 1})
+        )
     if manifest.grid is None and results.has_radius:
         remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
     if manifest.model.has_random_weights:
         remarks.append(Remark(RemarkCode.RANDOM_WEIGHTS, name, {}))
     return dataclasses.replace(results, remarks=tuple(remarks))
+
+
+def _takes_n(manifest: RunManifest) -> bool:
+    """Whether every input takes n samples, or evaluations."""
+    question = manifest.spec.question
+    return isinstance(question, FixedN) or (isinstance(question, EveryEvaluation) and manifest.sigma is None)
 
 
 def _most_samples(manifest: RunManifest) -> int:

@@ -166,13 +166,16 @@ class ModelChecks:
 
         A base classifier must be a fixed function. One that keeps state or reads a clock may change during sampling.
         """
-        with asking(self._original, scores=False) as ask:
-            for kept in self._kept:
-                self._compare_again(kept, ask(kept.noisy))
+        if self._kept:
+            with asking(self._original, scores=False) as ask:
+                sampled = self._classifier.classify(np.stack([kept.noisy for kept in self._kept]))
+                for kept, vote in zip(self._kept, sampled.tolist(), strict=True):
+                    self._compare_again(kept, vote, ask(kept.noisy))
         self._kept, self._seen = [], 0
 
-    def _compare_again(self, kept: _Kept, later: Answer) -> None:
-        for vote in (self._ask_classifier(kept.noisy), later.vote):
+    def _compare_again(self, kept: _Kept, sampled: int, later: Answer) -> None:
+        """sampled: the vote of what is sampled now. later: the answer of the original now."""
+        for vote in (sampled, later.vote):
             if vote != kept.vote and not is_tie(self._original, kept.noisy, later, kept.vote):
                 raise ModelMismatchError(
                     f"the model gives class {vote} to a noisy copy to which it gave class {kept.vote} earlier: a base "
@@ -206,9 +209,6 @@ class ModelChecks:
             "others in the batch (batch statistics must be frozen, in `eval` mode), or it was changed after it was "
             "given, or it keeps state. Otherwise please report that its faster form differs from it"
         )
-
-    def _ask_classifier(self, noisy: InputArray) -> int:
-        return int(self._classifier.classify(noisy[None].copy())[0])
 
     def _keep(self, one: _Kept) -> None:
         """Keep a random sample of the checked copies."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,7 @@ from smoothcert.sampling.requests import (
     samples_per_draw,
     shared_kind,
 )
+from smoothcert.sampling.worker_threads import start_work
 
 Progress = Callable[[int], None]
 """Called from worker threads with the number of samples just finished."""
@@ -123,31 +125,26 @@ class Sampler:
     def _work_in_threads(self, counters: Sequence[Counter], batches: _SharedBatches, progress: Progress | None) -> None:
         failures: list[BaseException] = []
 
-        def body(counter: Counter, ended: threading.Event) -> None:
+        def work(counter: Counter) -> None:
             try:
                 self.classifier.prepare_thread()
                 self._work(counter, batches, progress)
             except BaseException as failure:
                 failures.append(failure)
                 batches.close()
-            finally:
-                ended.set()
 
-        # Wait for events instead of joining the threads: an interrupted join marks its thread as ended.
-        workers = [(threading.Event(), counter) for counter in counters]
-        threads = [threading.Thread(target=body, args=(counter, ended), daemon=True) for ended, counter in workers]
+        ends: list[threading.Event] = []
         try:
-            for thread in threads:
-                thread.start()
-            for ended, _ in workers:
+            for counter in counters:
+                ends.append(start_work(partial(work, counter)))
+            for ended in ends:
                 ended.wait()
         except BaseException:
             # An interrupt. Let the workers finish their batch: a process that exits while a thread runs the model's
             # native code is aborted.
             batches.close()
-            for thread, (ended, _) in zip(threads, workers, strict=True):
-                if thread.ident is not None:
-                    ended.wait()
+            for ended in ends:
+                ended.wait()
             raise
         finally:
             self.classifier.release_threads()

@@ -34,7 +34,8 @@ class NoisyScores:
         self._classifier = classifier
         self._shape = inputs.shape[1:]
         self._inputs = np.ascontiguousarray(inputs.reshape(len(inputs), -1), dtype=np.float32)
-        self._noise = noise
+        self._splits = not noise.sampled
+        self._noise = Noise.UNIFORM if self._splits else noise
         self._streams = [_name_stream(x, noise=noise, seed=seed) for x in self._inputs]
         self._drawn = [0] * len(inputs)
         self._rows = max(1, min(most_rows, _MOST_BYTES // (4 * max(1, self._inputs.shape[1]))))
@@ -82,7 +83,11 @@ class NoisyScores:
         return np.concatenate(parts, axis=1)
 
     def _write_noisy(self, out: InputArray, i: int, sigmas: FloatArray, *, start: int, begin: int, end: int) -> None:
-        """Rows begin … end-1 of input i, ordered by draw, then by level: x + sigma · noise in float32."""
+        """Rows begin … end-1 of input i, ordered by draw, then by level: x + sigma · noise in float32.
+
+        Under splitting, every coordinate has an offset of its own, drawn anew: the middle of a cell around x whose
+        place is uniform, without a grid. That is near enough for an estimate.
+        """
         rows = np.arange(begin, end)
         draws, levels = rows // len(sigmas), rows % len(sigmas)
         first, last = int(draws[0]), int(draws[-1])
@@ -92,6 +97,9 @@ class NoisyScores:
         scale = sigmas[levels][:, np.newaxis]
         np.multiply(noise[draws - first], scale, out=out, dtype=np.float64, casting="same_kind")
         out += self._inputs[i]
+        if self._splits:
+            half = scale.astype(np.float32)
+            out[:] = (np.maximum(out - half, 0.0) + np.minimum(out + half, 1.0)) / 2.0
 
     def _score(self, batch: InputArray) -> FloatArray:
         """Scores (B, num_classes + 1); 1 in the last column for a row without a valid answer.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from smoothcert.training.curves import curves_path
     from smoothcert.training.evaluation import noisy_accuracy
     from smoothcert.training.holding_out import HELD_OUT_SHARE, describe_hold_out, held_out_path
+    from smoothcert.training.input_splitting import Splitting, read_splitting
     from smoothcert.training.module_selector import choose_seeds, find_arch, train_selector, votes_path
     from smoothcert.training.module_training import train
     from smoothcert.training.objective import Batch, Objective
@@ -42,6 +43,7 @@ __all__ = [
     "SelectorConfig",
     "SelectorReport",
     "SigmaObjective",
+    "Splitting",
     "Steps",
     "TrainedModel",
     "TrainedSelector",
@@ -60,6 +62,7 @@ __all__ = [
     "parse_schedule",
     "partial_path",
     "print_epoch",
+    "read_splitting",
     "run_training",
     "train",
     "train_selector",
@@ -74,6 +77,7 @@ _NAMES_BY_MODULE = {
     "curves": ("curves_path",),
     "evaluation": ("noisy_accuracy",),
     "holding_out": ("HELD_OUT_SHARE", "describe_hold_out", "held_out_path"),
+    "input_splitting": ("Splitting", "read_splitting"),
     "module_selector": ("choose_seeds", "find_arch", "train_selector", "votes_path"),
     "module_training": ("train",),
     "objective": ("Batch", "Objective"),

@@ -13,8 +13,9 @@ from smoothcert.settings_text import format_settings
 from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.carried_sigma import CarriedSigma
 from smoothcert.training.choices import Augment, FloatFormat, Optimiser
-from smoothcert.training.objective import Objective
-from smoothcert.training.objectives import collect_facts
+from smoothcert.training.input_splitting import Splitting
+from smoothcert.training.objective import ADDED_NOISES, Objective
+from smoothcert.training.objectives import OBJECTIVES, collect_facts
 from smoothcert.training.objectives.augmentation import NoiseAugmentation
 from smoothcert.training.schedule import OneCycle, Schedule
 
@@ -25,7 +26,8 @@ class TrainingConfig:
 
     arch: the network, or the class of a module of the user as `package.module:attribute`.
     sigma: the noise level, or a rule for it. carried: optimise σ of every training input during the training, starting
-    at the number `sigma`. noise: kind of noise.
+    at the number `sigma`. noise: kind of noise. splitting: how inputs are split, if that is the noise; None for the
+    defaults.
     peak_rate: largest learning rate. average: decay of a moving average of the weights, which is then evaluated and
     saved; 0 for none. standardise: make a Standardise layer, with the mean and deviation of the data, the first layer.
     patience: stop after this many epochs without better accuracy under noise on a held-back part of the training data,
@@ -53,6 +55,7 @@ class TrainingConfig:
     standardise: bool = False
     patience: int | None = None
     hold_out: float | None = None
+    splitting: Splitting | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arch", canonical_name(self.arch))
@@ -80,8 +83,7 @@ class TrainingConfig:
 
     def _check_noise(self) -> None:
         if self.noise not in self.objective.noises_allowed:
-            allowed = ", ".join(sorted(self.objective.noises_allowed))
-            raise InputError(f"the objective {self.objective.name} supports {allowed} noise, not {self.noise}")
+            raise InputError(_explain_refusal(self.objective, self.noise))
         if isinstance(self.sigma, SigmaRule):
             if self.noise is not Noise.GAUSSIAN:
                 raise InputError(
@@ -93,6 +95,20 @@ class TrainingConfig:
             raise InputError(f"sigma is {self.sigma}: expected a finite number, at least 0")
         elif self.carried is not None and self.sigma == 0:
             raise InputError("an optimised sigma starts at a positive number, but sigma is 0")
+        self._settle_splitting()
+
+    def _settle_splitting(self) -> None:
+        if self.noise is not Noise.SPLITTING:
+            if self.splitting is not None:
+                raise InputError(
+                    f"grid and offset_seed are for splitting, and the noise is {self.noise}: leave them out"
+                )
+            return
+        if self.carried is not None:
+            raise InputError("an optimised sigma needs noise that is added; splitting takes one number for all inputs")
+        if self.splitting is None:
+            object.__setattr__(self, "splitting", Splitting())
+        self._splitting_facts()  # the level must be possible
 
     def to_json(self) -> dict[str, Any]:
         """JSON values. Two trainings with equal settings, data and thread count give equal weights."""
@@ -101,6 +117,7 @@ class TrainingConfig:
             "objective": collect_facts(self.objective),
             "noise": self.noise.value,
             **self._sigma_facts(),
+            **self._splitting_facts(),
             "seed": self.seed,
             "epochs": self.epochs,
             "batch": self.batch,
@@ -122,3 +139,20 @@ class TrainingConfig:
             return {"sigma_rule": {**self.sigma.to_json(), "digest": self.sigma.digest}}
         carried = {} if self.carried is None else {"sigma_optimised": format_settings(self.carried)}
         return {"sigma": float(self.sigma), **carried}
+
+    def _splitting_facts(self) -> dict[str, Any]:
+        if self.splitting is None or isinstance(self.sigma, SigmaRule):
+            return {}
+        return self.splitting.to_json(self.sigma)
+
+
+def _explain_refusal(objective: Objective, noise: Noise) -> str:
+    allowed = ", ".join(sorted(objective.noises_allowed))
+    text = f"the objective {objective.name} supports {allowed} noise, not {noise}"
+    if noise in ADDED_NOISES:
+        return text
+    others = ", ".join(sorted(name for name, kind in OBJECTIVES.items() if noise in kind.noises_allowed))
+    return (
+        f"{text}: its formula, or its attack along a gradient, is about x + noise, and {noise} adds nothing to x. Use "
+        f"an objective that needs noisy copies only: {others}"
+    )

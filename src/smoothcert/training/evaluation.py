@@ -10,8 +10,10 @@ from smoothcert.data import Dataset
 from smoothcert.models.torch_classifier import tensor_votes
 from smoothcert.records import FloatArray, IntArray, Noise
 from smoothcert.training.batches import as_levels, read_inputs, seeded_generator
+from smoothcert.training.input_splitting import Splitting
 from smoothcert.training.modules import evaluation_mode
-from smoothcert.training.noisy_inputs import add_noise
+from smoothcert.training.noisy_inputs import add_batch_noise
+from smoothcert.training.objective import Batch
 
 _BATCH = 500
 
@@ -25,10 +27,12 @@ def noisy_accuracy(
     seed: int,
     device: torch.device,
     among: IntArray | None = None,
+    splitting: Splitting | None = None,
 ) -> float:
     """Fraction of inputs classified correctly, each with one draw of noise.
 
-    sigma: noise level, one number or (len(dataset),). among: indices of the inputs; None: all.
+    sigma: noise level, one number or (len(dataset),). among: indices of the inputs; None: all. splitting: how inputs
+    are split, if that is the noise; None for the defaults.
     """
     indices = np.arange(len(dataset)) if among is None else among
     generator = seeded_generator(seed, "evaluation", device=device)
@@ -36,8 +40,13 @@ def noisy_accuracy(
     with evaluation_mode(module), torch.inference_mode():
         for start in range(0, len(indices), _BATCH):
             chosen = indices[start : start + _BATCH]
-            inputs = read_inputs(dataset, chosen, device)
-            level = as_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma
-            votes = tensor_votes(module(add_noise(noise, inputs, sigma=level, generator=generator)))
-            correct += int((votes.cpu().numpy() == dataset.labels[chosen]).sum())
+            batch = Batch(
+                inputs=read_inputs(dataset, chosen, device),
+                labels=torch.from_numpy(dataset.labels[chosen]),
+                sigma=as_levels(sigma[chosen], device) if isinstance(sigma, np.ndarray) else sigma,
+                noise=noise,
+                splitting=splitting or Splitting(),
+            )
+            votes = tensor_votes(module(add_batch_noise(batch, generator))).cpu()
+            correct += int((votes == batch.labels).sum())
     return correct / len(indices)

@@ -11,11 +11,13 @@ from torch import nn
 from smoothcert.errors import InputError
 from smoothcert.noise import as_noise
 from smoothcert.records import Noise
+from smoothcert.sampling.evaluations import read_level
 from smoothcert.sigma.rule import SigmaRule
 from smoothcert.training.carried_sigma import CarriedSigma
 from smoothcert.training.choices import USUAL_RATES, Augment, FloatFormat, Optimiser
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.holding_out import HELD_OUT_SHARE, describe_hold_out
+from smoothcert.training.input_splitting import read_splitting
 from smoothcert.training.objective import Objective
 from smoothcert.training.objectives import parse_objective
 from smoothcert.training.schedule import Schedule, parse_schedule
@@ -32,13 +34,16 @@ def train(
     module: nn.Module | str,
     data: Any,
     *,
-    sigma: float | SigmaRule,
+    sigma: float | SigmaRule | None = None,
+    evaluations: int | None = None,
     objective: str | Objective = "gaussian",
     validation: Any = None,
     epochs: int = 10,
     batch: int = 256,
     lr: float | None = None,
     noise: str | Noise = Noise.GAUSSIAN,
+    grid: int | None = None,
+    offset_seed: int | None = None,
     carried: CarriedSigma | None = None,
     optimiser: str = "sgd",
     schedule: str | Schedule = "one-cycle",
@@ -67,6 +72,8 @@ def train(
 
     sigma: the noise level in the units of the input, or a rule for it. objective: as on the command line, such as
     "consistency" or "consistency:weight=5,noises=4". lr: peak learning rate, 0.1 for sgd and 0.001 for adamw.
+    noise: gaussian, uniform or splitting, which takes `evaluations` instead of sigma, if you like. Its inputs are
+    rounded to a grid of `grid` levels (256). offset_seed: the seed of the smoothed classifier (0).
     out: a checkpoint to write (.safetensors), and the curves beside it. Its state is stored after every epoch and once
     a minute; the same call resumes an interrupted training, on the CPU bit for bit. None: nothing is written.
     seed: of order, noise and dropout; random if None. progress: None shows a bar on terminals and in notebooks, True a
@@ -87,10 +94,12 @@ def train(
     elif held_out is None and isinstance(data, (str, Path)):
         hold_out = HELD_OUT_SHARE
         warnings.warn(describe_hold_out(dataset), stacklevel=2)
+    kind = as_noise(noise)
     config = TrainingConfig(
-        arch=arch, sigma=sigma, seed=choose_seed(seed, path, resume=True),
+        arch=arch, sigma=read_level(sigma, evaluations, noise=kind, grid=grid),
+        seed=choose_seed(seed, path, resume=True), noise=kind, splitting=read_splitting(grid, offset_seed),
         objective=parse_objective(objective) if isinstance(objective, str) else objective,
-        carried=carried, noise=as_noise(noise), epochs=epochs, batch=batch, optimiser=chosen,
+        carried=carried, epochs=epochs, batch=batch, optimiser=chosen,
         schedule=parse_schedule(schedule) if isinstance(schedule, str) else schedule,
         peak_rate=USUAL_RATES[chosen] if lr is None else lr, weight_decay=weight_decay, average=average,
         augment=choose_word(Augment, augment, "augment"), precision=choose_word(FloatFormat, precision, "precision"),

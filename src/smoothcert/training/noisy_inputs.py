@@ -1,11 +1,13 @@
-"""Noise for training and evaluation, and scores of noisy copies.
+"""Noisy copies for training and evaluation, and their scores.
 
-The noise comes from torch generators, which are fast. Certification uses the counter-based streams instead.
+Noise comes from torch generators, which are fast. Certification uses the counter-based streams instead. Inputs that are
+split have no other copies than those of certification: a generator chooses among them.
 """
 
 from __future__ import annotations
 
 import math
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
@@ -21,23 +23,27 @@ _LEAST_SHARE = 1e-7
 """Mean scores are clamped to at least this before Φ⁻¹: single precision resolves nothing beyond ±5.2."""
 
 
-def add_noise(noise: Noise, inputs: Tensor, *, sigma: float | Tensor, generator: torch.Generator) -> Tensor:
-    """x + sigma·z with independent z of level 1; the inputs themselves if sigma is the number 0.
-
-    inputs: (B, *input_shape). sigma: one number, or (B,).
-    """
-    if not isinstance(sigma, Tensor) and sigma == 0:
-        return inputs
-    return unit_noise(noise, inputs, generator=generator).mul_(per_row(sigma, inputs)).add_(inputs)
+def draw_copies(batch: Batch, count: int, generator: torch.Generator) -> Tensor:
+    """`count` independent copies of each input under its noise: (count, B, *input_shape). For any noise."""
+    match batch.noise:
+        case Noise.GAUSSIAN | Noise.UNIFORM:
+            return draw_noises(batch, count, generator).add_(batch.inputs)
+        case Noise.SPLITTING:
+            assert not isinstance(batch.sigma, Tensor)
+            return batch.splitting.draw_copies(batch.inputs, count, level=batch.sigma, generator=generator)
+        case _:
+            assert_never(batch.noise)
 
 
 def add_batch_noise(batch: Batch, generator: torch.Generator) -> Tensor:
-    """The inputs of a batch with noise of their level: (B, *input_shape)."""
-    return add_noise(batch.noise, batch.inputs, sigma=batch.sigma, generator=generator)
+    """One copy of each input under its noise: (B, *input_shape). The inputs themselves if sigma is the number 0."""
+    if not isinstance(batch.sigma, Tensor) and batch.sigma == 0:
+        return batch.inputs
+    return draw_copies(batch, 1, generator).squeeze(0)
 
 
 def draw_noises(batch: Batch, count: int, generator: torch.Generator) -> Tensor:
-    """`count` independent noises per input, at its level: (count, B, *input_shape)."""
+    """`count` independent noises per input, at its level: (count, B, *input_shape). For noise that is added."""
     return draw_unit_noises(batch.noise, batch.inputs, count, generator).mul_(per_row(batch.sigma, batch.inputs))
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from smoothcert.noise import AdditiveLaw, law_of
 from smoothcert.records import Noise
+from smoothcert.training.input_splitting import Splitting
+
+ADDED_NOISES = frozenset(noise for noise in Noise if isinstance(law_of(noise), AdditiveLaw))
+"""The noises of formulas and attacks that need x + noise. Others give noisy copies of x, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,7 @@ class Batch:
     inputs: (B, *input_shape) float32, clean. labels: (B,) int64. sigma: the noise level, one number or (B,) float32.
     noise: kind of noise. progress: the fraction of the training that is done, in [0, 1). targets: (B, classes) float32,
     a distribution over the classes for each input, of data where several classes are right; None for labels alone.
+    splitting: how inputs are split, if that is the noise; sigma is then one number.
     radii: (B, classes) float32, of a selector: the radius that each level would give; None for other data.
     """
 
@@ -29,6 +35,7 @@ class Batch:
     progress: float = 0.0
     targets: Tensor | None = None
     radii: Tensor | None = None
+    splitting: Splitting = field(default_factory=Splitting)
 
     @property
     def wanted(self) -> Tensor:

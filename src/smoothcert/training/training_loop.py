@@ -30,6 +30,7 @@ from smoothcert.training.choices import FloatFormat
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.curves import CurveWriter
 from smoothcert.training.evaluation import noisy_accuracy
+from smoothcert.training.input_splitting import Splitting
 from smoothcert.training.modules import AveragedModule, Bfloat16Module, use_fast_layout
 from smoothcert.training.noise_levels import NoiseLevels
 from smoothcert.training.objective import Batch
@@ -241,7 +242,7 @@ class TrainingLoop:
         sigma = self._levels.select(rows, self._computing_module, progress=progress, generator=self._noise)
         batch = Batch(
             inputs, rows.labels, sigma, noise=self._config.noise, progress=progress, targets=rows.targets,
-            radii=rows.radii,
+            radii=rows.radii, splitting=self._config.splitting or Splitting(),
         )  # fmt: skip
         terms = self._config.objective.terms(self._computing_module, batch, self._noise)
         self._optimiser.param_groups[0]["lr"] = self._rate(self._done_steps)
@@ -304,6 +305,7 @@ class TrainingLoop:
             seed=self._config.seed,
             device=self._setup.device,
             among=among,
+            splitting=self._config.splitting,
         )
 
     def _best_epoch(self) -> int:

@@ -25,6 +25,7 @@ from smoothcert.training.carried_sigma import CarriedLevels
 from smoothcert.training.config import TrainingConfig
 from smoothcert.training.curves import CsvCurves, CurveWriter, TensorBoardCurves, curves_path
 from smoothcert.training.holding_out import held_out_path, hold_out
+from smoothcert.training.input_splitting import check_can_be_split
 from smoothcert.training.noise_levels import ConstantLevels, NoiseLevels, RuleLevels
 from smoothcert.training.objective import Objective
 from smoothcert.training.state import TrainingState, check_same_settings, load_state, partial_path
@@ -75,6 +76,9 @@ def run_training(
     with _reserve_output(out, resume=resume) as state:
         target = resolve_device(device)
         check_uses_targets(config.objective, dataset)
+        if config.splitting is not None:
+            for part in (dataset, *(() if held_out is None else (held_out,))):
+                check_can_be_split(part)
         settings = {**config.to_json(), **(further or {}), "data": dataset.digest}
         if out is not None and state is not None:
             check_same_settings(state.settings, settings, partial_path(out))

@@ -14,7 +14,7 @@ from smoothcert.attacks import PlainTarget, pgd
 from smoothcert.records import Noise
 from smoothcert.training.modules import evaluation_mode
 from smoothcert.training.noisy_inputs import draw_noises
-from smoothcert.training.objective import Batch
+from smoothcert.training.objective import ADDED_NOISES, Batch
 from smoothcert.training.settings import check_count, check_number, warm_up_factor
 
 
@@ -31,7 +31,7 @@ class Adversarial:
     warm_up: float = 0.3
 
     name: ClassVar[str] = "adversarial"
-    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    noises_allowed: ClassVar[frozenset[Noise]] = ADDED_NOISES
 
     def __post_init__(self) -> None:
         check_number("radius of adversarial", self.radius)

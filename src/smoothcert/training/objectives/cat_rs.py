@@ -13,8 +13,8 @@ from torch.nn import functional
 from smoothcert.attacks import PlainTarget, pgd
 from smoothcert.records import Noise
 from smoothcert.training.modules import evaluation_mode
-from smoothcert.training.noisy_inputs import draw_noises, logits_of_copies, mean_log_softmax
-from smoothcert.training.objective import Batch
+from smoothcert.training.noisy_inputs import draw_copies, logits_of_copies, mean_log_softmax
+from smoothcert.training.objective import ADDED_NOISES, Batch
 from smoothcert.training.settings import check_count, check_number, warm_up_factor
 
 
@@ -36,7 +36,7 @@ class ConfidenceAware:
     warm_up: float = 0.3
 
     name: ClassVar[str] = "cat-rs"
-    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    noises_allowed: ClassVar[frozenset[Noise]] = ADDED_NOISES
 
     def __post_init__(self) -> None:
         check_number("weight of cat-rs", self.weight)
@@ -46,7 +46,7 @@ class ConfidenceAware:
         check_number("warm_up of cat-rs", self.warm_up, most=1.0)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        copies = batch.inputs + draw_noises(batch, self.noises, generator)
+        copies = draw_copies(batch, self.noises, generator)
         logits = logits_of_copies(module, copies)
         kept = _draw_kept(logits.detach(), batch.labels, generator)
         labels = batch.labels.expand(len(logits), -1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.records import Noise
-from smoothcert.training.noisy_inputs import cross_entropy_of_copies, draw_noises, logits_of_copies, mean_log_softmax
+from smoothcert.training.noisy_inputs import cross_entropy_of_copies, draw_copies, logits_of_copies, mean_log_softmax
 from smoothcert.training.objective import Batch
 from smoothcert.training.settings import check_count, check_number
 
@@ -37,7 +37,7 @@ class Consistency:
         check_count("noises of consistency", self.noises, least=2)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
+        logits = logits_of_copies(module, draw_copies(batch, self.noises, generator))
         spread, entropy = measure_disagreement(logits)
         return {
             "cross_entropy": cross_entropy_of_copies(logits, batch.wanted),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from smoothcert.records import Noise
 from smoothcert.training.noisy_inputs import (
     cross_entropy_of_copies,
-    draw_noises,
+    draw_copies,
     logits_of_copies,
     mean_log_softmax,
     soft_quantile,
@@ -59,7 +59,7 @@ class Exclusion:
         check_number("cross_entropy of exclusion", self.cross_entropy)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
+        logits = logits_of_copies(module, draw_copies(batch, self.noises, generator))
         sigma = torch.as_tensor(batch.sigma, dtype=logits.dtype, device=logits.device).reshape(-1, 1)
         radii = _make_radii(batch, self.margin * sigma, logits) if batch.radii is None else batch.radii
         worth = (logits.softmax(dim=2).mean(dim=0) * radii).sum(dim=1)

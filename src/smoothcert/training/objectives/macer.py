@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from smoothcert.records import Noise
-from smoothcert.training.noisy_inputs import draw_noises, logits_of_copies, mean_log_softmax, soft_quantile
+from smoothcert.training.noisy_inputs import draw_copies, logits_of_copies, mean_log_softmax, soft_quantile
 from smoothcert.training.objective import Batch
 from smoothcert.training.settings import check_count, check_number
 
@@ -40,7 +40,7 @@ class Macer:
         check_count("noises of macer", self.noises, least=2)
 
     def terms(self, module: nn.Module, batch: Batch, generator: torch.Generator, /) -> Mapping[str, Tensor]:
-        logits = logits_of_copies(module, batch.inputs + draw_noises(batch, self.noises, generator))
+        logits = logits_of_copies(module, draw_copies(batch, self.noises, generator))
         log_shares = mean_log_softmax(logits, beta=self.beta)
         return {
             "cross_entropy": functional.nll_loss(log_shares, batch.labels),

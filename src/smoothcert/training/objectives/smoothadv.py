@@ -14,7 +14,7 @@ from smoothcert.errors import InputError
 from smoothcert.records import Noise
 from smoothcert.training.modules import evaluation_mode
 from smoothcert.training.noisy_inputs import cross_entropy_of_copies, draw_noises, logits_of_copies
-from smoothcert.training.objective import Batch
+from smoothcert.training.objective import ADDED_NOISES, Batch
 from smoothcert.training.objectives.consistency import measure_disagreement
 from smoothcert.training.settings import check_count, check_number, warm_up_factor
 
@@ -39,7 +39,7 @@ class SmoothAdv:
     entropy: float = 0.0
 
     name: ClassVar[str] = "smoothadv"
-    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    noises_allowed: ClassVar[frozenset[Noise]] = ADDED_NOISES
 
     def __post_init__(self) -> None:
         check_number("radius of smoothadv", self.radius)

@@ -14,7 +14,7 @@ from smoothcert.attacks.geometry import per_row
 from smoothcert.records import Noise
 from smoothcert.training.modules import evaluation_mode
 from smoothcert.training.noisy_inputs import cross_entropy_of_copies, draw_noises, logits_of_copies, mean_log_softmax
-from smoothcert.training.objective import Batch
+from smoothcert.training.objective import ADDED_NOISES, Batch
 from smoothcert.training.settings import check_count, check_number, warm_up_factor
 
 
@@ -37,7 +37,7 @@ class SmoothMix:
     warm_up: float = 0.3
 
     name: ClassVar[str] = "smoothmix"
-    noises_allowed: ClassVar[frozenset[Noise]] = frozenset(Noise)
+    noises_allowed: ClassVar[frozenset[Noise]] = ADDED_NOISES
 
     def __post_init__(self) -> None:
         check_number("weight of smoothmix", self.weight)
