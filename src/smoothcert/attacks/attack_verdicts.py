@@ -64,12 +64,14 @@ def count_points(
     *,
     progress: Progress | None = None,
 ) -> list[FreshVerdict]:
-    """One verdict per point (B, *shape), by all evaluations that there are: it is certain."""
+    """One verdict per point (B, *shape), by all evaluations that there are, or by the memory: it is certain."""
     answers = smoothed.predict(points, indices=[point.index for point in group], progress=progress)
     return [_judge_count(prediction_of(point), fresh) for point, fresh in zip(group, answers, strict=True)]
 
 
 def _judge_count(prediction: int, fresh: CertifiedPoint) -> FreshVerdict:
+    if fresh.promise is not None:
+        return _judge_promise(prediction, fresh.promise.label)
     tally = fresh.tallies[0].independent_votes()
     leader = plurality(tally)
     return FreshVerdict(
