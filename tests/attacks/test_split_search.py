@@ -40,7 +40,7 @@ def make_search(*, levels: int = 256, evaluations: int = 64, batch: int = 100, s
         bright, noise="splitting", evaluations=evaluations, grid=levels, num_classes=2, input_shape=(SIZE,), seed=seed
     )
     asked = AttackSettings(**{"radii": ("certified",), "steps": 8, "draws": 24} | settings)
-    return smoothed, SplitSearch(asked, smoothed.classifier, levels=levels, seed=seed, batch=batch)
+    return smoothed, SplitSearch(asked, smoothed.classifier, levels=levels, seed=seed, batch=batch, closed=True)
 
 
 def some_inputs(count: int, *, levels: int = 256) -> np.ndarray:
@@ -156,7 +156,7 @@ def test_a_model_that_never_changes_its_answer_is_not_moved() -> None:
         lambda batch: np.zeros(len(batch), dtype=np.int64), noise="splitting", evaluations=9, num_classes=2,
         input_shape=(SIZE,),
     )  # fmt: skip
-    search = SplitSearch(AttackSettings(radii=("1",)), smoothed.classifier, levels=256, seed=0, batch=50)
+    search = SplitSearch(AttackSettings(radii=("1",)), smoothed.classifier, levels=256, seed=0, batch=50, closed=True)
     x = some_inputs(2)
     found = attack(search, x, list(smoothed.predict(x)), [1.0, 1.0])
     assert not found.moved.any()

@@ -181,6 +181,7 @@ def _build_split_search(smoothed: SmoothedClassifier, settings: AttackSettings) 
         levels=required_levels(smoothed.grid),
         seed=smoothed.seed,
         batch=smoothed.known_batch(),
+        closed=smoothed.memory is None,
     )
 
 

@@ -32,7 +32,8 @@ class SplitSearch:
     In each of `settings.steps` rounds, `settings.draws` random moves are tried: one coordinate up or down, as far as
     spends the rest of the radius evenly on the rounds that are left. The one that takes most of the lead of the answer
     is made, if any does; where none changes a vote, the one that lowers the scores of the answer most. batch: rows
-    classified at once. seed: of the offsets.
+    classified at once. seed: of the offsets. closed: whether certificates are used up to their radius; those of a
+    memory are not, which measures distances of float32 numbers.
     """
 
     settings: AttackSettings
@@ -40,14 +41,11 @@ class SplitSearch:
     levels: int
     seed: int
     batch: int
+    closed: bool
 
     @property
     def norm(self) -> Norm:
         return Norm.L1
-
-    @property
-    def closed(self) -> bool:
-        return True
 
     @property
     def objective(self) -> str:
@@ -67,7 +65,7 @@ class SplitSearch:
         return self.settings.restarts * self.settings.steps * self.settings.draws
 
     def limit(self, radius: str, *, certified: float) -> float:
-        return certified if radius == CERTIFIED else AttackSettings.limit(radius, certified=certified)
+        return certified if radius == CERTIFIED and self.closed else AttackSettings.limit(radius, certified=certified)
 
     def measure(self, points: InputArray, inputs: InputArray) -> FloatArray:
         """(B,): the distances by steps of the grid, rounded down like certified radii."""
