@@ -40,7 +40,6 @@ from smoothcert_verify.json_values import (
     is_same,
     parse_json,
 )
-from smoothcert_verify.noise_forms import NOISES
 from smoothcert_verify.proof_checks import PROOFS, sign_test_holds
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.run_reading import read_bytes
@@ -115,7 +114,7 @@ class _Attack:
 
     @property
     def norm(self) -> str:
-        return NOISES[self.run.kind].norm
+        return self.run.form.norm
 
     def level(self, look: int) -> Fraction:
         looks = self.settings["looks"]

@@ -25,7 +25,7 @@ from smoothcert_verify.json_values import (
     canonical_digest,
     is_same,
 )
-from smoothcert_verify.noise_forms import NOISES
+from smoothcert_verify.manifest_shapes import MOST_INDEX, NOISE
 from smoothcert_verify.proof_checks import PROOFS, Evidence, sign_test_holds
 from smoothcert_verify.reason_rules import (
     Reason,
@@ -35,7 +35,7 @@ from smoothcert_verify.reason_rules import (
     explain_promise,
     is_one_of,
 )
-from smoothcert_verify.run_facts import MOST_INDEX, NOISE, RunFacts, check_run, read_run
+from smoothcert_verify.run_facts import RunFacts, check_run, read_run
 from smoothcert_verify.samples import TALLY, Samples, merge_samples, read_samples
 from smoothcert_verify.score_checks import Order
 from smoothcert_verify.theorems import CERTIFICATE_FORMS
@@ -190,7 +190,7 @@ class _PointCheck:
             self._findings.add("sigma-without-samples", sigma=sigma)
         if run.envelope is None and run.memory is None and run.task != "predict":
             self._findings.add("nothing-assumed-of-sigma")
-        if run.grid is not None and sigma is not None and not NOISES[run.kind].has_room(sigma=sigma, levels=run.grid):
+        if run.grid is not None and sigma is not None and not run.form.has_room(sigma=sigma, levels=run.grid):
             raise refuse("sigma-beyond-grid", sigma=sigma, grid=run.grid)
 
     def _read_stages(self) -> dict[str, list[Samples]]:
@@ -206,9 +206,7 @@ class _PointCheck:
             stages.setdefault(entry["stage"], []).append(read_samples(entry, dimension=run.dimension))
         if not stages and self._promise is not None and run.task == "predict":
             return {}  # a memory answered
-        wanted = {"PREDICTION": (run.n, run.n)}
-        if run.task != "predict":
-            wanted = {"SELECTION": (run.n0, run.n0), "ESTIMATION": (0 if run.is_sequential else run.n, run.n)}
+        wanted = self._list_wanted()
         for stage in stages.keys() - wanted.keys():
             self._findings.add("unexpected-stage", stage=stage, task=run.task)
         for stage, (least, most) in wanted.items():
@@ -219,12 +217,30 @@ class _PointCheck:
                 if part.spans[0][0] != at:
                     self._findings.add("gap-in-samples", stage=stage, at=at)
                 at = part.spans[0][1]
-                if part.kind != "votes" and (stage != "ESTIMATION" or run.is_sequential):
+                if part.kind != "votes" and (stage != "ESTIMATION" or run.is_sequential or not run.is_sampled):
                     self._findings.add("not-plain-votes", stage=stage, kind=part.kind)
+            if not run.is_sampled and len(parts) > 1:
+                self._findings.add("evaluations-in-parts", stage=stage, parts=len(parts))
             drawn = sum(part.samples for part in parts)
             if not least <= drawn <= most:
                 self._findings.add("sample-count", stage=stage, drawn=drawn, least=least, most=most)
         return stages
+
+    def _list_wanted(self) -> dict[str, tuple[int, int]]:
+        """How many samples there are of each stage, at least and at most."""
+        run, evaluations = self._run, self._count_evaluations()
+        if evaluations is not None:
+            return {"PREDICTION" if run.task == "predict" else "ESTIMATION": (evaluations, evaluations)}
+        if run.task == "predict":
+            return {"PREDICTION": (run.n, run.n)}
+        return {"SELECTION": (run.n0, run.n0), "ESTIMATION": (0 if run.is_sequential else run.n, run.n)}
+
+    def _count_evaluations(self) -> int | None:
+        """How many evaluations of the input there are; None if they are sampled."""
+        run = self._run
+        if run.is_sampled or run.grid is None or self._sigma is None:
+            return None
+        return run.form.count_evaluations(sigma=self._sigma, levels=run.grid)
 
     def _check_names(self) -> None:
         """The verdicts are those of the requested certificates, and α is shared out as the manifest states."""
@@ -236,7 +252,7 @@ class _PointCheck:
         if run.best_of and radii != sorted(radii, reverse=True):
             self._findings.add("best-not-first", radii=radii)
         split = run.manifest["alpha_split"]
-        for verdict in self._verdicts if run.grid is None and run.task != "predict" else ():
+        for verdict in self._verdicts if not run.has_tables and run.task != "predict" else ():
             stated = next(iter(split.values()), None) if run.best_of else split.get(verdict["certificate"])
             if verdict["bounds"] is not None and verdict["bounds"]["spent"] != stated:
                 self._differ("bounds.spent", verdict["bounds"]["spent"], stated)
@@ -274,7 +290,7 @@ class _PointCheck:
         samples = merge_samples(stages["PREDICTION"])
         best, outcome = samples.plurality(), verdict["outcome"]
         self._check_reason(verdict, [explain_prediction(outcome, samples)])
-        if (outcome == "failed") != (best is None):
+        if (outcome == "failed") != (best is None) or (outcome == "abstained" and not self._run.is_sampled):
             add("impossible-outcome", outcome=outcome, best=best)
         if outcome != "predicted" or best is None:
             return
@@ -282,14 +298,15 @@ class _PointCheck:
         votes, other = samples.votes[best], samples.largest_other(best)
         if verdict["prediction"] != best:
             add("not-the-selected-class", what="predicts", label=verdict["prediction"], chosen=best)
-        elif not sign_test_holds(votes, other, alpha):
+        elif self._run.is_sampled and not sign_test_holds(votes, other, alpha):
             add("not-significant", label=best, votes=votes, other=other, alpha=alpha)
 
     def _check_certificates(self, stages: Mapping[str, list[Samples]]) -> None:
         run, findings = self._run, self._findings
-        if "SELECTION" not in stages:
-            raise refuse("no-samples", stage="SELECTION")
-        selection, parts = merge_samples(stages["SELECTION"]), stages.get("ESTIMATION", [])
+        deciding = "SELECTION" if run.is_sampled else "ESTIMATION"
+        if deciding not in stages:
+            raise refuse("no-samples", stage=deciding)
+        selection, parts = merge_samples(stages[deciding]), stages.get("ESTIMATION", [])
         selected_class, total = selection.plurality(), merge_samples(parts) if parts else None
         for place, verdict in enumerate(self._verdicts):
             promise = self._promise if place == 0 else None
@@ -322,7 +339,8 @@ class _PointCheck:
             hits, trials = hits + part.votes[label], trials + part.draws
             looks.append((hits, trials))
         order = Order(seed=self._run.seed, index=self._document["input"]["index"])
-        return Evidence(total, label, tuple(looks), order, on_grid=self._run.grid is not None)
+        on_grid, evaluations = self._run.grid is not None, self._count_evaluations()
+        return Evidence(total, label, tuple(looks), order, on_grid=on_grid, evaluations=evaluations)
 
     def _known_reasons(
         self, verdict: Mapping[str, Any], promise: Document | None, total: Samples | None, selected_class: int

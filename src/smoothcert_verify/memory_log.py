@@ -27,7 +27,6 @@ from smoothcert_verify.memory_geometry import (
     to_whole_numbers,
 )
 from smoothcert_verify.memory_places import MemoryPlace, StoredClaim, StoredMemory, open_place
-from smoothcert_verify.noise_forms import NOISES
 from smoothcert_verify.run_facts import RunFacts, digest_constant
 
 _SETTLED = ("WHOLE", "CUT", "OVERRULED")
@@ -123,7 +122,7 @@ def _check_key(key: Mapping[str, Any], run: RunFacts) -> Iterator[Finding]:
     stated = {
         "model": run.manifest["digests"]["model"],
         "noise": _name_noise(run),
-        "norm": NOISES[run.kind].norm,
+        "norm": run.form.norm,
         "preprocessing": hashlib.sha256(json.dumps(inputs).encode()).hexdigest(),
         "dimension": run.dimension,
         "sigma_rule": sigma if run.level is None or sigma is not None else digest_constant(run.level),

@@ -1,6 +1,7 @@
 """The kinds of noise, and the noise of a run drawn again from its seed by code of its own, in numpy.
 
-To add a kind of noise, add an entry to `NOISES`: nothing else in this package names one.
+To add a kind of noise, add an entry to `NOISES`: nothing else in this package names one but the certificates that are
+about it. A kind that is not added to inputs has a file of its own, like `split_inputs.py`.
 
 Sample number `counter` of a stream is a pure function of (seed, input index, stage, counter).
 
@@ -25,16 +26,15 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from flint import arb, ctx, fmpq
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float32]
-Whole = NDArray[np.int64]
-_U4 = NDArray[np.uint32]
-_U8 = NDArray[np.uint64]
+from smoothcert_verify.noise_kinds import Floats, NoiseForm, NoisyInput, Whole, divide_places, read_places
+from smoothcert_verify.noise_streams import Position, Stream, WideWords, Words, chacha, find_position, make_key
+from smoothcert_verify.split_inputs import SplittingForm
 
 _F = np.float32
 _LOW = np.uint64(0xFFFFFFFF)
@@ -52,39 +52,10 @@ _FARTHEST = 2**23
 """The most steps of noise on a grid, and the size that a table of thresholds may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Which samples: the seed of the run, the index of the input (or of shared noise), and the number of the stage."""
-
-    seed: int
-    index: int
-    stage: int
-
-
-class NoisyInput(Protocol):
-    """The noisy copies of one input that the base classifier was asked about."""
-
-    def copies(self, stream: Stream, start: int, count: int) -> Floats:
-        """Samples start … start+count-1: (count, d) float32."""
-
-    def pairs(self, stream: Stream, start: int, count: int) -> tuple[Floats, Floats]:
-        """Both noisy copies of each draw: at x+ε and at x-ε."""
-
-    def normals(self, stream: Stream, start: int, count: int) -> NDArray[np.float64]:
-        """The noise itself at level 1, as it is added up for gradients: (count, d) float64."""
-
-
-def _position(stream: Stream, counters: _U8, blocks: _U8) -> tuple[_U8, _U8, _U8, _U8]:
-    """The four words that name a block of a sample, each of the broadcast shape, in uint64."""
-    counters, blocks = np.broadcast_arrays(counters, blocks)
-    high = (counters >> np.uint64(32)) << np.uint64(8) | np.uint64(stream.stage)
-    return blocks, counters & _LOW, np.full_like(blocks, stream.index), high
-
-
 # --- floating point -------------------------------------------------------------------------------------------------
 
 
-def philox(words: tuple[_U8, _U8, _U8, _U8], seed: int) -> list[_U8]:
+def philox(words: Position, seed: int) -> list[WideWords]:
     """Ten rounds of Philox4x32 (Salmon et al. 2011); words of 32 bits in uint64."""
     a, b, c, d = words
     if seed >= 1 << 64:
@@ -110,7 +81,7 @@ def _series(coefficients: tuple[float, ...], x: Floats) -> Floats:
     return value
 
 
-def _lengths(word: _U8) -> Floats:
+def _lengths(word: WideWords) -> Floats:
     """√(-2 log u), u = (k+½)/2^31 for the upper 31 bits k."""
     x = (word >> np.uint64(1)).astype(np.int32).astype(_F) + _F(0.5)
     bits = x.view(np.int32)
@@ -122,7 +93,7 @@ def _lengths(word: _U8) -> Floats:
     return np.sqrt(np.maximum(_F(-2.0) * logarithm, _F(0.0)))
 
 
-def _directions(word: _U8) -> tuple[Floats, Floats]:
+def _directions(word: WideWords) -> tuple[Floats, Floats]:
     """Cosine and sine of 2π·word/2^32."""
     quarter = (word + np.uint64(1 << 29) & _LOW) >> np.uint64(30)
     rest = (word - (quarter << np.uint64(30)) & _LOW).astype(np.uint32).view(np.int32)
@@ -135,7 +106,7 @@ def _directions(word: _U8) -> tuple[Floats, Floats]:
     return np.choose(chosen, turned[0]), np.choose(chosen, turned[1])
 
 
-def _normal_values(words: list[_U8]) -> list[Floats]:
+def _normal_values(words: list[WideWords]) -> list[Floats]:
     """Standard normals by Box and Muller, four of a block."""
     values = []
     for radius, angle in ((words[0], words[1]), (words[2], words[3])):
@@ -144,46 +115,51 @@ def _normal_values(words: list[_U8]) -> list[Floats]:
     return values
 
 
-def _uniform_values(words: list[_U8]) -> list[Floats]:
+def _uniform_values(words: list[WideWords]) -> list[Floats]:
     """Odd multiples of 2^-24 in (-1, 1), four of a block."""
     odd = [(2 * (word >> np.uint64(8)).astype(np.int32) + np.int32(1 - (1 << 24))) for word in words]
     return [value.astype(_F) * _F(2.0**-24) for value in odd]
 
 
 @dataclass(frozen=True, slots=True)
-class NoiseForm:
-    """What the checker knows of a kind of noise.
+class AdditiveForm(NoiseForm):
+    """A kind of noise that is added to inputs.
 
-    norm: of the certified balls. quarters: no noise is larger than so many quarters of σ. table_reach: a table of its
-    thresholds on a grid goes at most so many σ to either side. unit_values: float noise of level 1 from four random
-    words. share_below: P(z < x) at level 1, for x ≥ 0.
+    quarters: no noise is larger than so many quarters of σ. table_reach: a table of its thresholds on a grid goes at
+    most so many σ to either side. unit_values: float noise of level 1 from four random words. share_below: P(z < x) at
+    level 1, for x ≥ 0.
     """
 
-    norm: str
     quarters: int
     table_reach: Fraction
-    unit_values: Callable[[list[_U8]], list[Floats]]
+    unit_values: Callable[[list[WideWords]], list[Floats]]
     share_below: Callable[[fmpq], arb]
 
     def has_room(self, *, sigma: float, levels: int) -> bool:
         """Whether noise of this level on a grid stays within what float32 counts."""
         return Fraction(sigma) * (levels - 1) * self.quarters <= 4 * _FARTHEST
 
+    def copies_on_grid(self, x: Floats, *, sigma: float, levels: int) -> NoisyInput:
+        return GridNoise(self.name, x, sigma=sigma, levels=levels)
 
-NOISES = {
-    "gaussian": NoiseForm(
-        "l2", 37, Fraction(92, 10), _normal_values, lambda x: 1 - (arb(x) / arb(2).sqrt()).erfc() / 2
-    ),
-    "uniform": NoiseForm("l1", 4, Fraction(92, 10), _uniform_values, lambda x: arb((x + 1) / 2) if x < 1 else arb(1)),
+
+_REACH = Fraction(92, 10)
+_ADDED = {
+    form.name: form
+    for form in (
+        AdditiveForm("gaussian", "l2", 37, _REACH, _normal_values, lambda x: 1 - (arb(x) / arb(2).sqrt()).erfc() / 2),
+        AdditiveForm("uniform", "l1", 4, _REACH, _uniform_values, lambda x: arb((x + 1) / 2) if x < 1 else arb(1)),
+    )
 }
+NOISES: dict[str, NoiseForm] = {form.name: form for form in (*_ADDED.values(), SplittingForm("splitting", "l1"))}
 
 
 def unit_noise(noise: str, stream: Stream, *, start: int, count: int, size: int) -> Floats:
     """Float noise of level 1: (count, size) float32."""
     blocks = -(-size // 4)
     counters = np.uint64(start) + np.arange(count, dtype=np.uint64)[:, None]
-    words = philox(_position(stream, counters, np.arange(blocks, dtype=np.uint64)[None, :]), stream.seed)
-    return np.concatenate(NOISES[noise].unit_values(words), axis=1)[:, :size]
+    words = philox(find_position(stream, counters, np.arange(blocks, dtype=np.uint64)[None, :]), stream.seed)
+    return np.concatenate(_ADDED[noise].unit_values(words), axis=1)[:, :size]
 
 
 class FloatNoise:
@@ -214,27 +190,10 @@ class FloatNoise:
 # --- the grid -------------------------------------------------------------------------------------------------------
 
 
-def chacha(words: list[_U4], key: list[int]) -> list[_U4]:
-    """The block function of ChaCha20. words: the four of the position, of one shape; key: eight."""
-    names = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *key)
-    first = [np.full(words[0].shape, word, dtype=np.uint32) for word in names] + words
-    state = [word.copy() for word in first]
-    columns = [(i, i + 4, i + 8, i + 12) for i in range(4)]
-    diagonals = [(i, 4 + (i + 1) % 4, 8 + (i + 2) % 4, 12 + (i + 3) % 4) for i in range(4)]
-    for _ in range(10):
-        for a, b, c, d in columns + diagonals:
-            for one, two, other, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-                state[one] += state[two]
-                mixed = state[other] ^ state[one]
-                state[other] = mixed << np.uint32(turn) | mixed >> np.uint32(32 - turn)
-    return [mixed + begun for mixed, begun in zip(state, first, strict=True)]
-
-
-def _chacha_blocks(stream: Stream, counters: _U8, blocks: _U8) -> _U4:
+def _chacha_blocks(stream: Stream, counters: WideWords, blocks: WideWords) -> Words:
     """The 16 words of each block: (…, 16)."""
-    digest = hashlib.sha256(b"smoothcert grid noise" + stream.seed.to_bytes(16, "little")).digest()
-    key = [int.from_bytes(digest[at : at + 4], "little") for at in range(0, 32, 4)]
-    words = [word.astype(np.uint32) for word in _position(stream, counters, blocks)]
+    key = make_key(b"smoothcert grid noise", stream.seed)
+    words = [word.astype(np.uint32) for word in find_position(stream, counters, blocks)]
     return np.stack(chacha(words, key), axis=-1)
 
 
@@ -245,13 +204,13 @@ def _steps_per_unit(sigma: float, levels: int) -> fmpq:
 
 
 @functools.lru_cache(maxsize=64)
-def thresholds(noise: str, *, sigma: float, levels: int) -> tuple[_U8, int]:
+def thresholds(noise: str, *, sigma: float, levels: int) -> tuple[WideWords, int]:
     """The 64-bit thresholds, increasing, and the least j: j is that plus how many thresholds are at most u.
 
     2^64·P((levels-1)·σ·z < i-½) to nearest, in ball arithmetic, for i = 1, 2, … as long as it is below 2^64; for i ≤ 0
     what is left of 2^64, because the noise is symmetric. A ValueError for a level whose table no run could have.
     """
-    form = NOISES[noise]
+    form = _ADDED[noise]
     if not form.has_room(sigma=sigma, levels=levels):
         raise ValueError(f"noise of level {sigma} on a grid of {levels} levels is more than 2^23 steps")
     scale = _steps_per_unit(sigma, levels)
@@ -319,9 +278,7 @@ class GridNoise:
 
     def __init__(self, noise: str, x: Floats, *, sigma: float, levels: int) -> None:
         self._noise, self._sigma, self._levels = noise, sigma, levels
-        self._k = np.rint(x.astype(np.float64) * (levels - 1)).astype(np.int64)
-        if not np.array_equal(self._seen(self._k), x):
-            raise ValueError(f"the input is not on a grid of {levels} levels")
+        self._k = read_places(x, levels)
 
     def _steps(self, stream: Stream, start: int, count: int) -> Whole:
         return grid_steps(
@@ -335,8 +292,7 @@ class GridNoise:
         )
 
     def _seen(self, sums: Whole) -> Floats:
-        clamped = np.clip(sums, -_MOST_STEP, _MOST_STEP).astype(_F)
-        return np.asarray(clamped / _F(self._levels - 1), dtype=_F)
+        return divide_places(np.clip(sums, -_MOST_STEP, _MOST_STEP), self._levels - 1)
 
     def copies(self, stream: Stream, start: int, count: int) -> Floats:
         return self._seen(self._k + self._steps(stream, start, count))

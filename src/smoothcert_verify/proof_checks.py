@@ -53,10 +53,13 @@ SCORE_TOP_BERNSTEIN = "empirical bernstein, mean score"
 SCORE_OTHER_BERNSTEIN = "empirical bernstein, mean of the largest other score"
 TOP_DECIDED = "betting test at the radii to decide, valid at any time"
 TOP_SEQUENCE = "time-uniform sequence"
+EVERY_EVALUATION = "every evaluation made"
 NOISE_TABLES = "finite tables of the noise"
 
 UPPER = {"p-b", "gradient-norm", "other-p", "other-gradient-norm"}
 """Quantities bounded from above; the others are bounded from below."""
+
+NOT_PROBABILITIES = {"gradient-norm", "other-gradient-norm", "steps"}
 
 Values = Mapping[str, Fraction]
 
@@ -78,7 +81,8 @@ _FARTHEST_REACH = 40
 class Evidence:
     """The estimation samples, the class they are about, and when they were looked at.
 
-    looks: hits and trials, growing. order: in which scores are bet on. on_grid: whether the noise is.
+    looks: hits and trials, growing. order: in which scores are bet on. on_grid: whether the noise is. evaluations: how
+    many there are, if every one is made; None for samples.
     """
 
     samples: Samples
@@ -86,6 +90,7 @@ class Evidence:
     looks: tuple[tuple[int, int], ...]
     order: Order
     on_grid: bool = False
+    evaluations: int | None = None
 
     @property
     def pairs(self) -> PairCounts:
@@ -110,11 +115,16 @@ class ProofCheck:
 @dataclass(frozen=True, slots=True)
 class ProofForm:
     """bounds: the quantities it bounds. check: of their values at a price in α. sampled: the kind of tally it needs;
-    plain votes can be had from every tally."""
+    plain votes can be had from every tally. certain: it cannot be wrong, and its price is 0."""
 
     bounds: tuple[str, ...]
     check: Callable[[Values, Evidence, Fraction], ProofCheck]
     sampled: str = "votes"
+    certain: bool = False
+
+    def may_cost(self, alpha: float | Fraction) -> bool:
+        """Whether this can be its price."""
+        return alpha == 0 if self.certain else alpha > 0
 
 
 def check_proof(proof: str, values: Values, evidence: Evidence, *, alpha: Fraction) -> ProofCheck:
@@ -378,6 +388,15 @@ def _check_scores(
     return ProofCheck()
 
 
+def _check_every_evaluation(values: Values, evidence: Evidence, alpha: Fraction) -> ProofCheck:
+    """The steps are whole numbers and counted, not bounded: they must be exact."""
+    samples, stated = evidence.samples, values["steps"]
+    if samples.spans != ((0, evidence.evaluations),):
+        return ProofCheck([note("not-every-evaluation", spans=samples.spans, evaluations=evidence.evaluations)])
+    steps = samples.count_safe_steps(evidence.label)
+    return ProofCheck([] if stated == steps else [note("other-steps", value=stated, steps=steps)])
+
+
 def _bind(
     check: Callable[..., ProofCheck], quantity: str, function: Callable[..., object]
 ) -> Callable[[Values, Evidence, Fraction], ProofCheck]:
@@ -406,6 +425,7 @@ PROOFS: Mapping[str, ProofForm] = {
     SCORE_OTHER_BERNSTEIN: ProofForm(("p-b",), _bind(_check_scores, "p-b", upper_by_bernstein), "scores"),
     TOP_DECIDED: ProofForm(("p-a",), _check_anytime),
     TOP_SEQUENCE: ProofForm(("p-a",), _check_anytime),
+    EVERY_EVALUATION: ProofForm(("steps",), _check_every_evaluation, certain=True),
 }
 
 

@@ -83,6 +83,8 @@ def explain_abstention(samples: Samples | None, label: int, run: RunFacts, *, so
     counted = {"votes": votes, "n": n, "label": label}
     scored = soft and samples is not None and samples.scores is not None
     others = [] if samples is None or scored else _name_leader(samples, counted)
+    if samples is not None and not run.is_sampled:
+        return [{"code": "lead-too-small", "runner_up": samples.largest_other(label), **counted}]
     if run.radii is not None:
         smallest = {"radius": float(min(run.radii))}
         known: list[Reason] = [

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from smoothcert_verify.document_checks import CheckedInput
 from smoothcert_verify.feature_scales import divide_by_scale
 from smoothcert_verify.findings import Finding, MalformedError, OptionError, note, refuse
-from smoothcert_verify.noise_forms import GridNoise, NoisyInput, Stream
+from smoothcert_verify.noise_forms import GridNoise
+from smoothcert_verify.noise_kinds import NoisyInput
+from smoothcert_verify.noise_streams import Stream
 from smoothcert_verify.replay_model import ReplayData, ReplayModel, Rows, open_data, open_model
 from smoothcert_verify.run_checks import Report
 from smoothcert_verify.run_facts import RunFacts
@@ -358,9 +360,10 @@ def _group_by_stage(tallies: Sequence[Tally]) -> dict[str, list[Tally]]:
 def _list_sizes(run: RunFacts) -> list[int]:
     """How many samples were used of votes drawn in advance: by the first run, then each time it was recertified.
 
-    One number alone if nothing can have been thinned: samples that answered a question end at a look.
+    One number alone if nothing can have been thinned: samples that answered a question end at a look, and of all
+    evaluations none can be left out.
     """
-    if run.is_sequential or run.source is None:
+    if run.is_sequential or run.source is None or not run.is_sampled:
         return [run.n]
     return [*_list_sizes(run.source), run.n]
 

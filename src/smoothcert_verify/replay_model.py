@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert_verify.findings import Finding, MissingPackageError, note
-from smoothcert_verify.noise_forms import FloatNoise, GridNoise, NoisyInput
+from smoothcert_verify.noise_forms import FloatNoise
+from smoothcert_verify.noise_kinds import NoisyInput, round_to_grid
 from smoothcert_verify.run_facts import RunFacts
 
 Rows = NDArray[np.float32]
@@ -87,7 +88,8 @@ class ReplayModel:
     def make_copies(self, run: RunFacts, x: Rows, sigma: float) -> NoisyInput:
         """The noisy copies of an input, or of what the first layer makes of it. x: flat."""
         if run.grid is not None:
-            return GridNoise(run.kind, x, sigma=sigma, levels=run.grid)
+            x = round_to_grid(x, run.grid) if run.rounds else x
+            return run.form.copies_on_grid(x, sigma=sigma, levels=run.grid)
         if not self._is_split:
             return FloatNoise(run.kind, x, sigma=sigma)
         hidden = self.classifier.hidden(x.reshape(1, *self.input_shape)).reshape(-1)

@@ -87,6 +87,8 @@ class Report:
             self.remark(note("float-noise"), inputs=1)
         if run.scale is not None and run.task != "predict":
             self.remark(note("scaled-norm", norm=document["verdicts"][0]["norm"], scale=run.scale), inputs=1)
+        if run.rounds:
+            self.remark(note("rounded-inputs", grid=run.grid), inputs=1)
         if one.index in run.indices:
             self.entries.append(one)
 

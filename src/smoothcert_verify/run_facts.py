@@ -1,4 +1,4 @@
-"""The manifest of a run: its shape, what it says of inputs and smoothing, and whether it agrees with itself."""
+"""The manifest of a run: what it says of inputs and smoothing, and whether it agrees with itself."""
 
 from __future__ import annotations
 
@@ -10,157 +10,29 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from smoothcert_verify.arithmetic import MOST_TRIALS
-from smoothcert_verify.feature_scales import SCALE, check_scale
+from smoothcert_verify.feature_scales import check_scale
 from smoothcert_verify.findings import Finding, note, refuse
-from smoothcert_verify.json_values import (
-    BOOLEAN,
-    OBJECT,
-    TEXT,
-    Later,
-    ListOf,
-    Number,
-    OneOf,
-    Optional,
-    Record,
-    TableOf,
-    Tagged,
-    Text,
-    Whole,
-    accept_anything,
-)
+from smoothcert_verify.manifest_shapes import FLOAT_GENERATOR, GRID_GENERATOR, LEVEL, MANIFEST, SCHEMA
 from smoothcert_verify.noise_forms import NOISES
+from smoothcert_verify.noise_kinds import NoiseForm
+from smoothcert_verify.proof_checks import EVERY_EVALUATION
 
-SCHEMA = 3
-TASKS = ("certify", "predict", "recertify")
-MOST_INDEX = 2**32 - 1
 SMALLEST_ALPHA = Fraction(1, 10**100)
 NEARLY_ALL = 1 - Fraction(1, 10**9)
 """The share of α that must be spent: less would be another split than the one that was asked for."""
 
-_GRID_GENERATOR, _FLOAT_GENERATOR = "chacha20", "philox4x32-10"
-_LARGEST_GRID = 2**23 + 1
+_EVERY_EVALUATION = "every-evaluation"
 _MOST_RECERTIFIED = 50
-COUNT, LEVEL, _DIGEST, SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
-_ENDS, _SHAPE = ListOf(Number(), 2, 2), ListOf(Whole(1, 10**9), 1, 100)
-_MAYBE_TEXT, MAYBE_COUNT = Optional(TEXT), Optional(COUNT)
-_MAYBE_LEVEL, _MAYBE_DIGEST = Optional(LEVEL), Optional(_DIGEST)
-_NAMES = Later(ListOf(TEXT))
-
-
-def _check_range(value: Any, field: str) -> None:
-    if value != "default":
-        Optional(_ENDS)(value, field)
-
-
-NOISE = Record(
-    kind=OneOf(tuple(NOISES)),
-    grid=Optional(Whole(2, _LARGEST_GRID)),
-    generator=OneOf((_GRID_GENERATOR, _FLOAT_GENERATOR)),
-    place=OneOf(("input", "first-layer")),
-    shared=BOOLEAN,
-    scale=SCALE,
-)
-MODEL_SPEC = Record(
-    place=TEXT,
-    arch=_MAYBE_TEXT,
-    standardise=Optional(ListOf(ListOf(Number()), 2, 2)),
-    num_classes=MAYBE_COUNT,
-    backend=_MAYBE_TEXT,
-    device=TEXT,
-    weights=Later(_MAYBE_TEXT),
-    code_folder=Later(_MAYBE_TEXT),
-)
-DATA_SPEC = Record(
-    place=TEXT,
-    split=TEXT,
-    root=_MAYBE_TEXT,
-    input_range=_check_range,
-    input_shape=Optional(_SHAPE),
-    skip=COUNT,
-    max_inputs=MAYBE_COUNT,
-    resize=Later(Optional(ListOf(COUNT, 2, 2))),
-    shorter_side=Later(MAYBE_COUNT),
-    label_column=Later(_MAYBE_TEXT),
-    indices=Later(Optional(ListOf(Whole(0, MOST_INDEX), 1))),
-)
-_SIGMA_SPEC = Tagged(
-    {
-        "constant": Record(level=LEVEL),
-        "rule": Record(place=TEXT, code_folder=Later(_MAYBE_TEXT)),
-        "optimised": Record(
-            start=LEVEL, search=TEXT, settings=OBJECT, least=_MAYBE_LEVEL, most=_MAYBE_LEVEL, two_class=BOOLEAN
-        ),
-    }
-)
-QUESTION_SPEC = Tagged(
-    {
-        "fixed-n": Record(n=COUNT, n0=Whole(0, MOST_TRIALS)),
-        "decide": Record(radii=ListOf(Number(0), 1), n=COUNT, n0=COUNT),
-        "precision": Record(width=Number(0), n=COUNT, n0=COUNT),
-    }
-)
-ENGINE_SPEC = Tagged(
-    {
-        "local": Record(workers=MAYBE_COUNT),
-        "ray": Record(address=_MAYBE_TEXT, actors=MAYBE_COUNT, cpus_per_actor=Number(0), gpus_per_actor=Number(0)),
-    }
-)
-_SPEC = Record(
-    task=OneOf(TASKS),
-    model=MODEL_SPEC,
-    data=DATA_SPEC,
-    noise=NOISE,
-    sigma=_SIGMA_SPEC,
-    question=QUESTION_SPEC,
-    alpha=Number(0, 1),
-    certificates=ListOf(TEXT),
-    best_of=BOOLEAN,
-    memory=_MAYBE_TEXT,
-    seed=Optional(SEED),
-    batch=MAYBE_COUNT,
-    rigorous=BOOLEAN,
-    engine=ENGINE_SPEC,
-)
-_DATA = Record(
-    name=TEXT,
-    input_shape=_SHAPE,
-    size=Whole(1, MOST_INDEX),
-    inputs=COUNT,
-    levels=Optional(Whole(2)),
-    input_range=Optional(_ENDS),
-    feature_names=_NAMES,
-)
-_MODEL = Record(
-    num_classes=Whole(2, 10**6),
-    description=TEXT,
-    probe=accept_anything,
-    class_names=_NAMES,
-    has_random_weights=Later(BOOLEAN),
-)
-_MANIFEST = Record(
-    schema=OneOf((SCHEMA,)),
-    spec=_SPEC,
-    sampling_version=Whole(1),
-    seed=SEED,
-    digests=Record(model=_DIGEST, data=_DIGEST, sigma=_MAYBE_DIGEST, memory=_MAYBE_DIGEST, code=_DIGEST),
-    measured=Record(batch=COUNT, backend=TEXT),
-    model=_MODEL,
-    data=_DATA,
-    sigma=Optional(Record(rule=OBJECT, envelope=Optional(OBJECT))),
-    alpha_split=TableOf(TableOf(Number(0, 1))),
-    environment=TableOf(TEXT),
-    recertified_from=Optional(OBJECT),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
     """What a manifest states, as far as the checker uses it.
 
-    n: samples of an input, or the most of them where a question ends the sampling. radii, width: of that question.
-    envelope: what the theorems assume of σ; None if nothing. level: the one σ of all inputs, if there is one. indices:
-    the requested inputs.
+    n: samples of an input, or the most of them where a question ends the sampling or nothing is sampled. radii, width:
+    of that question. alpha: 0 exactly if nothing is sampled; then there is a grid, and n0 is 0. envelope: what the
+    theorems assume of σ; None if nothing. level: the one σ of all inputs, if there is one. indices: the requested
+    inputs.
     """
 
     manifest: Mapping[str, Any]
@@ -185,6 +57,25 @@ class RunFacts:
     def kind(self) -> str:
         """The kind of noise."""
         return str(self.noise["kind"])
+
+    @property
+    def form(self) -> NoiseForm:
+        return NOISES[self.kind]
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether votes are samples; if not, every evaluation is made."""
+        return self.form.is_sampled
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether noise was drawn by tables of thresholds, which cost a share of α."""
+        return self.is_sampled and self.grid is not None
+
+    @property
+    def rounds(self) -> bool:
+        """Whether inputs are rounded to the grid."""
+        return bool(self.noise.get("rounds", False))
 
     @property
     def grid(self) -> int | None:
@@ -243,14 +134,13 @@ def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
         raise refuse("recertified-too-often", most=_MOST_RECERTIFIED)
     if isinstance(manifest, Mapping) and type(manifest.get("schema")) is int and manifest["schema"] != SCHEMA:
         raise refuse("unknown-schema", value=manifest["schema"], expected=SCHEMA)
-    _MANIFEST(manifest, "run")
+    MANIFEST(manifest, "run")
     spec, data = manifest["spec"], manifest["data"]
     question, source = spec["question"], manifest["recertified_from"]
     dimension, alpha = math.prod(data["input_shape"]), Fraction(spec["alpha"])
     if dimension > 10**9:
         raise refuse("invalid-value", field="run.data.input_shape", value=data["input_shape"], expected="a shape")
-    if not SMALLEST_ALPHA <= alpha < Fraction(1, 2):
-        raise refuse("invalid-value", field="run.spec.alpha", value=alpha, expected="a probability below 1/2")
+    _check_is_possible(spec)
     envelope = _assumed_envelope(manifest)
     return RunFacts(
         manifest=manifest,
@@ -258,7 +148,7 @@ def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
         seed=manifest["seed"],
         alpha=alpha,
         n=question["n"],
-        n0=question["n0"],
+        n0=question.get("n0", 0),
         radii=tuple(map(Fraction, question["radii"])) if question["kind"] == "decide" else None,
         width=question["width"] if question["kind"] == "precision" else None,
         certificates=tuple(spec["certificates"]),
@@ -271,6 +161,23 @@ def read_run(manifest: Any, *, recertified: int = 0) -> RunFacts:
         indices=_requested_inputs(spec["data"], size=data["size"]),
         source=None if source is None else read_run(source, recertified=recertified + 1),
     )
+
+
+def _check_is_possible(spec: Mapping[str, Any]) -> None:
+    """Refuse a spec whose noise, question and α cannot go together: without samples, α is 0, and there is a grid."""
+    noise, alpha = spec["noise"], Fraction(spec["alpha"])
+    if NOISES[noise["kind"]].is_sampled:
+        if spec["question"]["kind"] == _EVERY_EVALUATION:
+            raise refuse("question-of-other-noise", question=_EVERY_EVALUATION, noise=noise["kind"])
+        if not SMALLEST_ALPHA <= alpha < Fraction(1, 2):
+            raise refuse("invalid-value", field="run.spec.alpha", value=alpha, expected="a probability below 1/2")
+        return
+    if spec["question"]["kind"] != _EVERY_EVALUATION:
+        raise refuse("question-of-other-noise", question=spec["question"]["kind"], noise=noise["kind"])
+    if alpha != 0:
+        raise refuse("invalid-value", field="run.spec.alpha", value=alpha, expected="0, because nothing is sampled")
+    if noise["grid"] is None:
+        raise refuse("invalid-value", field="run.spec.noise.grid", value=None, expected="a number of levels")
 
 
 def _requested_inputs(data: Mapping[str, Any], *, size: int) -> range | frozenset[int]:
@@ -322,7 +229,7 @@ def check_run(run: RunFacts) -> Iterator[Finding]:
     if run.task == "predict":
         if run.is_sequential or run.n0 or run.certificates or run.best_of:
             yield note("certificates-of-a-prediction")
-    elif not run.certificates or not run.n0:
+    elif not run.certificates or (run.is_sampled and not run.n0):
         yield note("no-certificates", certificates=run.certificates, n0=run.n0)
     if run.radii is not None and not all(a < b for a, b in zip((Fraction(0), *run.radii), run.radii, strict=False)):
         yield _differ("run.spec.question.radii", list(map(float, run.radii)), "positive, increasing radii")
@@ -341,13 +248,19 @@ def _differ(field: str, value: Any, expected: Any) -> Finding:
 def _check_noise(run: RunFacts) -> Iterator[Finding]:
     """Grid, generator and place belong together, and the data lies on the grid as far as its levels are known."""
     noise, levels = run.noise, run.manifest["data"]["levels"]
-    generator = _FLOAT_GENERATOR if run.grid is None else _GRID_GENERATOR
+    generator = FLOAT_GENERATOR if run.grid is None else GRID_GENERATOR
     if noise["generator"] != generator:
         yield _differ("run.spec.noise.generator", noise["generator"], generator)
     if run.grid is not None and noise["place"] != "input":
         yield _differ("run.spec.noise.place", noise["place"], "input")
-    if run.grid is not None and levels is not None and (run.grid - 1) % (levels - 1):
+    if run.rounds and run.is_sampled:
+        yield _differ("run.spec.noise.rounds", run.rounds, False)
+    if run.grid is not None and levels is not None and (run.grid - 1) % (levels - 1) and not run.rounds:
         yield note("data-off-the-grid", grid=run.grid, levels=levels)
+    if run.grid is not None and run.level is not None and not run.is_sampled:
+        evaluations = run.form.count_evaluations(sigma=run.level, levels=run.grid)
+        if run.n != evaluations or not run.form.has_room(sigma=run.level, levels=run.grid):
+            yield note("number-of-evaluations", n=run.n, sigma=run.level, grid=run.grid, evaluations=evaluations)
     yield from check_scale(noise, shape=run.shape, sigma=run.manifest["spec"]["sigma"]["kind"])
 
 
@@ -405,12 +318,18 @@ def digest_constant(sigma: float) -> str:
 
 
 def _check_split(run: RunFacts) -> Iterator[Finding]:
-    """The prices of the proofs add up to alpha, in equal shares; on a grid the price of the noise comes off first."""
+    """The prices of the proofs add up to alpha, in equal shares; on a grid the price of the noise comes off first.
+
+    Where every evaluation is made, that is the one proof, and it costs nothing.
+    """
     split = run.manifest["alpha_split"]
     names = {f"best-of({','.join(run.certificates)})"} if run.best_of else set(run.certificates)
     if set(split) != names:
         yield _differ("run.alpha_split", sorted(split), sorted(names))
     for name, shares in split.items():
+        if not run.is_sampled and shares != {EVERY_EVALUATION: 0}:
+            yield note("uneven-split", certificate=name, shares=shares, alpha=run.alpha)
+            continue
         total = sum(map(Fraction, shares.values()), Fraction(0))
         if not run.alpha * NEARLY_ALL <= Fraction(float(total)) <= run.alpha or len(set(shares.values())) != 1:
             yield note("uneven-split", certificate=name, shares=shares, alpha=run.alpha)
@@ -445,6 +364,6 @@ def _list_drawn(run: RunFacts) -> dict[str, Any]:
     question = {name: value for name, value in manifest["spec"]["question"].items() if name != "n"}
     digests = {name: value for name, value in manifest["digests"].items() if name != "code"}
     spec = {f"spec.{name}": value for name, value in manifest["spec"].items() if name not in _FREE_FIELDS}
-    spec["spec.noise"] = {"scale": None, **run.noise}  # earlier versions did not write it
+    spec["spec.noise"] = {"scale": None, "rounds": False, **run.noise}  # earlier versions did not write it
     facts = {name: manifest[name] for name in ("model", "data", "seed", "sampling_version", "sigma", "measured")}
     return {**spec, **facts, "spec.question": question, "digests": digests}

@@ -115,6 +115,15 @@ class Samples:
         """The most votes for anything but the label; answers that are not finite count as a class of their own."""
         return max([count for c, count in enumerate(self.votes) if c != label] + [self.invalid])
 
+    def count_safe_steps(self, label: int) -> int:
+        """Changes of single votes after which this class still leads, where votes are all that there are.
+
+        A change takes one vote from the class, at worst, and gives it to another class B: so the lead over B falls by
+        2. In a tie the lower class wins; answers that are not finite are a class after all others.
+        """
+        mine, all_votes = self.votes[label], (*self.votes, self.invalid)
+        return min((mine - other - (c < label)) // 2 for c, other in enumerate(all_votes) if c != label)
+
     def plurality(self) -> int | None:
         """The class with most votes, the lowest in a tie; None if there is no vote, or fewer than invalid answers."""
         most = max(self.votes)

@@ -24,9 +24,10 @@ from typing import Any
 from smoothcert_verify.arithmetic import lower_limit, upper_limit
 from smoothcert_verify.findings import Finding, note, refuse
 from smoothcert_verify.json_values import Document, ListOf, Number, OneOf, Optional, Record, Whole, is_same
+from smoothcert_verify.manifest_shapes import MOST_INDEX
 from smoothcert_verify.proof_checks import LOOSE, sign_test_holds
 from smoothcert_verify.reason_rules import is_one_of
-from smoothcert_verify.run_facts import MOST_INDEX, SMALLEST_ALPHA, RunFacts
+from smoothcert_verify.run_facts import SMALLEST_ALPHA, RunFacts
 from smoothcert_verify.samples import Samples, merge_samples, read_samples
 from smoothcert_verify.selection_facts import PUBLISHED, SelectionFacts
 from smoothcert_verify.theorems import certifies

@@ -22,7 +22,8 @@ from smoothcert_verify.json_values import (
     canonical_digest,
     is_same,
 )
-from smoothcert_verify.run_facts import MOST_INDEX, RunFacts, read_run
+from smoothcert_verify.manifest_shapes import MOST_INDEX
+from smoothcert_verify.run_facts import RunFacts, read_run
 from smoothcert_verify.selection_claims import PartAnswer, Selected, check_claim, choose_again
 from smoothcert_verify.selection_facts import (
     SELECTOR,

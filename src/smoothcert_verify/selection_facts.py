@@ -28,21 +28,19 @@ from smoothcert_verify.json_values import (
     is_same,
     parse_json,
 )
-from smoothcert_verify.run_facts import (
+from smoothcert_verify.manifest_shapes import (
     COUNT,
     DATA_SPEC,
     ENGINE_SPEC,
     LEVEL,
     MAYBE_COUNT,
     MODEL_SPEC,
-    NEARLY_ALL,
     NOISE,
     QUESTION_SPEC,
     SEED,
-    SMALLEST_ALPHA,
     TASKS,
-    RunFacts,
 )
+from smoothcert_verify.run_facts import NEARLY_ALL, SMALLEST_ALPHA, RunFacts
 
 SELECTION, CLAIMS, SELECTOR = "selection.json", "claims.json", "selector"
 SHARPER, PUBLISHED = "selected", "selected-published"
@@ -193,7 +191,9 @@ def check_part(facts: SelectionFacts, run: RunFacts, *, level: int | None) -> tu
     level: None for the selector. Which inputs a level is sampled at follows from votes, and is not checked here.
     """
     wanted = _list_values(_imply_spec(facts, level=level, indices=sorted(run.indices)))
-    stated = _list_values({"spec": {"best_of": False, "memory": None, **run.manifest["spec"]}})
+    stated = _list_values(
+        {"spec": {"best_of": False, "memory": None, **run.manifest["spec"], "noise": {"rounds": False, **run.noise}}}
+    )
     differing, elsewhere = [], []
     for name in sorted(wanted.keys() | stated.keys()):
         value, expected = stated.get(name), wanted.get(name)
@@ -222,7 +222,7 @@ def _imply_spec(facts: SelectionFacts, *, level: int | None, indices: list[int])
             "task": facts.task,
             "model": spec["selector"] if level is None else models[level if len(models) > 1 else 0],
             "data": data,
-            "noise": spec["noise"],
+            "noise": {"rounds": False, **spec["noise"]},
             "sigma": {"kind": "constant", "level": facts.sigma if level is None else facts.levels[level]},
             "question": question if certifies else {"kind": "fixed-n", "n": question["n"], "n0": 0},
             "certificates": ["gaussian"] if certifies else [],

@@ -31,6 +31,8 @@ TEMPLATES: Mapping[str, str] = {
     "no-certificates": "a run that certifies needs certificates and n0; it has {certificates!r} and {n0}",
     "recertified-too-often": "the run was recertified more than {most} times",
     "recertified-predictions": "a run was recertified from predictions",
+    "number-of-evaluations": "sigma {sigma!r} on a grid of {grid} levels makes {evaluations} evaluations, not {n}",
+    "question-of-other-noise": "the question {question!r} cannot be asked about {noise} noise",
     "rule-for-another-shape": "the rule for sigma is for inputs of shape {made_for!r}; these have {shape!r}",
     "sigma-stated-twice": "sigma is {kind}, and the manifest does not describe it accordingly",
     "source-of-recertified": "only a recertified run names the run it was made from, and it must; the task is {task}",
@@ -38,6 +40,7 @@ TEMPLATES: Mapping[str, str] = {
     "unknown-rule": "the rule for sigma is of the kind {kind!r}, which is not known: nothing about it is proved",
     "unknown-schema": "the manifest has format {value!r}; only format {expected} can be verified: certify again",
     # Tallies
+    "evaluations-in-parts": "the evaluations of {stage} are {parts} tallies, and they are counted in one",
     "gap-in-samples": "the samples of {stage} have a gap or an overlap at {at}",
     "impossible-tally": "a tally cannot have draws {start} to {stop} at sigma {sigma!r}",
     "invalid-groups": "{classes} classes and invalid answers cannot be put into the groups {groups!r}",
@@ -83,10 +86,12 @@ TEMPLATES: Mapping[str, str] = {
     "no-noise-tables": "{paid:r} is paid for noise tables, and float32 noise has none",
     "norm-not-proved": "{quantity} {value:r} is not proved by the sums of noise, which allow {needed!r}",
     "norm-too-loose": "{quantity} {value:r} is looser than the sums of noise allow",
+    "not-every-evaluation": "evaluations {spans!r} were made, and every one of {evaluations!r} is needed",
     "not-significant": "{votes} votes for class {label} against {other} are not significant at alpha {alpha:g}",
     "not-the-selected-class": "the verdict {what} class {label}; the votes are for class {chosen}",
     "nothing-assumed-of-sigma": "sigma differs between inputs, and neither an envelope nor a memory makes that safe",
     "other-bounds": "the verdict bounds {bounds!r}; its theorem takes {expected!r}",
+    "other-steps": "{value:r} steps are stated; the votes allow {steps}",
     "other-certificates": "the verdicts are by {certificates!r}; the run asks for {expected!r}",
     "prediction-with-claim": "a prediction claims no region, and this one was settled as {settlement}",
     "promise-of-class": "class {asked} was asked, and {label} is promised as {settlement}",
@@ -100,7 +105,7 @@ TEMPLATES: Mapping[str, str] = {
     "score-bound-not-proved": "{quantity} {value:r} is not proved by the scores at alpha {alpha:g}",
     "scores-of-another-class": "the scores were counted for class {counted}, not for class {label}",
     "shared-group": "the noise of class {label} was added up together with that of other classes",
-    "sigma-beyond-grid": "sigma {sigma!r} on a grid of {grid} levels is more than float32 can hold",
+    "sigma-beyond-grid": "sigma {sigma!r} is not possible on a grid of {grid} levels",
     "sigma-without-samples": "sigma is {sigma!r}; an input has a sigma exactly if samples were drawn around it",
     "too-many-coordinates": "{dimension} coordinates are more than the {most} for which this was proved",
     "too-many-scores": "{count} scores cannot be checked, expected 1 to {most}",
@@ -194,6 +199,7 @@ TEMPLATES: Mapping[str, str] = {
     "no-rule-file": "{name} is not in the run, so the rule for sigma was not checked",
     "promises-unchecked": "the promises of the memory were not looked up: give the memory by --memory",
     "replay-skipped": "no samples were drawn again, because what is stored is not consistent",
+    "rounded-inputs": "inputs are rounded to a grid of {grid} levels: what is stated is about the rounded inputs",
     "scaled-norm": "radii are in the scaled {norm} norm: the change |x'_j - x_j| of each feature is divided by its "
     "scale s_j; s is {scale!r}",
     "several-classifiers": "these inputs belong to {count} different smoothed classifiers (another model, noise or "
@@ -252,6 +258,9 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
         return f"{index}: nothing is certified: {outcome}, {reason.get('code')}" + (f" ({numbers})" if numbers else "")
     voted = promise is None or promise["settlement"] in ("WHOLE", "CUT")
     alpha = float(sum(map(Fraction, verdict["bounds"]["spent"].values()))) if voted else None
+    noise = document["smoothing"]["noise"]
+    if promise is None and alpha == 0:
+        return f"{index}: {_describe_certainty(label, radius, distance, noise)}"
     if promise is None:
         text = (
             f"{index}: except with probability at most {alpha!r} over the sampling, the smoothed classifier answers "
@@ -262,13 +271,22 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
             f"{index}: from position {promise['position']} of the memory {promise['memory'][:12]} on, and as long as "
             f"that memory is kept and consulted, the answer is class {label} within {radius!r} in {distance}"
         )
+        mistaken = f"except with probability at most {alpha!r} over the sampling" if alpha else "for certain"
         text += (
-            f"; except with probability at most {alpha!r} over the sampling, the classifier smoothed with the sigma of "
-            "this input answers so too"
+            f"; {mistaken}, the classifier smoothed with the sigma of this input answers so too"
             if voted
             else "; an earlier claim promised it, in whose region this input lies"
         )
-    return text + _warn_of_float(document["smoothing"]["noise"])
+    return text + _warn_of_float(noise)
+
+
+def _describe_certainty(label: int, radius: float, distance: str, noise: Mapping[str, Any]) -> str:
+    """What is stated where every evaluation was made."""
+    rounded = ", rounded to that grid" if noise.get("rounds") else ""
+    return (
+        f"for certain, the smoothed classifier answers class {label} at every input on the grid of {noise['grid']} "
+        f"levels within {radius!r} in {distance} of this one{rounded}; every evaluation was made"
+    )
 
 
 def describe_selected_guarantee(document: Mapping[str, Any]) -> str:

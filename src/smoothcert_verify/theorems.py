@@ -47,14 +47,15 @@ _SLAB_STEPS = 100
 @dataclass(frozen=True, slots=True)
 class CertificateForm:
     """theorem: whether bounds certify a radius > 0. tight: whether the radius is the largest that the bounds give, but
-    for rounding. one_level: the theorem for a constant σ, where `theorem` is one for a σ that differs from input to
-    input."""
+    for rounding; exact: whether it is the largest float64 that they give. one_level: the theorem for a constant σ,
+    where `theorem` is one for a σ that differs from input to input."""
 
     proofs: tuple[str, ...]
     theorem: Theorem
     tight: bool = True
     one_level: Theorem | None = None
     noise: str = "gaussian"
+    exact: bool = False
 
     @property
     def varying(self) -> bool:
@@ -80,6 +81,11 @@ def certifies(theorem: Theorem, values: Values, radius: Fraction, setting: Setti
 def uniform_l1_holds(values: Values, radius: Fraction, setting: Setting) -> bool:
     """Yang et al. 2020: no probability changes by more than ‖δ‖₁/2λ. In rational numbers."""
     return radius <= setting.sigma * (values["p-a"] - strongest_other(values))
+
+
+def splitting_l1_holds(values: Values, radius: Fraction, setting: Setting) -> bool:
+    """Levine and Feizi 2021, Theorem 2: one step of the grid changes at most one vote. In whole numbers."""
+    return setting.levels is not None and radius * (setting.levels - 1) <= values["steps"]
 
 
 WorstCase = Callable[[arb], arb]
@@ -227,6 +233,7 @@ CERTIFICATE_FORMS: dict[str, CertificateForm] = {
     "second-order": CertificateForm((proofs.TOP, proofs.GRADIENT_HALVES), second_order_holds),
     "second-order-pairs": CertificateForm((proofs.TOP, proofs.GRADIENT_PAIRS), second_order_holds),
     "second-order-multi-class": CertificateForm((proofs.GRADIENTS_OF_EVERY_CLASS,), second_order_holds),
+    "splitting-l1": CertificateForm((proofs.EVERY_EVALUATION,), splitting_l1_holds, noise="splitting", exact=True),
     "lipschitz": CertificateForm((proofs.SCORE_TOP,), lipschitz_holds, one_level=gaussian_holds),
     "lipschitz-two-class": CertificateForm(
         (proofs.SCORE_TOP, proofs.SCORE_OTHER), lipschitz_holds, one_level=gaussian_holds

@@ -134,12 +134,13 @@ def _read_slope(entry: Mapping[str, Any], name: str) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a theorem needs besides the bounds."""
+    """What a theorem needs besides the bounds. levels: of the grid of the inputs, if they are on one."""
 
     sigma: Fraction
     dimension: int
     num_classes: int
     envelope: SigmaEnvelope
+    levels: int | None = None
 
 
 def strongest_other(values: Values) -> Fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,10 +10,11 @@ from typing import Any
 
 from smoothcert_verify.findings import Finding, note, refuse
 from smoothcert_verify.json_values import TEXT, ListOf, Number, OneOf, Optional, Record, TableOf, Whole
-from smoothcert_verify.noise_forms import NOISES
+from smoothcert_verify.noise_forms import AdditiveForm
 from smoothcert_verify.proof_checks import (
     LOOSE,
     NOISE_TABLES,
+    NOT_PROBABILITIES,
     PROOFS,
     TOP_DECIDED,
     TOP_SEQUENCE,
@@ -62,10 +64,10 @@ class Sampled:
 
 
 def price_noise(run: RunFacts, sigma: float, draws: int) -> Fraction:
-    """What finite tables of the noise cost; nothing in floating point."""
-    if run.grid is None:
+    """What finite tables of the noise cost; nothing in floating point, or where no noise is added."""
+    if run.grid is None or not isinstance(run.form, AdditiveForm):
         return Fraction(0)
-    reach = NOISES[run.kind].table_reach
+    reach = run.form.table_reach
     return noise_price(reach=reach, levels=run.grid, sigma=Fraction(sigma), dimension=run.dimension, draws=draws)
 
 
@@ -74,13 +76,14 @@ def read_verdict(verdict: Mapping[str, Any], run: RunFacts) -> None:
     outcome, radius, prediction = verdict["outcome"], verdict["radius"], verdict["prediction"]
     if (radius > 0) != (outcome == "certified") or (prediction is None) == (outcome in ("certified", "predicted")):
         raise refuse("impossible-verdict", outcome=outcome, radius=radius, prediction=prediction)
-    if verdict["norm"] != NOISES[run.kind].norm:
-        raise refuse("differs", field="verdicts.norm", value=verdict["norm"], expected=NOISES[run.kind].norm)
+    if verdict["norm"] != run.form.norm:
+        raise refuse("differs", field="verdicts.norm", value=verdict["norm"], expected=run.form.norm)
     bounds = verdict["bounds"]
     for name, label in (("prediction", prediction), ("bounds.label", bounds and bounds["label"])):
         Optional(Whole(most=run.num_classes - 1))(label, f"verdicts.{name}")
     for proof, share in (bounds["spent"] if bounds else {}).items():
-        if (proof not in PROOFS and proof != NOISE_TABLES) or not share > 0:
+        form = PROOFS.get(proof)
+        if not (share > 0 if form is None else form.may_cost(share)) or (form is None and proof != NOISE_TABLES):
             raise refuse("unknown-proof", proof=proof, alpha=share)
     for quantity, bound in (bounds["quantities"] if bounds else {}).items():
         side = "upper" if quantity in UPPER else "lower"
@@ -89,7 +92,7 @@ def read_verdict(verdict: Mapping[str, Any], run: RunFacts) -> None:
         if bounds["spent"].get(bound["method"]) != bound["alpha"]:
             spent = bounds["spent"].get(bound["method"])
             raise refuse("differs", field=f"{quantity}.alpha", value=bound["alpha"], expected=spent)
-        if bound["value"] > 1 and not quantity.endswith("gradient-norm"):
+        if bound["value"] > 1 and quantity not in NOT_PROBABILITIES:
             raise refuse("invalid-value", field=quantity, value=bound["value"], expected="a probability")
 
 
@@ -137,9 +140,9 @@ def _check_spent(stored: Mapping[str, float], proofs: set[str], sampled: Sampled
         yield note("alpha-on-other-proofs", spent=sorted(spent), expected=sorted(proofs))
     draws = run.n if run.is_sequential else 0 if evidence is None else evidence.samples.draws
     needed = price_noise(run, sampled.sigma, draws)
-    if run.grid is None and tables is not None:
+    if not run.has_tables and tables is not None:
         yield note("no-noise-tables", paid=tables)
-    if run.grid is not None and (tables is None or tables < needed):
+    if run.has_tables and (tables is None or tables < needed):
         yield note("unpaid-noise-tables", paid=tables or 0, needed=needed)
     if total > run.alpha:
         yield note("alpha-overspent", total=total, alpha=run.alpha)
@@ -166,7 +169,7 @@ def _check_bounds(
     found = ProofCheck()
     for proof in proofs:
         share = Fraction(bounds["spent"].get(proof, 0))
-        if not SMALLEST_ALPHA <= share < Fraction(1, 2):
+        if not PROOFS[proof].certain and not SMALLEST_ALPHA <= share < Fraction(1, 2):
             yield note("invalid-value", field=f"spent.{proof}", value=share, expected="a probability below 1/2")
             return None
         values = {quantity: stored[quantity] for quantity in PROOFS[proof].bounds}
@@ -181,7 +184,7 @@ def _check_radius(
 ) -> Iterator[Finding]:
     """The theorem at the claimed radius, for every alternative; and that the stored bounds do not give more."""
     run = sampled.run
-    setting = Setting(Fraction(sampled.sigma), run.dimension, run.num_classes, sampled.envelope)
+    setting = Setting(Fraction(sampled.sigma), run.dimension, run.num_classes, sampled.envelope, run.grid)
     # Of an envelope that is a Python function, the radius is only compared with that of a constant σ.
     theorem = form.theorem if sampled.envelope.known or form.one_level is None else form.one_level
     if radius > 0 and not stored:
@@ -194,5 +197,7 @@ def _check_radius(
         return
     if form.tight and run.radii is None:
         more = radius * (1 + LOOSE) if radius > 0 else setting.sigma * LOOSE
+        if form.exact:
+            more = Fraction(math.nextafter(float(radius), math.inf))
         if all(certifies(theorem, values, more, setting) for values in [stored, *alternatives]):
             yield note("radius-too-small", radius=radius)

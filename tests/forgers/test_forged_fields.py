@@ -46,7 +46,7 @@ from forged_documents import (
 from smoothcert.cli.main import app
 from smoothcert_verify.findings import Finding
 from smoothcert_verify.run_checks import verify_certificates
-from verified_runs import KINDS, MODEL, leaves, make_run, resealed, with_change
+from verified_runs import KINDS, MODEL, SPLIT_KINDS, leaves, make_run, resealed, with_change
 
 INDICES = (0, 60, 120, 180)
 
@@ -113,7 +113,7 @@ REASONS = {
     r"version": "unknown-version",
     r"input\.index": "index-not-requested",
     r"smoothing\.sigma": r"differs (smoothing|tallies)\.sigma",
-    r"smoothing\.noise\.(kind|grid|generator|place|shared|scale)(\.#)?": r"smoothing\.noise(\.\1)?",
+    r"smoothing\.noise\.(kind|grid|generator|place|rounds|shared|scale)(\.#)?": r"smoothing\.noise(\.\1)?",
     r"smoothing\.(dimension|num_classes|envelope|remembered).*": r"(differs|invalid-value) (smoothing\.)?\1",
     r"verdicts\.#\.certificate": "other-certificates",
     r"verdicts\.#\.prediction": r"(not-the-selected-class|impossible-verdict|verdicts\.prediction)",
@@ -124,10 +124,11 @@ REASONS = {
     r"verdicts\.#\.reason\..*": "reason-differs",
     r"verdicts\.#\.bounds": r"invalid-value verdicts\.[0-9]+\.bounds",
     r"verdicts\.#\.bounds\.label": "(not-the-selected-class bounds|invalid-value verdicts.bounds.label)",
+    r"verdicts\.#\.bounds\.quantities\.steps\.value": "other-steps",
     r"verdicts\.#\.bounds\.quantities\.([\w-]+)\.value": r"(not-proved|too-loose|invalid-value).* \1",
     r"verdicts\.#\.bounds\.quantities\.([\w-]+)\.side": r"invalid-value .*\1\.side",
     r"verdicts\.#\.bounds\.quantities\.([\w-]+)\.(alpha|method)": r"differs \1\.alpha",
-    r"verdicts\.#\.bounds\.spent\..*": r"(alpha|noise-tables)",
+    r"verdicts\.#\.bounds\.spent\..*": r"(alpha|noise-tables|unknown-proof every)",
     r"tallies\.#\.(stage|kind)": r"invalid-value tallies\.[0-9]+\.\1",
     r"tallies\.#\.(start|stop)": "(gap-in-samples|sample-count|do-not-add-up|odd-gradient-draws)",
     r"tallies\.#\.sigma": r"differs tallies\.sigma",
@@ -148,11 +149,12 @@ REASONS = {
     r"run\.seed": r"differs run\.spec\.seed",
     r"run\.spec\.(task|seed|batch|sigma|best_of)(\..*)?": r"(invalid-value|differs) .*(\1|alpha_split)",
     r"run\.spec\.certificates\.#": r"(differs run\.alpha_split|other-certificates)",
-    r"run\.spec\.alpha": "(uneven-split|alpha-)",
-    r"run\.spec\.question\.(n|n0)": "(sample-count|changed-by-recertify n|reason-differs|certificates-of-a-prediction)",
+    r"run\.spec\.alpha": r"(uneven-split|alpha-|invalid-value run\.spec\.alpha)",
+    r"run\.spec\.question\.(n|n0)": "(number-of-evaluations|sample-count|changed-by-recertify n|reason-differs|"
+    "certificates-of-a-prediction)",
     r"run\.spec\.question\.kind": r"invalid-value run\.spec\.question\.kind",
     r"run\.spec\.question\.radii\.#": "(radius-not-asked|differs run.spec.question.radii)",
-    r"run\.spec\.noise\.(kind|grid|generator|place|shared|scale)(\.#)?": r"(noise\.\1|differs smoothing\.noise)",
+    r"run\.spec\.noise\.(kind|grid|generator|place|rounds|shared|scale)(\.#)?": r"(noise\.\1|differs smoothing\.noise)",
     r"run\.spec\.data\.(skip|max_inputs)": "(differs run.data.inputs|index-not-requested)",
     r"run\.spec\.data\.(input_range|input_shape)": r"(invalid-value|differs) run\.spec\.data\.\1",
     r"run\.spec\.model\.num_classes": r"differs run\.spec\.model\.num_classes",
@@ -214,7 +216,7 @@ def another(value: Any) -> Any:
     return f"{value}x" if isinstance(value, str) else 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *SPLIT_KINDS])
 def test_every_value_of_a_document(kind: str, folder: Path, tmp_path: Path) -> None:
     run = make_run(kind, folder / kind)
     document = documents_of(run)[-1]

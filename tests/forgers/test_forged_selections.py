@@ -100,7 +100,7 @@ REASONS = {
     r"selection spec\.(models\.#|selector)\.num_classes": "differs spec.model.num_classes",
     r"selection spec\.(models\.#|selector)\.(arch|backend|code_folder|standardise|weights)": r"invalid-value .*\.\2",
     r"selection spec\.noise\.(generator|kind|place|scale)": r"invalid-value .*noise\.\1",
-    r"selection spec\.noise\.(grid|shared)": r"differs spec\.noise\.\1",
+    r"selection spec\.noise\.(grid|rounds|shared)": r"differs spec\.noise\.\1",
     r"selection spec\.(selector_)?question\.(n|n0)": r"differs spec\.question\.\2",
     r"selection spec\.(selector_)?question\.kind": r"invalid-value .*question\.kind",
     r"selection spec\.sampled": "other-levels",

@@ -14,7 +14,7 @@ from smoothcert.errors import RunError
 from smoothcert.runs.certificate_documents import document_of, write_certificates
 from smoothcert.runs.seals import document_digest
 from smoothcert.runs.store import RunStore, read_manifest
-from verified_runs import KINDS, make_run
+from verified_runs import KINDS, SPLIT_KINDS, make_run
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "certificate.schema.json"
 
@@ -41,7 +41,7 @@ def documents(run: Path) -> list[dict[str, Any]]:
         return [document_of(point, store.manifest) for point in store.points()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *SPLIT_KINDS])
 def test_every_kind_fits_the_schema(kind: str, folder: Path, schema: jsonschema.Draft202012Validator) -> None:
     for document in documents(make_run(kind, folder / kind)):
         read_back = json.loads(json.dumps(document, allow_nan=False))

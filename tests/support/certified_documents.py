@@ -13,8 +13,11 @@ from sample_models import logistic_digits
 from smoothcert import SmoothedClassifier
 from smoothcert.certificates import CERTIFICATES, get_portfolio
 from smoothcert.data import load_dataset
+from smoothcert.noise import evaluations_of, level_of
 from smoothcert.questions import Votes, describe_smoothing, split_alpha_of
+from smoothcert.questions.every_evaluation import EveryEvaluationInquiry
 from smoothcert.questions.fixed_n import FixedNInquiry
+from smoothcert.questions.prediction import predict_votes
 from smoothcert.records import CertifiedPoint, Noise, PairTally, Stage, StreamId, Tally
 from smoothcert.records.envelopes import ConstantSigma, Envelope, LipschitzSigma, SemiElastic
 from smoothcert.runs.certificate_documents import document_of
@@ -24,11 +27,13 @@ from smoothcert.spec import (
     DataFacts,
     DataSpec,
     Digests,
+    EveryEvaluation,
     FixedN,
     Measured,
     ModelFacts,
     ModelSpec,
     NoiseSpec,
+    QuestionSpec,
     RuleLevel,
     RunManifest,
     RunSpec,
@@ -38,6 +43,8 @@ from smoothcert.spec import (
 
 ALPHA, N0, N, SEED = 0.001, 50, 2000, 11
 SHAPE, CLASSES = (1, 8, 8), 10
+LEVELS = 17
+"""Of the digits."""
 
 Document = dict[str, Any]
 
@@ -59,7 +66,11 @@ def manifest(
 ) -> RunManifest:
     """The manifest of a run with these settings, as `smoothcert certify` would write it."""
     portfolio = None if certificate is None else get_portfolio(certificate)
-    asked = FixedN(n=n) if portfolio is None else make_question(n=n, n0=N0, **question)
+    asked: QuestionSpec = FixedN(n=n) if portfolio is None else make_question(n=n, n0=N0, **question)
+    if not Noise(noise).sampled:
+        assert sigma is not None
+        assert grid is not None
+        asked, alpha = EveryEvaluation(n=evaluations_of(sigma, levels=grid)), 0.0
     described = None if envelope is None else dict(envelope.to_json())
     spec = RunSpec(
         task=task,  # type: ignore[arg-type]
@@ -113,6 +124,8 @@ def sampled_points(certificate: str, **settings: Any) -> tuple[list[CertifiedPoi
     theorem = CERTIFICATES[get_portfolio(certificate).certificates[0].name]
     envelope: Envelope | None = settings.pop("envelope", None)
     sigma: Any = 0.25 if envelope is None else CallableRule(_level, envelope=envelope)
+    if not theorem.noise.sampled:
+        settings.setdefault("grid", LEVELS)
     grid: int | None = settings.get("grid")
     smoothed = SmoothedClassifier(
         _logistic(),
@@ -125,7 +138,8 @@ def sampled_points(certificate: str, **settings: Any) -> tuple[list[CertifiedPoi
         batch=512,
     )
     asked = {name: value for name, value in settings.items() if name != "grid"}
-    points = smoothed.certify(_digits(), n0=N0, n=N, alpha=ALPHA, certificate=certificate, **asked)
+    asked |= {"n0": N0, "n": N, "alpha": ALPHA} if theorem.noise.sampled else {}
+    points = smoothed.certify(_digits(), certificate=certificate, **asked)
     described = manifest(
         certificate=str(get_portfolio(certificate)),
         noise=theorem.noise.value,
@@ -185,6 +199,27 @@ def counted_document(
     )
     estimation = Tally(StreamId(SEED, 0, Stage.ESTIMATION), sigma, counts, invalid, ((0, n),))
     return _document(certificate, selection, estimation, alpha, sigma, dimension, envelope, noise, n)
+
+
+def split_document(votes: Sequence[int], *, invalid: int = 0, levels: int = LEVELS, task: str = "certify") -> Document:
+    """A document of the votes of all evaluations of an input, which were made up."""
+    evaluations = sum(votes) + invalid
+    sigma = level_of(evaluations, levels=levels)
+    certificate = "splitting-l1" if task == "certify" else None
+    described = manifest(
+        certificate=certificate, task=task, noise="splitting", sigma=sigma, grid=levels, shape=(64,), classes=len(votes)
+    )
+    stage = Stage.ESTIMATION if task == "certify" else Stage.PREDICTION
+    tally = Tally(StreamId(SEED, 0, stage), sigma, np.array(votes), invalid, ((0, evaluations),))
+    if certificate is None:
+        facts: dict[str, Any] = {"norm": Noise.SPLITTING.norm, "grid": levels, "alpha": 0.0, "certain": True}
+        return document_of(predict_votes(index=0, label=None, tally=tally, seconds=0.0, **facts), described)
+    smoothing = describe_smoothing(
+        ConstantSigma(), dimension=64, num_classes=len(votes), noise=Noise.SPLITTING, grid=levels
+    )
+    inquiry = EveryEvaluationInquiry(get_portfolio(certificate), smoothing, evaluations, 0, 0.0)
+    (point,) = inquiry.answer([Votes(index=0, label=None, selection=None, estimation=(tally,), seconds=0.0)])
+    return document_of(point, described)
 
 
 def paired_document(

@@ -22,6 +22,8 @@ SCALED_MODEL = "sample_models:roll_by_side"
 _DATA = ("--model", MODEL, "--data", "digits", "--seed", 3, "--batch", 64, "--workers", 1, "--skip", 60, "--max", 4)
 _SAMPLES = ("--n0", 20, "--n", 200)
 _LEVEL = ("--sigma", 0.25)
+SPLIT = ("--noise", "splitting", "--evaluations", 24, "--grid", 17)
+"""Nothing is sampled: what the options of samples say is refused."""
 
 CERTIFIED: dict[str, tuple[object, ...]] = {
     "votes": _LEVEL,
@@ -38,7 +40,9 @@ CERTIFIED: dict[str, tuple[object, ...]] = {
     "abstaining": ("--sigma", 20.0),
 }
 """Options of `certify` by the kind of run."""
-KINDS = (*CERTIFIED, "scaled", "failed", "predict", "recertified", "envelope", "memory", "predict-memory")
+SPLIT_KINDS = ("split", "split-predict")
+_ONCE = (*CERTIFIED, "scaled", "failed", "predict")
+KINDS = (*_ONCE, "recertified", "envelope", "memory", "predict-memory")
 
 
 def make_run(kind: str, folder: Path) -> Path:
@@ -46,7 +50,7 @@ def make_run(kind: str, folder: Path) -> Path:
 
     A run that names no other file is sampled once in each process of tests, and copied from then on.
     """
-    if kind in (*CERTIFIED, "scaled", "failed", "predict") and not (folder / kind).exists():
+    if kind in (*_ONCE, *SPLIT_KINDS) and not (folder / kind).exists():
         return Path(shutil.copytree(_sampled_once(kind), folder / kind))
     return _sample_run(kind, folder)
 
@@ -69,6 +73,8 @@ def _sample_run(kind: str, folder: Path) -> Path:
     elif kind == "failed":
         data = ("--model", "sample_models:never_finite", "--num-classes", 10, *_DATA[2:])
         invoke(app, "certify", *data, *_SAMPLES, *_LEVEL, "--out", out)
+    elif kind in SPLIT_KINDS:
+        invoke(app, "predict" if kind == "split-predict" else "certify", *_DATA, *SPLIT, "--out", out)
     elif kind == "predict":
         invoke(app, "predict", *_DATA, "--n", 100, *_LEVEL, "--out", out)
     elif kind == "recertified":

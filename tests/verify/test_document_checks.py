@@ -101,7 +101,7 @@ def test_honest_documents_pass_and_a_billionth_more_does_not(name: str) -> None:
             # Betting may give away a ten-millionth of the bound, but no part of the radius that follows from it.
             assert "radius-not-certified" in found
         for quantity, bound in verdict["bounds"]["quantities"].items():
-            if bound["value"] in (0.0, 1.0):
+            if bound["value"] in (0.0, 1.0) or quantity == "steps":  # counted: tests/verify/test_split_documents.py
                 continue
             by = 1e-5 if bound["method"] in ROOMY else 1e-9
             worse = on_the_unsafe_side(quantity, bound["value"], by=by)

@@ -17,7 +17,7 @@ import pytest
 
 from smoothcert.runs.certificate_documents import write_certificates
 from smoothcert_verify.run_checks import Report, verify_certificates, verify_run
-from verified_runs import KINDS, altered, changed, copy_of, leaves, make_run, resealed, with_change
+from verified_runs import KINDS, SPLIT_KINDS, altered, changed, copy_of, leaves, make_run, resealed, with_change
 
 TABLES = {
     "points": ("idx", "label", "sigma", "seconds"),
@@ -59,7 +59,7 @@ def first_radius(run: Path) -> float:
     return float(radius)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *SPLIT_KINDS])
 def test_a_fresh_run_is_proved(kind: str, folder: Path, tmp_path: Path) -> None:
     run = make_run(kind, folder / "fresh" / kind)
     report = checked(run)
