@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smoothcert.certificates import get_certificate, splitting_l1_radius
@@ -38,6 +38,7 @@ def test_the_radius_is_the_largest_number_not_above_the_exact_one(steps: int, le
     assert math.floor(Fraction(math.nextafter(radius, math.inf)) * (levels - 1)) >= steps
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=4), st.integers(0, 5))
 def test_safe_steps_by_trying_all_votes(counts: list[int], missing: int) -> None:
     if sum(counts) == 0:

@@ -148,6 +148,14 @@ def test_offsets_are_those_of_chacha20_in_whole_numbers(seed, evaluations, size)
     assert all(0 <= v < evaluations for v in offsets.tolist())
 
 
+def test_the_lower_word_of_a_number_counts_too(monkeypatch):
+    """Seldom: here ⌊u·3/2⁶⁴⌋ is 1 only with the carry from the lower word."""
+    low, high = 0xFFFFFFFF, 0x55555555
+    words = [np.array([word], dtype=np.uint32) for word in (low, high) * 8]
+    monkeypatch.setattr(splitting, "chacha", lambda position, key: words)
+    assert draw_offsets.__wrapped__(0, evaluations=3, size=8).tolist() == [(high << 32 | low) * 3 >> 64] * 8 == [1] * 8
+
+
 @given(SEEDS, COUNTS, st.integers(1, 500), st.integers(0, 500))
 def test_offsets_of_the_first_coordinates_do_not_depend_on_the_others(seed, evaluations, size, more):
     first = draw_offsets(seed, evaluations=evaluations, size=size)
