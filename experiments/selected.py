@@ -2,7 +2,8 @@
 
 Trains a base classifier for each level and a selector, certifies each level alone and both forms of the selected level
 with the same number of samples in all, and writes table and figure. The published form needs one level only, so it has
-a run of its own, in which that level gets all samples of the levels. Finished steps do not run again; a step that was
+a run of its own, in which that level gets all samples of the levels; without the step `published`, its row is that of
+the votes of the sharper form. Finished steps do not run again; a step that was
 interrupted is resumed by the same command.
 """
 
@@ -10,10 +11,7 @@ from __future__ import annotations
 
 import csv
 import json
-import shlex
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from experiments.steps import Step, run_steps, spell, train_once
 from smoothcert.records import FloatArray
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ _BASE_OBJECTIVE = "smoothadv:radius=1,steps=1,noises=2,consistency=5,entropy=0.1
 _BASE_EPOCHS = {0.25: 12, 0.5: 14, 1.0: 20}
 _SELECTOR_OBJECTIVE = "exclusion:weight=4,noises=4,cross_entropy=1"
 _TRAINING = {"--lr": 0.05, "--average": 0.999, "--precision": "bfloat16", "--seed": 0}
-_PROGRAM = (sys.executable, "-m", "smoothcert")
 _STEPS = ("base", "selector", "selected", "published", "single", "table")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -122,31 +120,28 @@ def compare_selected(
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     wanted = steps.split(",")
-    for name, command in list_commands(settings):
-        if name in wanted:
-            print(shlex.join(command), flush=True)
-            subprocess.run([*_PROGRAM, *command], check=True)
+    run_steps(list_commands(settings), wanted=wanted)
     if "table" in wanted:
         write_results(settings)
 
 
-def list_commands(settings: Settings) -> list[tuple[str, list[str]]]:
+def list_commands(settings: Settings) -> list[Step]:
     """(step, arguments of smoothcert), in order, without trainings that are finished."""
-    found: list[tuple[str, list[str]]] = []
+    found: list[Step] = []
     threads = str(settings.threads)
     for level in settings.levels:
         options = {
             "--data": settings.data, "--arch": settings.arch, "--objective": _BASE_OBJECTIVE, "--sigma": level,
             "--epochs": settings.epochs or _BASE_EPOCHS.get(level, 20), **_TRAINING, "--threads": threads,
         }  # fmt: skip
-        found += _train("base", ["train"], options, settings.base(level))
+        found += train_once("base", ["train"], options, settings.base(level))
     options = {
         "--data": settings.data, "--models": settings.models, "--levels": ",".join(map(str, settings.levels)),
         "--sigma": settings.sigma, "--softness": settings.softness, "--n": settings.votes,
         "--votes": settings.out / f"votes-{settings.data}.safetensors", "--epochs": settings.selector_epochs,
         "--objective": settings.objective, **_TRAINING, "--threads": threads, "--backend": settings.backend,
     }  # fmt: skip
-    found += _train("selector", ["selector", "train"], options, settings.selector)
+    found += train_once("selector", ["selector", "train"], options, settings.selector)
     common = {
         "--data": settings.data, "--skip": settings.skip, "--workers": threads, "--seed": 1,
         "--backend": settings.backend,
@@ -161,26 +156,15 @@ def list_commands(settings: Settings) -> list[tuple[str, list[str]]]:
             "--selector-n": settings.selector_n, "--sampled-levels": sampled, **common, "--out": out,
         }  # fmt: skip
         found.append(
-            (step, ["certify", *_spell(options), *(word for form in forms for word in ("--certificate", form))])
+            (step, ["certify", *spell(options), *(word for form in forms for word in ("--certificate", form))])
         )
     for level in settings.levels:
         options = {
             "--model": settings.base(level), "--sigma": level, "--n": settings.n, **common,
             "--out": settings.single(level),
         }  # fmt: skip
-        found.append(("single", ["certify", *_spell(options)]))
+        found.append(("single", ["certify", *spell(options)]))
     return found
-
-
-def _train(step: str, verb: Sequence[str], options: Mapping[str, Any], out: Path) -> list[tuple[str, list[str]]]:
-    if out.exists():
-        return []
-    begun = ["--resume"] if out.with_name(out.name + ".partial").exists() else []
-    return [(step, [*verb, *_spell(options), "--out", str(out), *begun])]
-
-
-def _spell(options: Mapping[str, Any]) -> list[str]:
-    return [str(word) for pair in options.items() for word in pair]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +194,11 @@ def write_results(settings: Settings) -> None:
     run = sc.open_run(settings.selected)
     selected = _row("selected", run.by_certificate("selected"))
     of_same_votes = _row("selected-published", run.by_certificate("selected-published"))
-    published = _row("selected-published", sc.open_run(settings.published))
+    sharper = {"same_run_same_votes": _compare(selected, of_same_votes)}
+    published = of_same_votes
+    if settings.published.exists():
+        published = _row("selected-published", sc.open_run(settings.published))
+        sharper["own_runs"] = _compare(selected, published)
     oracle = _best("oracle", singles)
     rows = [*singles, published, selected, oracle]
     base = f"comparison-{settings.data}-{settings.tag}-{settings.sampled}"
@@ -225,10 +213,7 @@ def write_results(settings: Settings) -> None:
         "rows": {row.name: {"acr": row.acr, "certified_accuracy": row.accuracies()} for row in rows},
         "radii": list(RADII),
         "goals": _judge(singles, selected),
-        "sharper": {
-            "own_runs": _compare(selected, published),
-            "same_run_same_votes": _compare(selected, of_same_votes),
-        },
+        "sharper": sharper,
         "oracle_missed": _explain(settings, oracle, selected),
     }
     page.write_text(json.dumps(document, indent=2) + "\n")

@@ -29,6 +29,7 @@ from smoothcert.spec import (
     Decide,
     Digests,
     EngineSpec,
+    EveryEvaluation,
     FixedN,
     LocalEngineSpec,
     Measured,
@@ -94,6 +95,7 @@ NOISES = st.builds(
     grid=st.sampled_from([None, "detect"]) | st.integers(2, 2**40),
     generator=st.sampled_from([None, "chacha20", "philox4x32-10"]),
     place=st.sampled_from(["input", "first-layer"]),
+    rounds=st.booleans(),
     shared=st.booleans(),
 )
 SIGMAS = (
@@ -118,22 +120,30 @@ QUESTIONS = (
 ENGINES = st.builds(LocalEngineSpec, workers=maybe(COUNT)) | st.builds(
     RayEngineSpec, address=maybe(TEXT), actors=maybe(COUNT), cpus_per_actor=FINITE, gpus_per_actor=FINITE
 )
-SPECS = st.builds(
-    RunSpec,
-    task=st.sampled_from(["certify", "predict", "recertify"]),
-    model=MODELS,
-    data=DATA,
-    noise=NOISES,
-    sigma=SIGMAS,
-    question=QUESTIONS,
-    alpha=st.floats(0.0, 1.0, exclude_min=True, exclude_max=True),
-    certificates=tuples_of(TEXT),
-    best_of=st.booleans(),
-    memory=maybe(TEXT),
-    seed=maybe(st.integers(0, 2**128 - 1)),
-    batch=maybe(COUNT),
-    rigorous=st.booleans(),
-    engine=ENGINES,
+ASKED = st.tuples(
+    NOISES.filter(lambda noise: noise.kind.sampled),
+    QUESTIONS,
+    st.floats(0.0, 1.0, exclude_min=True, exclude_max=True),
+) | st.tuples(NOISES.filter(lambda noise: not noise.kind.sampled), st.builds(EveryEvaluation, n=COUNT), st.just(0.0))
+"""Noise, question and alpha that go together."""
+SPECS = ASKED.flatmap(
+    lambda asked: st.builds(
+        RunSpec,
+        task=st.sampled_from(["certify", "predict", "recertify"]),
+        model=MODELS,
+        data=DATA,
+        noise=st.just(asked[0]),
+        sigma=SIGMAS,
+        question=st.just(asked[1]),
+        alpha=st.just(asked[2]),
+        certificates=tuples_of(TEXT),
+        best_of=st.booleans(),
+        memory=maybe(TEXT),
+        seed=maybe(st.integers(0, 2**128 - 1)),
+        batch=maybe(COUNT),
+        rigorous=st.booleans(),
+        engine=ENGINES,
+    )
 )
 
 
@@ -269,7 +279,6 @@ def test_a_missing_field_is_named(place: Place) -> None:
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (("spec", "alpha"), 0.0),
         (("spec", "alpha"), 1.0),
         (("spec", "alpha"), -0.1),
         (("spec", "alpha"), "0.001"),
@@ -313,6 +322,18 @@ def test_a_missing_field_is_named(place: Place) -> None:
 )
 def test_a_value_out_of_range_is_named(place: Place, value: object) -> None:
     assert "$." + ".".join(place) in refused(changed(place, value))
+
+
+def test_alpha_is_zero_where_nothing_is_sampled_and_only_there() -> None:
+    assert "alpha=0 is not possible with samples" in refused(changed(("spec", "alpha"), 0.0))
+    split = changed(("spec", "noise", "kind"), "splitting")
+    assert "is evaluated in full, and the question is Decide" in refused(split)
+    split["spec"]["question"] = {"kind": "every-evaluation", "n": 441}
+    assert "nothing is sampled" in refused(split)
+    split["spec"]["alpha"] = 0.0
+    assert decode_manifest(split, source="run").spec.question == EveryEvaluation(n=441)
+    sampled = changed(("spec", "question"), {"kind": "every-evaluation", "n": 441})
+    assert "is sampled, and the question is EveryEvaluation" in refused(sampled)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import typer
 
 from smoothcert.errors import InputError
 from smoothcert.settings_text import whole_number
-from smoothcert.training.choices import FloatFormat
 
 WHAT, NOISE, TRAINING, ATTACK, CERTIFICATE = "What", "Noise", "Training", "Attack", "Certificate"
 SAMPLING, ENGINE, OUTPUT, RARE, SELECTOR = "Sampling", "Engine", "Output", "Rarely needed", "Selector"
@@ -119,7 +118,7 @@ SigmaScale = Annotated[
         "standard deviations of the training part; or a number for each feature.",
     ),
 ]
-NOISES = "gaussian, uniform in ±sigma, or splitting (both l1)"
+NOISES = "gaussian; uniform, splitting (l1 norm)"
 """Written out: --help loads neither numpy nor the noise laws. `tests/noise/test_every_noise.py` compares them."""
 Noise = Annotated[
     str,
@@ -189,18 +188,18 @@ Certificates = Annotated[
         show_default=False,
         rich_help_panel=CERTIFICATE,
         autocompletion=complete_certificates,
-        help="gaussian, dipole, second-order, envelope, lipschitz, uniform-l1, splitting-l1, lecuyer, li, renyi; their "
-        "forms are named below. Can be repeated.",
+        help="gaussian, dipole, second-order, envelope, lipschitz, uniform-l1, splitting-l1, lecuyer, li, renyi; "
+        "forms: see below. Can be repeated.",
     ),
 ]
 CERTIFICATE_FORMS = (
     "Certificates: gaussian[-two-class], gaussian-soft[-two-class][-bernstein], dipole[-separate|-multi-class], "
     "second-order[-pairs|-multi-class], envelope[-two-class], envelope-soft[-two-class][-bernstein], "
-    "lipschitz[-two-class], uniform-l1[-two-class], uniform-l1-soft[-two-class][-bernstein], lecuyer[-two-class], "
-    "li[-two-class], renyi[-two-class]. soft is for mean scores instead of votes; envelope and lipschitz are for a "
-    "sigma rule, uniform-l1 is for uniform noise; lecuyer, li and renyi are baselines. Several certificates of the "
-    "same samples are stored side by side, each valid alone at alpha; --best-of shares alpha among them, so that the "
-    "largest radius of each input may be used."
+    "lipschitz[-two-class], uniform-l1[-two-class], uniform-l1-soft[-two-class][-bernstein], splitting-l1, "
+    "lecuyer[-two-class], li[-two-class], renyi[-two-class]. soft is for mean scores instead of votes; envelope and "
+    "lipschitz are for a sigma rule, uniform-l1 and splitting-l1 for the noise of that name; lecuyer, li and renyi are "
+    "baselines. Several certificates of the same samples are stored side by side, each valid alone at alpha; --best-of "
+    "shares alpha among them, so that the largest radius of each input may be used."
 )
 """The end of the help of `certify` and `recertify`."""
 BestOf = Annotated[
@@ -386,42 +385,6 @@ GpusPerActor = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 JsonOutput = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the result as JSON.")]
-
-# Of `train` and `sigma train`.
-TrainingData = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        rich_help_panel=WHAT,
-        autocompletion=complete_data,
-        help="A dataset name (see `data list`) or a file.",
-    ),
-]
-Epochs = Annotated[int, typer.Option("--epochs", rich_help_panel=TRAINING, help="Number of passes over the data.")]
-StepBatch = Annotated[int, typer.Option("--batch", rich_help_panel=TRAINING, help="Inputs per step.")]
-WeightAverage = Annotated[
-    float,
-    typer.Option(
-        "--average",
-        rich_help_panel=TRAINING,
-        help="Decay of a moving average of the weights, such as 0.999; 0 for none.",
-    ),
-]
-StepPrecision = Annotated[
-    FloatFormat,
-    typer.Option(
-        "--precision",
-        rich_help_panel=TRAINING,
-        help="Number format of forward and backward passes; weights stay float32.",
-    ),
-]
-TrainingSeed = Annotated[
-    int | None,
-    typer.Option("--seed", rich_help_panel=TRAINING, help="Seed of weights, order and noise (default: random)."),
-]
-Threads = Annotated[
-    int | None, typer.Option("--threads", rich_help_panel=ENGINE, help="Number of threads (default: one per core).")
-]
 
 
 _PLACES = ("model", "selector", "weights", "data", "data_root", "memory")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli import training_options as t
 from smoothcert.cli.printing import say
 from smoothcert.cli.selector_options import parse_levels
 from smoothcert.training.choices import USUAL_RATES, Augment, FloatFormat, Optimiser
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def train_selector_command(
-    data: o.TrainingData,
+    data: t.TrainingData,
     models: Annotated[
         str,
         typer.Option(
@@ -82,8 +83,8 @@ def train_selector_command(
         str,
         typer.Option("--objective", rich_help_panel=o.TRAINING, help="As in `train`, with its settings."),
     ] = "consistency",
-    epochs: o.Epochs = 10,
-    batch: o.StepBatch = 256,
+    epochs: t.Epochs = 10,
+    batch: t.StepBatch = 256,
     optimiser: Annotated[
         Optimiser, typer.Option("--optimiser", rich_help_panel=o.TRAINING, help="sgd (Nesterov) or adamw.")
     ] = Optimiser.SGD,
@@ -93,12 +94,12 @@ def train_selector_command(
             "--lr", rich_help_panel=o.TRAINING, help="Peak learning rate (default: 0.1 for sgd, 0.001 for adamw)."
         ),
     ] = None,
-    average: o.WeightAverage = 0.0,
+    average: t.WeightAverage = 0.0,
     augment: Annotated[
         Augment, typer.Option("--augment", rich_help_panel=o.TRAINING, help="As in `train`.")
     ] = Augment.NONE,
-    precision: o.StepPrecision = FloatFormat.FLOAT32,
-    seed: o.TrainingSeed = None,
+    precision: t.StepPrecision = FloatFormat.FLOAT32,
+    seed: t.TrainingSeed = None,
     resume: Annotated[
         bool, typer.Option("--resume", rich_help_panel=o.OUTPUT, help="Resume the unfinished training beside --out.")
     ] = False,
@@ -108,7 +109,7 @@ def train_selector_command(
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: o.Threads = None,
+    threads: t.Threads = None,
     as_json: o.JsonOutput = False,
 ) -> None:
     """Train a selector: a classifier that chooses a noise level for each input.

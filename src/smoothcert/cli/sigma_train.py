@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, assert_never
 import typer
 
 from smoothcert.cli import options as o
+from smoothcert.cli import training_options as t
 from smoothcert.training.choices import SigmaObjective
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def train_sigma(
     model: Annotated[
         Path, typer.Option("--model", rich_help_panel=o.WHAT, help="Base classifier: a .safetensors or .pth file.")
     ],
-    data: o.TrainingData,
+    data: t.TrainingData,
     sigma_min: Annotated[
         float, typer.Option("--sigma-min", rich_help_panel=o.NOISE, help="Smallest sigma, in the units of the input.")
     ],
@@ -54,11 +55,11 @@ def train_sigma(
         str,
         typer.Option("--hidden", rich_help_panel=o.NOISE, help="Widths of the hidden layers, such as 200 or 200,50."),
     ] = "200",
-    epochs: o.Epochs = 3,
+    epochs: t.Epochs = 3,
     samples: Annotated[
         int, typer.Option("--samples", rich_help_panel=o.TRAINING, help="Noises per input and step.")
     ] = 8,
-    batch: o.StepBatch = 100,
+    batch: t.StepBatch = 100,
     rate: Annotated[
         float, typer.Option("--lr", rich_help_panel=o.TRAINING, help="Peak learning rate of the one-cycle schedule.")
     ] = 0.003,
@@ -77,14 +78,14 @@ def train_sigma(
         int,
         o.count("--max", "Train on at most this many inputs, evenly spread.", panel=o.WHAT),
     ] = 10_000,
-    seed: o.TrainingSeed = None,
+    seed: t.TrainingSeed = None,
     arch: o.Arch = None,
     input_range: o.InputRange = None,
     label_column: o.LabelColumn = None,
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: o.Threads = None,
+    threads: t.Threads = None,
     as_json: o.JsonOutput = False,
 ) -> None:
     """Train a noise level sigma(x) with a bounded Lipschitz constant.

@@ -12,6 +12,7 @@ import typer
 
 from smoothcert.cli import options as o
 from smoothcert.cli import splitting_options as e
+from smoothcert.cli import training_options as t
 from smoothcert.cli.printing import say
 from smoothcert.training.choices import USUAL_RATES, Augment, FloatFormat, Optimiser
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    data: o.TrainingData,
+    data: t.TrainingData,
     arch: Annotated[
         str,
         typer.Option(
@@ -62,8 +63,8 @@ def train(
             "settings: optimised:after=0.5,rate=0.05), which starts at --sigma and changes during the training.",
         ),
     ] = None,
-    epochs: o.Epochs = 10,
-    batch: o.StepBatch = 256,
+    epochs: t.Epochs = 10,
+    batch: t.StepBatch = 256,
     optimiser: Annotated[
         Optimiser, typer.Option("--optimiser", rich_help_panel=o.TRAINING, help="sgd (Nesterov) or adamw.")
     ] = Optimiser.SGD,
@@ -82,7 +83,7 @@ def train(
     weight_decay: Annotated[
         float, typer.Option("--weight-decay", rich_help_panel=o.TRAINING, help="L2 penalty on the weights.")
     ] = 1e-4,
-    average: o.WeightAverage = 0.0,
+    average: t.WeightAverage = 0.0,
     augment: Annotated[
         Augment,
         typer.Option(
@@ -91,7 +92,7 @@ def train(
             help="shift: small shifts, for digits; flip-crop: shifts and mirroring, for CIFAR-10.",
         ),
     ] = Augment.NONE,
-    precision: o.StepPrecision = FloatFormat.FLOAT32,
+    precision: t.StepPrecision = FloatFormat.FLOAT32,
     patience: Annotated[
         int | None,
         typer.Option(
@@ -101,7 +102,7 @@ def train(
             "data (at most 2000 inputs), and use the best epoch.",
         ),
     ] = None,
-    seed: o.TrainingSeed = None,
+    seed: t.TrainingSeed = None,
     standardise: Annotated[
         bool,
         typer.Option(
@@ -125,7 +126,7 @@ def train(
     resize: o.Resize = None,
     data_root: o.DataRoot = None,
     device: o.Device = "auto",
-    threads: o.Threads = None,
+    threads: t.Threads = None,
     as_json: o.JsonOutput = False,
 ) -> None:
     """Train a network to classify correctly under noise.
