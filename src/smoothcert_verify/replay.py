@@ -360,10 +360,9 @@ def _group_by_stage(tallies: Sequence[Tally]) -> dict[str, list[Tally]]:
 def _list_sizes(run: RunFacts) -> list[int]:
     """How many samples were used of votes drawn in advance: by the first run, then each time it was recertified.
 
-    One number alone if nothing can have been thinned: samples that answered a question end at a look, and of all
-    evaluations none can be left out.
+    One number alone if nothing can have been thinned: samples that answered a question end at a look.
     """
-    if run.is_sequential or run.source is None or not run.is_sampled:
+    if run.is_sequential or run.source is None:
         return [run.n]
     return [*_list_sizes(run.source), run.n]
 

@@ -188,6 +188,9 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
     "alpha of the run": (in_spec("alpha", to=0.001), r"invalid-value run\.spec\.alpha"),
     "alpha of the split": (at("run", "alpha_split", "splitting-l1", PROOF, to=0.001), "uneven-split"),
     "nothing in the split": (at("run", "alpha_split", "splitting-l1", to={}), "uneven-split"),
+    "another proof in the split": (
+        at("run", "alpha_split", "splitting-l1", to={"clopper-pearson": 0.0}), "uneven-split"
+    ),
     "alpha that was spent": (at("verdicts", 0, "bounds", "spent", PROOF, to=0.001), f"unknown-proof {PROOF}"),
     "another proof": (with_proof("clopper-pearson"), "unknown-proof clopper-pearson"),
     "noise tables": (

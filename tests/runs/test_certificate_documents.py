@@ -80,6 +80,27 @@ def test_the_schema_refuses(
     assert not schema.is_valid(document)
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("votes", {"alpha": 0}),
+        ("votes", {"question": {"kind": "every-evaluation", "n": 200}}),
+        ("votes", {"question": {"kind": "fixed-n", "n": 200}}),
+        ("split", {"alpha": 0.001}),
+        ("split", {"question": {"kind": "fixed-n", "n": 24, "n0": 0}}),
+        ("split", {"question": {"kind": "every-evaluation", "n": 24, "n0": 0}}),
+    ],
+)
+def test_the_schema_knows_where_nothing_is_sampled(
+    kind: str, changes: dict[str, object], folder: Path, schema: jsonschema.Draft202012Validator
+) -> None:
+    run = folder / f"nothing sampled {kind}" / kind
+    document = documents(run if run.exists() else make_run(kind, run.parent))[0]
+    assert schema.is_valid(document)
+    document["run"]["spec"] |= changes
+    assert not schema.is_valid(document)
+
+
 def test_it_says_what_the_run_says(votes: Path) -> None:
     with RunStore.open(votes) as store:
         points, manifest = store.points(), store.manifest

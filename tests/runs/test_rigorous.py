@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from cli_runner import invoke
 from run_specs import make_spec
+from smoothcert.cli.main import app
 from smoothcert.errors import UnverifiedError
 from smoothcert.memory import RegionMemory, open_memory
 from smoothcert.records import CertifiedPoint
@@ -16,6 +18,7 @@ from smoothcert.runs import rigorous
 from smoothcert.runs.execution import execute_run, prepare_run
 from smoothcert.runs.store import RunStore
 from smoothcert.spec import RunSpec
+from verified_runs import SPLIT
 
 pytest.importorskip("flint")
 
@@ -61,6 +64,17 @@ def test_confirmed_results_are_those_of_any_run(tmp_path: Path) -> None:
     plain = finished(spec(rigorous=False), tmp_path / "plain")
     assert [point.verdict for point in finished(spec(), tmp_path / "run")] == [point.verdict for point in plain]
     assert any(point.radius > 0 for point in plain)
+
+
+def test_where_every_evaluation_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ("--model", SETTINGS["model"], "--data", "digits", "--max", 2, "--batch", 64, "--workers", 1)
+    given = ("certify", *data, *SPLIT, "--rigorous", "--out")
+    invoke(app, *given, tmp_path / "run")
+    with RunStore.open(tmp_path / "run") as store:
+        assert any(point.radius > 0 for point in store.points())
+    sabotage(monkeypatch)
+    with pytest.raises(UnverifiedError, match="not confirmed"):
+        invoke(app, *given, tmp_path / "sabotaged")
 
 
 def test_what_is_not_confirmed_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

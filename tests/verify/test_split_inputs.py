@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("flint")
 
+from certified_documents import split_document
 from smoothcert.noise import draw_offsets, split_inputs
 from smoothcert_verify.noise_forms import NOISES
 from smoothcert_verify.noise_kinds import round_to_grid
 from smoothcert_verify.noise_streams import Stream
+from smoothcert_verify.replay_model import ReplayModel
+from smoothcert_verify.run_facts import read_run
 from smoothcert_verify.split_inputs import SplitInput, find_offsets
 
 FORM = NOISES["splitting"]
@@ -101,6 +104,17 @@ def test_nothing_is_added() -> None:
 def test_rounding() -> None:
     x = np.array([0.0, 0.03, 0.0313, 0.5, 0.97, 1.0], dtype=np.float32)
     assert np.array_equal(round_to_grid(x, 17), on_grid([0, 0, 1, 8, 16, 16], q=16))
+
+
+def test_only_a_run_that_rounds_is_rounded() -> None:
+    manifest = split_document((20, 5, 0))["run"]
+    x, model = np.full(64, 0.51, dtype=np.float32), ReplayModel(classifier=None, input_shape=(64,))
+    with pytest.raises(ValueError, match="not on a grid"):
+        model.make_copies(read_run(manifest), x, 0.8)
+    manifest["spec"]["noise"]["rounds"] = True
+    rounded = SplitInput(on_grid([8] * 64, q=16), evaluations=25, levels=17)
+    seen = model.make_copies(read_run(manifest), x, 0.8)
+    assert np.array_equal(seen.copies(Stream(3, 0, 1), 0, 25), rounded.copies(Stream(3, 0, 1), 0, 25))
 
 
 def test_the_number_of_evaluations_is_exact() -> None:
