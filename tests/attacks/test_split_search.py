@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from cli_runner import invoke
 from smoothcert import SmoothedClassifier
+from smoothcert.attacks.attack_record import AttackResult, Fate
 from smoothcert.attacks.attack_settings import AttackSettings
 from smoothcert.attacks.split_search import SplitSearch, _Answers, _Evaluations, steps_within
 from smoothcert.certificates import splitting_l1_radius
@@ -161,6 +162,20 @@ def test_a_model_that_never_changes_its_answer_is_not_moved() -> None:
     found = attack(search, x, list(smoothed.predict(x)), [1.0, 1.0])
     assert not found.moved.any()
     assert found.points.tobytes() == x.tobytes()
+
+
+def test_a_change_at_the_radius_itself_breaks_a_certificate_of_a_closed_ball_only() -> None:
+    radius = float(splitting_l1_radius(5, levels=256))
+    at = {
+        "prediction": 0, "fate": Fate.CHANGED, "answer": 1, "leads": False, "samples": 9, "sigma": 0.1,
+        "counts": (4, 5), "invalid": 0, "p_value": None, "radius": "certified", "index": 0, "label": 0,
+        "certified_radius": radius, "moved": True,
+    }  # fmt: skip
+    for closed in (False, True):
+        result = AttackResult(**at, distance=radius, closed=closed)
+        assert result.breaks_certificate is closed
+        assert AttackResult.from_json(result.to_json()) == result
+        assert not AttackResult(**at, distance=math.nextafter(radius, 1.0), closed=closed).breaks_certificate
 
 
 # The command.
