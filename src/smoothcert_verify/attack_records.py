@@ -40,6 +40,7 @@ from smoothcert_verify.json_values import (
     is_same,
     parse_json,
 )
+from smoothcert_verify.noise_kinds import read_places, round_to_grid
 from smoothcert_verify.proof_checks import PROOFS, sign_test_holds
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.run_reading import read_bytes
@@ -78,6 +79,7 @@ _RESULT = Record(
     moved=BOOLEAN,
     point=Optional(TEXT),
 )
+_CLOSED_RESULT = Record(**_RESULT.fields, closed=OneOf((True,)))
 _JUST_INSIDE = 1.0 - 1e-9
 _CLOSE = 1e-6
 """Relative: p-values are rounded up by much less. Distances are those of float32 numbers, each 2^-25 from its level."""
@@ -111,6 +113,15 @@ class _Attack:
     settings: Mapping[str, Any]
     tests: int
     soft: bool
+
+    @property
+    def closed(self) -> bool:
+        """Whether a certificate is used up to its radius: distances are then whole steps of a grid."""
+        return not self.run.is_sampled and self.run.memory is None
+
+    def covers(self, target: _Target, distance: float) -> bool:
+        """Whether the certificate of an input speaks of a point at this distance."""
+        return distance < target.radius or (self.closed and distance == target.radius)
 
     @property
     def norm(self) -> str:
@@ -209,6 +220,8 @@ def _check_header(header: Mapping[str, Any], attack: _Attack) -> Iterator[Findin
         "inputs": len(attack.targets),
         "answers": header["run"]["answers"],
     }
+    if (attack.settings["alpha"] == 0) == attack.run.is_sampled:
+        yield note("differs", field="settings.alpha", value=attack.settings["alpha"], expected="0 without samples only")
     for name in sorted(stated.keys() | header["run"].keys()):
         if not is_same(header["run"].get(name), stated.get(name)):
             yield note("differs", field=f"run.{name}", value=header["run"].get(name), expected=stated.get(name))
@@ -227,7 +240,7 @@ def _read_limit(radius: str, certified: float) -> float:
 
 def _check_result(result: Mapping[str, Any], attack: _Attack, inputs: Inputs | None) -> Iterator[Finding]:
     try:
-        _RESULT(result, "")
+        (_CLOSED_RESULT if attack.closed else _RESULT)(result, "")
     except MalformedError as error:
         yield error.finding
         return
@@ -241,6 +254,8 @@ def _check_result(result: Mapping[str, Any], attack: _Attack, inputs: Inputs | N
             yield note("differs", field=name, value=result[name], expected=fact)
     limit, dimension = _read_limit(result["radius"], target.radius), attack.run.dimension
     diagonal = float(dimension) if attack.norm == "l1" else math.sqrt(dimension)
+    if attack.closed and result["radius"] == _CERTIFIED:
+        limit, diagonal = target.radius, 0.0
     if not result["distance"] <= limit * (1 + _SLIGHTLY) + _FLOAT_STEP * diagonal:
         yield note("too-far-away", distance=result["distance"], limit=limit)
     yield from _check_votes(result, attack)
@@ -258,6 +273,8 @@ def _check_votes(result: Mapping[str, Any], attack: _Attack) -> Iterator[Finding
         yield from _compare_fate(result, expected)
         return
     looks = [look for look in range(attack.settings["looks"]) if samples == attack.settings["n"] * 10**look]
+    if not attack.run.is_sampled:
+        looks = [0] if samples == _count_evaluations(result, attack) else []
     if not looks:
         yield note("samples-of-no-look", samples=samples)
         return
@@ -276,6 +293,14 @@ def _check_votes(result: Mapping[str, Any], attack: _Attack) -> Iterator[Finding
         yield from _check_test(result, attack, level=attack.level(looks[0]))
 
 
+def _count_evaluations(result: Mapping[str, Any], attack: _Attack) -> int | None:
+    """All evaluations that there are at the level of a result; None if it has no level."""
+    sigma, levels = result["sigma"], attack.run.grid
+    if type(sigma) is not float or not sigma > 0 or levels is None:
+        return None
+    return attack.run.form.count_evaluations(sigma=sigma, levels=levels)
+
+
 def _compare_fate(result: Mapping[str, Any], expected: tuple[str, int | None, bool]) -> Iterator[Finding]:
     stated = (result["fate"], result["answer"], result["leads"])
     if stated != expected:
@@ -283,13 +308,22 @@ def _compare_fate(result: Mapping[str, Any], expected: tuple[str, int | None, bo
 
 
 def _check_test(result: Mapping[str, Any], attack: _Attack, *, level: Fraction) -> Iterator[Finding]:
-    """The two-sided sign test of the leading class against the next, at what noise tables leave of the level."""
+    """The two-sided sign test of the leading class against the next, at what noise tables leave of the level.
+
+    Where nothing is sampled, the leading class is the answer.
+    """
     counts, invalid = result["counts"], result["invalid"]
     most = max(counts)
     leader = counts.index(most) if most > 0 and most >= invalid else None
     first = invalid if leader is None else most
     others = [count for label, count in enumerate(counts) if label != leader]
     second = max(others) if leader is None else max(*others, invalid)
+    if not attack.run.is_sampled:
+        fate = "unchanged" if leader == result["prediction"] else "changed"
+        yield from _compare_fate(result, (fate, leader, leader == result["prediction"]))
+        if result["p_value"] is not None:
+            yield note("differs", field="p_value", value=result["p_value"], expected=None)
+        return
     level -= price_noise(attack.run, result["sigma"], sum(counts) + invalid)
     settled = sign_test_holds(first, second, level)
     fate = "abstained" if not settled else "unchanged" if leader == result["prediction"] else "changed"
@@ -310,7 +344,7 @@ def _check_evidence(
     result: Mapping[str, Any], target: _Target, attack: _Attack, inputs: Inputs | None
 ) -> Iterator[Finding]:
     """The point is stored exactly if it says something of a certificate; with the data its distance is measured."""
-    speaks = result["fate"] in ("changed", "abstained") and result["distance"] < target.radius
+    speaks = result["fate"] in ("changed", "abstained") and attack.covers(target, result["distance"])
     if (result["point"] is not None) != speaks:
         yield note("point-without-evidence")
         return
@@ -323,8 +357,29 @@ def _check_evidence(
     if len(content) != 4 * attack.run.dimension:
         yield note("invalid-value", field="point", value=result["point"], expected="the numbers of an input")
     elif inputs is not None:
-        x = divide_by_scale(inputs(target.index), attack.run.scale)  # points are stored in the units of the noise
-        deltas = np.frombuffer(content, dtype="<f4").astype(np.float64) - x.astype(np.float64)
+        yield from _check_distance(result, np.frombuffer(content, dtype="<f4"), inputs(target.index), attack)
+
+
+def _check_distance(
+    result: Mapping[str, Any], point: NDArray[np.float32], x: NDArray[np.float32], attack: _Attack
+) -> Iterator[Finding]:
+    if not attack.run.is_sampled and attack.run.grid is not None:
+        measured = _measure_steps(point, x, attack.run)
+    else:
+        x = divide_by_scale(x, attack.run.scale)  # points are stored in the units of the noise
+        deltas = point.astype(np.float64) - x.astype(np.float64)
         measured = float(np.abs(deltas).sum()) if attack.norm == "l1" else math.sqrt(float(deltas @ deltas))
-        if not abs(measured - result["distance"]) <= _SLIGHTLY * max(measured, _SLIGHTLY):
-            yield note("differs", field="distance", value=result["distance"], expected=measured)
+    if not (measured < math.inf and abs(measured - result["distance"]) <= _SLIGHTLY * max(measured, _SLIGHTLY)):
+        yield note("differs", field="distance", value=result["distance"], expected=measured)
+
+
+def _measure_steps(point: NDArray[np.float32], x: NDArray[np.float32], run: RunFacts) -> float:
+    """The l1 distance of two inputs on the grid, by whole steps; infinite if one is off it or outside [0, 1]."""
+    assert run.grid is not None
+    try:
+        places = read_places(point, run.grid)
+        steps = places - read_places(round_to_grid(x, run.grid) if run.rounds else x, run.grid)
+    except ValueError:
+        return math.inf
+    inside = 0 <= int(places.min()) <= int(places.max()) < run.grid
+    return int(np.abs(steps).sum()) / (run.grid - 1) if inside else math.inf

@@ -74,7 +74,7 @@ NONSENSE = [np.nan, np.inf, -np.inf, -0.5, 1.0, 1.5, 0.0, 0.5]
 SMOOTHING = Smoothing(dimension=784, num_classes=10)
 
 
-@pytest.mark.parametrize("name", sorted(CERTIFICATES))
+@pytest.mark.parametrize("name", sorted(name for name, one in CERTIFICATES.items() if one.noise.sampled))
 def test_nonsense_never_becomes_a_radius(name: str) -> None:
     combinations = itertools.product(NONSENSE, [*NONSENSE, 0.1], [0.25, 0.0, -1.0, np.nan, np.inf])
     p_a, p_b, sigma = (np.array(column) for column in zip(*combinations, strict=True))

@@ -17,7 +17,8 @@ from smoothcert.errors import InputError
 from smoothcert.records import FloatArray, Norm, Proof, Quantity, Smoothing, TallyKind
 
 Q = Quantity
-NAMES = sorted(CERTIFICATES)
+NAMES = sorted(name for name, one in CERTIFICATES.items() if one.noise.sampled)
+"""Those about any real inputs; of inputs on a grid there are none on a line."""
 
 
 # Names.

@@ -61,7 +61,7 @@ def test_batches_hold_every_draw_of_every_request_once_and_one_block_of_draws_ea
 
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("batch", [7, 64])
-@pytest.mark.parametrize("noise", list(Noise))
+@pytest.mark.parametrize("noise", [noise for noise in Noise if noise.sampled])
 def test_the_votes_are_those_of_one_noise_added_to_every_input(noise, batch, workers):
     n = 230
     stream = StreamId(3, SHARED_INDEX, Stage.ESTIMATION)

@@ -170,11 +170,17 @@ def test_nothing_to_prove_is_refused() -> None:
         prove([votes()], [0], [], alpha=0.01)
 
 
-@pytest.mark.parametrize("proof", list(Proof))
+@pytest.mark.parametrize("proof", [proof for proof in Proof if not proof.certain])
 @pytest.mark.parametrize("alpha", [0.0, -1.0, 1.0, 7.0, float("nan")])
 def test_an_alpha_that_is_none_is_refused_by_every_proof(proof: Proof, alpha: float) -> None:
     with pytest.raises(InputError, match="alpha"):
         prove([OF_KIND[proof.tally]()], [0], [proof], alpha=alpha)
+
+
+def test_certain_proofs_leave_their_share_to_the_others() -> None:
+    assert split_alpha(0.01, [Proof.TOP, Proof.EVERY_EVALUATION]) == {Proof.TOP: 0.01, Proof.EVERY_EVALUATION: 0.0}
+    with pytest.raises(InputError, match="alpha"):
+        prove([votes()], [0], [Proof.TOP, Proof.EVERY_EVALUATION], alpha=0.0)
 
 
 @given(st.floats(1e-90, 0.5, exclude_max=True), st.integers(1, 3000))

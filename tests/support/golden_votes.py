@@ -72,6 +72,14 @@ class Corners(_Model):
         return np.where(flat[:, 2] > 1.25, self.num_classes, votes)
 
 
+class DarkIsInvalid(Corners):
+    """`Corners` within [0, 1]: copies whose third coordinate is small have no valid answer."""
+
+    def classify(self, batch: np.ndarray) -> np.ndarray:
+        third = batch.reshape(len(batch), -1)[:, 2]
+        return np.where(third < 0.25, self.num_classes, super().classify(batch))
+
+
 class Bits(_Model):
     """Sixteen classes: all bits of a copy, folded by exclusive or into four."""
 
@@ -191,6 +199,8 @@ class Case:
             **{"sigma": 0.5, "seed": SEED, "batch": 64, "workers": 2, "device": "cpu"} | dict(self.setup),
         )
         few = {"n": 100} if self.verb == "predict" else {"n0": 30, "n": 100}
+        if not smoothed.noise.sampled:
+            few = {}
         settings = {"indices": INDICES} | few | dict(self.asked)
         points = getattr(smoothed, self.verb)(self.x, **settings)
         tallies = [tally for point in points for tally in point.tallies]
@@ -216,7 +226,7 @@ def _every_kind() -> dict[str, Case]:
         for noise, kinds in (("gaussian", gaussian), ("uniform", uniform))
         for place, x, grid in (("float", FLOATS, "float"), ("256 levels", LEVELS, 256))
         for kind, certificate in kinds.items()
-    }
+    } | {"splitting, 256 levels, votes": Case(LEVELS, setup={"noise": "splitting", "grid": 256})}
 
 
 def _invalid_votes() -> dict[str, Case]:
@@ -274,6 +284,13 @@ def _others() -> dict[str, Case]:
         "adaptive rounds, uniform": Case(
             LEVELS, model=MostlyZero, setup={"noise": "uniform"}, asked={"decide": 0.25, "n": 5000}
         ),
+        "splitting, 24 levels": Case(FLOATS, setup={"noise": "splitting", "grid": 24, "sigma": 0.25}),
+        "splitting, 65536 levels": Case(
+            LEVELS / np.float32(255), setup={"noise": "splitting", "grid": 65536, "sigma": 0.002}
+        ),
+        "splitting, 21 coordinates": Case(ODD, setup={"noise": "splitting", "sigma": 0.86603}),
+        "splitting, prediction": Case(LEVELS, setup={"noise": "splitting"}, verb="predict"),
+        "splitting, invalid votes": Case(LEVELS, model=DarkIsInvalid, setup={"noise": "splitting"}),
         "thinned": Case(LEVELS, asked={"n": 1000}, thinned_to=(7, 333, 500, 999), on_device=False),
     }
 

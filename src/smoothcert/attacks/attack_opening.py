@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smoothcert.attacks.attack_gradients import AttackedModel, choose_gradients
-from smoothcert.attacks.attack_search import AttackSearch
+from smoothcert.attacks.attack_search import AttackSearch, PointSearch
 from smoothcert.attacks.attack_settings import AttackBounds, AttackMethod, AttackSettings
 from smoothcert.attacks.attack_targets import PlainTargets, TargetFactory
 from smoothcert.attacks.attacked_classifier import AttackedClassifier, AttackedSmoothed
 from smoothcert.attacks.selected_attack import AttackedSelection
 from smoothcert.attacks.selected_target import SelectedTargets
+from smoothcert.attacks.split_search import SplitSearch
 from smoothcert.certificates import get_portfolio
 from smoothcert.certificates.portfolio import is_soft
 from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.errors import InputError
+from smoothcert.noise.splitting import required_levels
 from smoothcert.records import CertifiedPoint, Norm
 from smoothcert.runs.building import portfolio_of
 from smoothcert.runs.reopening import reopen_run, spec_to_reopen
@@ -28,10 +30,35 @@ from smoothcert.runs.selected_run import SelectedRun
 from smoothcert.sigma import OptimisedRule
 from smoothcert.sigma.constant import ConstantRule
 from smoothcert.smoothed import SmoothedClassifier
-from smoothcert.spec import RunSpec
+from smoothcert.spec import EveryEvaluation, RunSpec
 
 _SMALL = 4096
 _SAMPLES_OF_SMALL_INPUTS = 512
+
+
+_ABOUT_SAMPLES = ("objective", "gradient", "step_size", "n", "looks", "alpha")
+
+
+def settle_settings(settings: AttackSettings, spec: RunSpec) -> AttackSettings:
+    """The settings with the method for the noise of the run; where nothing is sampled, without samples."""
+    kind, method = spec.noise.kind, settings.method
+    if isinstance(spec.question, EveryEvaluation):
+        if method not in (AttackMethod.AUTO, AttackMethod.GREEDY):
+            raise InputError(f"{method} needs noise that is added, and {kind} is not: use --method greedy")
+        if settings.bounds == AttackBounds.ANY:
+            raise InputError(f"certificates under {kind} are about inputs in [0, 1]: use --bounds data")
+        usual = AttackSettings(radii=settings.radii)
+        for name in _ABOUT_SAMPLES:
+            if getattr(settings, name) != getattr(usual, name):
+                option = name.replace("_", "-")
+                raise InputError(
+                    f"the attack on {kind} is greedy, and counts all evaluations of the points found: leave --{option} "
+                    "out"
+                )
+        return replace(settings, method=AttackMethod.GREEDY.value, n=spec.question.n, looks=1, alpha=0.0)
+    if method == AttackMethod.GREEDY:
+        raise InputError(f"the greedy attack is for splitting, and the noise of this run is {kind}: use --method pgd")
+    return replace(settings, method=AttackMethod.PGD.value) if method == AttackMethod.AUTO else settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +67,7 @@ class OpenedRun:
 
     attacked: AttackedClassifier
     dataset: Dataset
-    search: AttackSearch
+    search: PointSearch
     models: Mapping[str, str] | None = None
 
 
@@ -66,6 +93,9 @@ def open_plain_run(
     with reopen_run(run, spec, fetching=fetching) as (smoothed, dataset):
         _check_bounds(smoothed, settings)
         smoothed = _prepare_classifier(smoothed, dataset, settings, len(points) * settings.n)
+        if not spec.noise.kind.sampled:
+            yield OpenedRun(AttackedSmoothed(smoothed, soft=False), dataset, _build_split_search(smoothed, settings))
+            return
         portfolio = portfolio_of(spec) if certificate is None else get_portfolio(certificate)
         soft = spec.task == "certify" and is_soft(portfolio.certificates[0])
         # An optimised sigma costs more than the attack to compute in each step, so the sigma of the input is kept.
@@ -142,6 +172,17 @@ def _count_at_once(smoothed: SmoothedClassifier, dataset: Dataset) -> int:
     """The batch of the run; more for small inputs, where that is faster."""
     is_small = math.prod(dataset.input_shape) <= _SMALL
     return max(smoothed.known_batch(), _SAMPLES_OF_SMALL_INPUTS if is_small else 1)
+
+
+def _build_split_search(smoothed: SmoothedClassifier, settings: AttackSettings) -> SplitSearch:
+    return SplitSearch(
+        settings=settings,
+        classifier=smoothed.classifier,
+        levels=required_levels(smoothed.grid),
+        seed=smoothed.seed,
+        batch=smoothed.known_batch(),
+        closed=smoothed.memory is None,
+    )
 
 
 def _build_search(

@@ -79,7 +79,9 @@ class AttackResult(FreshVerdict):
 
     radius: as given. certified_radius: of the run; 0 if nothing was certified. distance: of the point found, in
     float64 and rounded up. moved: whether the attack ever saw a gradient; if not, the result says nothing about the
-    model. point: the float32 values of the point in base64, if it breaks a certificate or leaves it unsettled.
+    model. point: the float32 values of the point in base64, if it breaks a certificate or leaves it unsettled. closed:
+    the certificate holds at its radius too, and distances are whole steps of a grid, rounded down like radii; stored
+    only where it is true.
     """
 
     radius: str
@@ -89,11 +91,12 @@ class AttackResult(FreshVerdict):
     distance: float
     moved: bool
     point: str | None = None
+    closed: bool = False
 
     @property
     def is_inside(self) -> bool:
         """Whether the certificate covers the point found."""
-        return self.distance < self.certified_radius
+        return self.distance < self.certified_radius or (self.closed and self.distance == self.certified_radius)
 
     @property
     def breaks_certificate(self) -> bool:
@@ -109,6 +112,8 @@ class AttackResult(FreshVerdict):
         document = dataclasses.asdict(self)
         if self.stages is None:
             del document["stages"]
+        if not self.closed:
+            del document["closed"]
         return document
 
     @classmethod

@@ -109,9 +109,11 @@ def list_remarks(attack: Attack) -> list[str]:
             "another --out"
         )
     if still := sum(not result.moved for result in results):
+        saw = "changed an evaluation" if settings.certain else "saw a gradient"
+        other = "" if settings.certain else "another --gradient, "
         remarks.append(
-            f"NOT MOVED: {still} of {len(results)} attacks never saw a gradient, so their unchanged answers say "
-            "nothing about the model: try another --gradient, more --draws or more --restarts"
+            f"NOT MOVED: {still} of {len(results)} attacks never {saw}, so their unchanged answers say nothing about "
+            f"the model: try {other}more --draws or more --restarts"
         )
     if remembered := sum(result.samples == 0 for result in results):
         remarks.append(
@@ -135,20 +137,24 @@ def fail_if_broken(attack: Attack) -> None:
     run_alpha = attack.manifest.spec.alpha
     inputs, norm = {result.index for result in broken}, name_norm(attack.search.norm, attack.scale)
     tested = {result.index for result in results if result.is_inside}
-    # P(at least k of m certificates are false), if each is false with probability α, independently of the others.
-    by_chance = float(special.bdtrc(len(inputs) - 1, len(tested), run_alpha))
+    chance = "No chance is involved: nothing was sampled, neither for these certificates nor for the checks."
+    if run_alpha > 0:
+        # P(at least k of m certificates are false), if each is false with probability α, independently of the others.
+        by_chance = float(special.bdtrc(len(inputs) - 1, len(tested), run_alpha))
+        chance = (
+            f"Chance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
+            f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with "
+            f"probability at most {by_chance:.2g}. The probability that any of the checks is wrong is at most "
+            f"{attack.settings.alpha:g}."
+        )
     more = f"\n  … and {len(broken) - _MOST_NAMED} more" if len(broken) > _MOST_NAMED else ""
     raise BrokenCertificateError(
         f"CERTIFICATES BROKEN: inside their certified radius the answer to {len(inputs)} of {len(tested)} inputs "
         "changes:\n"
         + "\n".join(_describe_break(result, norm) for result in broken[:_MOST_NAMED])
         + more
-        + f"\nChance: each certificate may be false with probability {run_alpha:g}, so of {len(tested)} at most "
-        f"{run_alpha * len(tested):.3g} are expected to be false, and {len(inputs)} or more are false with probability "
-        f"at most {by_chance:.2g}. The probability that any of the checks is wrong is at most "
-        f"{attack.settings.alpha:g}.\n"
-        f"The points are in {attack.record.path}. If chance does not explain this, the run was changed or smoothcert "
-        "has a bug: do not use these certificates, and please report the bug with that file"
+        + f"\n{chance}\nThe points are in {attack.record.path}. If chance does not explain this, the run was changed "
+        "or smoothcert has a bug: do not use these certificates, and please report the bug with that file"
     )
 
 
@@ -159,7 +165,7 @@ def _describe_break(result: AttackResult, norm: str) -> str:
     p_value = "" if result.p_value is None else f", p-value {result.p_value:.2g}"
     sigma = "" if result.sigma is None else f", sigma {result.sigma:g}"
     return (
-        f"  input {result.index}: class {result.prediction} is certified closer than "
+        f"  input {result.index}: class {result.prediction} is certified {'up to' if result.closed else 'closer than'} "
         f"{format_down(result.certified_radius, decimals=6)} in {norm}, but at distance "
         f"{format_up(result.distance, decimals=6)} it is {answer} ({votes}{invalid}{p_value}{sigma})"
     )

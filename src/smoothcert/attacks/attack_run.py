@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.attacks.attack_opening import OpenedRun, open_plain_run, open_selected_run
+from smoothcert.attacks.attack_opening import OpenedRun, open_plain_run, open_selected_run, settle_settings
 from smoothcert.attacks.attack_record import AttackRecord, AttackResult, FreshVerdict, open_record, read_recorded_seed
-from smoothcert.attacks.attack_search import AttackSearch, StrongestPoints, distances
+from smoothcert.attacks.attack_search import PointSearch, StrongestPoints
 from smoothcert.attacks.attack_settings import CERTIFIED, AttackSettings
-from smoothcert.attacks.attack_targets import choose_device, name_sources
 from smoothcert.attacks.attacked_classifier import AttackedClassifier
 from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.errors import CorruptRunError, InterruptedRunError, RunError
@@ -55,7 +54,7 @@ class Attack:
     manifest: RunManifest
     attacked: AttackedClassifier
     dataset: Dataset
-    search: AttackSearch
+    search: PointSearch
     points: tuple[CertifiedPoint, ...]
     record: AttackRecord
     recorded_before: int
@@ -86,11 +85,8 @@ class Attack:
     @property
     def workers(self) -> int:
         """Number of groups attacked in parallel: one per core, if model and device allow it."""
-        models = self.search.targets.models
-        if choose_device(self.search.targets).type != "cpu":
-            return 1
-        allowed = [model.concurrency for model in models if model.concurrency is not None]
-        return max(1, min(self.attacked.workers or usable_cores(), usable_cores(), *allowed))
+        allowed = self.search.most_workers or usable_cores()
+        return max(1, min(self.attacked.workers or usable_cores(), usable_cores(), allowed))
 
 
 def _is_victim(point: CertifiedPoint, radius: str) -> bool:
@@ -117,6 +113,7 @@ def prepare_attack(
     run, certificate = split_certificate(run)
     with open_stored(run) as store:
         manifest = store.manifest
+        settings = settle_settings(settings, manifest.spec)
         if certificate is None:
             _mention_other_certificates(run, manifest, notice)
         if out is None:
@@ -140,9 +137,10 @@ def prepare_attack(
                 )  # fmt: skip
                 _check_samples_suffice(attack)
                 _check_recorded(attack)
+                check = "by every evaluation" if settings.certain else f"at level {attack.level(0):.2g}"
                 notice(
-                    f"{attack.attacked.description}; gradients: {name_sources(attack.search.targets)}; {attack.tests} "
-                    f"attacks, each checked at level {attack.level(0):.2g}"
+                    f"{attack.attacked.description}; gradients: {attack.search.source}; {attack.tests} attacks, each "
+                    f"checked {check}"
                 )
                 yield attack
 
@@ -204,7 +202,7 @@ def _build_header(
             "answers": answers.hexdigest(),
             **({} if opened.models is None else {"models": dict(opened.models)}),
         },
-        "settings": {**settings.to_json(), "gradient": name_sources(opened.search.targets)},
+        "settings": {**settings.to_json(), "gradient": opened.search.source},
     }
 
 
@@ -310,7 +308,7 @@ def _search_group(
         inputs,
         np.array([point.prediction for point in group.points], dtype=np.int64),
         sigmas=attack.attacked.find_sigmas(inputs, group.points),
-        limits=np.array([AttackSettings.limit(group.radius, certified=point.radius) for point in group.points]),
+        limits=np.array([attack.search.limit(group.radius, certified=point.radius) for point in group.points]),
         seed=_derive_seed(attack, "attack", group.radius, group.points[0].index),
         progress=progress,
     )
@@ -325,7 +323,7 @@ def _check_group(
     notice: Notice,
 ) -> list[AttackResult]:
     """Judge the points found by fresh samples. Unsettled certificates get further looks, with more samples."""
-    away = distances(found.points, inputs, attack.search.norm)
+    away = attack.search.measure(found.points, inputs)
     results: list[AttackResult] = []
     for look in range(attack.settings.looks):
         rows = [row for row in range(len(group.points)) if look == 0 or results[row].is_unsettled]
@@ -347,7 +345,7 @@ def _check_group(
             progress=progress if look == 0 else None,
         )
         latest = {
-            row: _build_result(group, found, row, verdict, distance=float(away[row]))
+            row: _build_result(group, found, row, verdict, distance=float(away[row]), closed=attack.search.closed)
             for row, verdict in zip(rows, verdicts, strict=True)
         }
         results = [latest[row] if row in latest else results[row] for row in range(len(group.points))]
@@ -355,7 +353,7 @@ def _check_group(
 
 
 def _build_result(
-    group: _AttackGroup, found: StrongestPoints, row: int, verdict: FreshVerdict, *, distance: float
+    group: _AttackGroup, found: StrongestPoints, row: int, verdict: FreshVerdict, *, distance: float, closed: bool
 ) -> AttackResult:
     point = group.points[row]
     result = AttackResult(
@@ -366,6 +364,7 @@ def _build_result(
         certified_radius=point.radius,
         distance=distance,
         moved=bool(found.moved[row]),
+        closed=closed,
     )
     if not (result.breaks_certificate or result.is_unsettled):
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from smoothcert.attacks import Assessment, Target, ddn, pgd, random_start, steepest_direction
 from smoothcert.attacks.attack_gradients import to_numpy
 from smoothcert.attacks.attack_settings import AttackMethod, AttackSettings
-from smoothcert.attacks.attack_targets import TargetFactory, choose_device
+from smoothcert.attacks.attack_targets import TargetFactory, choose_device, name_sources
 from smoothcert.attacks.geometry import clip_to_bounds, mask_gradients, per_row
 from smoothcert.noise import from_grid, to_grid
 from smoothcert.records import FloatArray, InputArray, IntArray, Norm
@@ -37,6 +37,51 @@ class StrongestPoints:
     moved: BoolArray
 
 
+class PointSearch(Protocol):
+    """A search for points at which a smoothed classifier changes its answer. It does not decide whether one does."""
+
+    @property
+    def norm(self) -> Norm: ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether certificates hold at their radius too, where distances are rounded down like radii."""
+
+    @property
+    def objective(self) -> str:
+        """The name of what is changed."""
+
+    @property
+    def source(self) -> str:
+        """What the direction comes from."""
+
+    @property
+    def most_workers(self) -> int | None:
+        """How many groups may be attacked in parallel; None for any number."""
+
+    @property
+    def samples_per_input(self) -> int:
+        """The progress that one input and radius makes."""
+
+    def limit(self, radius: str, *, certified: float) -> float:
+        """The largest distance of a point, for a radius as given and the certified radius of the input."""
+
+    def measure(self, points: InputArray, inputs: InputArray) -> FloatArray:
+        """(B,): the distances of points (B, *shape) from the inputs."""
+
+    def find_points(
+        self,
+        inputs: InputArray,
+        predictions: IntArray,
+        *,
+        sigmas: FloatArray,
+        limits: FloatArray,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> StrongestPoints:
+        """For each input (B, *shape) the strongest point found, no farther than its limit (B,)."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttackSearch:
     """An attack on the inputs of one run. It finds points, and does not decide whether they prove anything.
@@ -49,6 +94,30 @@ class AttackSearch:
     norm: Norm
     bounds: tuple[float, float] | None
     grid: int | None = None
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    @property
+    def objective(self) -> str:
+        return self.targets.objective
+
+    @property
+    def source(self) -> str:
+        return name_sources(self.targets)
+
+    @property
+    def most_workers(self) -> int | None:
+        if choose_device(self.targets).type != "cpu":
+            return 1
+        return min((one.concurrency for one in self.targets.models if one.concurrency is not None), default=None)
+
+    def limit(self, radius: str, *, certified: float) -> float:
+        return AttackSettings.limit(radius, certified=certified)
+
+    def measure(self, points: InputArray, inputs: InputArray) -> FloatArray:
+        return distances(points, inputs, self.norm)
 
     @property
     def samples_per_input(self) -> int:

@@ -17,8 +17,12 @@ CERTIFIED = "certified"
 
 
 class AttackMethod(enum.StrEnum):
+    AUTO = "auto"
+    """The usual one for the noise of the run."""
     PGD = "pgd"
     DDN = "ddn"
+    GREEDY = "greedy"
+    """For splitting only."""
 
 
 class GradientSource(enum.StrEnum):
@@ -43,14 +47,15 @@ class AttackBounds(enum.StrEnum):
 class AttackSettings:
     """How to attack a run. A seed of None is replaced by a random one when the attack begins.
 
-    radii: numbers as text, or "certified". draws: noisy copies of a point per gradient. n: fresh samples that check
-    each point found. looks: the most checks per point; while a certificate is neither confirmed nor contradicted, each
+    radii: numbers as text, or "certified". draws: noisy copies of a point per gradient; of the greedy attack, moves
+    tried per step. n: fresh samples that check each point found; where nothing is sampled, the number of evaluations,
+    and alpha is 0. looks: the most checks per point; while a certificate is neither confirmed nor contradicted, each
     one takes ten times as many new samples as the one before. alpha: the probability that any check, over all inputs,
     radii and looks, reports a change that is none.
     """
 
     radii: tuple[str, ...]
-    method: str = AttackMethod.PGD.value
+    method: str = AttackMethod.AUTO.value
     objective: str = AttackObjective.SOFT_VOTE.value
     gradient: str = GradientSource.AUTO.value
     steps: int = 20
@@ -94,6 +99,11 @@ class AttackSettings:
         if self.seed is not None and not 0 <= self.seed < 2**64:
             raise InputError(f"--seed {self.seed} is outside 0 … 2^64-1")
         check_alpha(self.alpha)
+
+    @property
+    def certain(self) -> bool:
+        """Whether points are judged without samples."""
+        return self.alpha == 0
 
     def samples(self, look: int) -> int:
         """Fresh samples of one look. Looks count from 0."""

@@ -57,6 +57,36 @@ def judge_points(
     return verdicts
 
 
+def count_points(
+    smoothed: SmoothedClassifier,
+    points: InputArray,
+    group: Sequence[CertifiedPoint],
+    *,
+    progress: Progress | None = None,
+) -> list[FreshVerdict]:
+    """One verdict per point (B, *shape), by all evaluations that there are, or by the memory: it is certain."""
+    answers = smoothed.predict(points, indices=[point.index for point in group], progress=progress)
+    return [_judge_count(prediction_of(point), fresh) for point, fresh in zip(group, answers, strict=True)]
+
+
+def _judge_count(prediction: int, fresh: CertifiedPoint) -> FreshVerdict:
+    if fresh.promise is not None:
+        return _judge_promise(prediction, fresh.promise.label)
+    tally = fresh.tallies[0].independent_votes()
+    leader = plurality(tally)
+    return FreshVerdict(
+        prediction=prediction,
+        fate=_choose_fate(leader, prediction, proved=True),
+        answer=leader,
+        leads=leader == prediction,
+        samples=tally.n,
+        sigma=tally.sigma,
+        counts=tuple(int(count) for count in tally.counts),
+        invalid=tally.invalid,
+        p_value=None,
+    )
+
+
 def prediction_of(point: CertifiedPoint) -> int:
     """The answer that was attacked."""
     assert point.prediction is not None  # only inputs with an answer are attacked

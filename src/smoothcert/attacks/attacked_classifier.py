@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from smoothcert.attacks.attack_record import FreshVerdict
-from smoothcert.attacks.attack_verdicts import judge_points, samples_of_selection
+from smoothcert.attacks.attack_verdicts import count_points, judge_points, samples_of_selection
 from smoothcert.certificates import get_portfolio
 from smoothcert.questions import check_predict_is_possible, check_question
 from smoothcert.records import CertifiedPoint, FloatArray, InputArray
@@ -99,6 +99,8 @@ class AttackedSmoothed:
         return sigmas
 
     def check_samples(self, n: int, *, level: float) -> None:
+        if not self.smoothed.noise.sampled:
+            return
         if not self.soft:
             check_predict_is_possible(n=n, alpha=level)
             return
@@ -119,5 +121,7 @@ class AttackedSmoothed:
         level: float,
         progress: Progress | None,
     ) -> list[FreshVerdict]:
+        if not self.smoothed.noise.sampled:  # its seed is a part of the classifier
+            return count_points(self.smoothed, points, group, progress=progress)
         smoothed = self.smoothed.derive(seed=seed)
         return judge_points(smoothed, points, group, n=n, level=level, soft=self.soft, progress=progress)

@@ -33,7 +33,15 @@ def attack(
             help="Radii to attack within, e.g. 0.25,0.5; or 'certified': each input just inside its certified radius.",
         ),
     ] = None,
-    method: Annotated[str, typer.Option("--method", rich_help_panel=o.ATTACK, help="pgd, or ddn (l2 only).")] = "pgd",
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            rich_help_panel=o.ATTACK,
+            show_default="pgd, or greedy for splitting",
+            help="pgd, ddn (l2 only), or greedy (splitting only).",
+        ),
+    ] = "auto",
     objective: Annotated[
         str,
         typer.Option(
@@ -233,7 +241,6 @@ def _report(attack: Attack, *, as_json: bool) -> None:
 
 def _build_table(rows: list[AttackRow], attack: Attack) -> Table:
     from smoothcert.analysis.tables import Column, Kind, Table
-    from smoothcert.attacks.attack_targets import name_sources
 
     remembering = attack.attacked.remembers
     columns = (
@@ -251,10 +258,11 @@ def _build_table(rows: list[AttackRow], attack: Attack) -> Table:
         Column("broken", "broken", Kind.COUNT),
     )
     cells = tuple(tuple(getattr(row, column.key) for column in columns) for row in rows)
-    settings, targets = attack.settings, attack.search.targets
+    settings, search = attack.settings, attack.search
+    check = f"by all {settings.n} evaluations" if settings.certain else f"with {settings.n} fresh samples"
     notes = (
-        f"{settings.method}, {targets.objective}, gradients: {name_sources(targets)}, {settings.steps} steps, "
-        f"{settings.draws} draws, {settings.restarts} restarts; changes checked with {settings.n} fresh samples; seed "
-        f"{settings.seed}; {attack.record.path}",
+        f"{settings.method}, {search.objective}, gradients: {search.source}, {settings.steps} steps, "
+        f"{settings.draws} draws, {settings.restarts} restarts; changes checked {check}; seed {settings.seed}; "
+        f"{attack.record.path}",
     )
     return Table(columns, cells, notes)
