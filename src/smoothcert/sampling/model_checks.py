@@ -168,10 +168,16 @@ class ModelChecks:
         """
         if self._kept:
             with asking(self._original, scores=False) as ask:
-                sampled = self._classifier.classify(np.stack([kept.noisy for kept in self._kept]))
-                for kept, vote in zip(self._kept, sampled.tolist(), strict=True):
+                for kept, vote in zip(self._kept, self._sample_again(), strict=True):
                     self._compare_again(kept, vote, ask(kept.noisy))
         self._kept, self._seen = [], 0
+
+    def _sample_again(self) -> list[int]:
+        """The votes of the kept copies now: together, where a row has the same logits in any batch, which is faster."""
+        copies = np.stack([kept.noisy for kept in self._kept])
+        if getattr(self._classifier, "has_independent_rows", False):
+            return [int(vote) for vote in self._classifier.classify(copies)]
+        return [int(self._classifier.classify(copy[None].copy())[0]) for copy in copies]
 
     def _compare_again(self, kept: _Kept, sampled: int, later: Answer) -> None:
         """sampled: the vote of what is sampled now. later: the answer of the original now."""
