@@ -43,6 +43,7 @@ _REMARKS = {
     RemarkCode.OTHER_NORM: {"norm": "l1"},
     RemarkCode.SCALED_NORM: {"norm": "l2", "scale": [0.1, 2.0]},
     RemarkCode.RANDOM_WEIGHTS: {},
+    RemarkCode.EVERY_EVALUATION: {"n": 441, "steps": 255},
 }
 
 

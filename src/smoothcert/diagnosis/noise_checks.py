@@ -16,6 +16,8 @@ from smoothcert.noise import GridLaw, grid_law, grid_with_numpy, grid_with_torch
 from smoothcert.noise.grid_noise import from_grid, grid_draws
 from smoothcert.noise.host import unit_noise
 from smoothcert.noise.self_test import check_noise
+from smoothcert.noise.splitting import draw_offsets, evaluations_of, split_inputs, split_with_numpy
+from smoothcert.noise.splitting_with_torch import split_with_torch
 from smoothcert.records import Noise, Stage, StreamId
 
 _SIZES = (1, 31, 49, 784)
@@ -54,7 +56,11 @@ def check_bits(device: torch.device) -> Finding:
 
 def check_law() -> Finding:
     """The self-test that every run makes: known answers, tails, and fresh draws against the law."""
-    settings = list(itertools.product(Noise, _SIGMAS, (None, *_GRIDS[1:])))
+    settings = [
+        (noise, sigma, levels)
+        for noise, sigma, levels in itertools.product(Noise, _SIGMAS, (None, *_GRIDS[1:]))
+        if levels is not None or noise.sampled
+    ]
     try:
         for noise, sigma, levels in settings:
             check_noise(noise, sigma=sigma, levels=levels)
@@ -64,7 +70,9 @@ def check_law() -> Finding:
 
 
 def _list_cases(device: torch.device) -> Iterator[_Case]:
-    for noise, size, start in itertools.product(Noise, _SIZES, _STARTS):
+    for size, sigma, levels in itertools.product(_SIZES, _SIGMAS, _GRIDS[1:]):
+        yield _split_case(size, sigma, levels, device)
+    for noise, size, start in itertools.product([noise for noise in Noise if noise.sampled], _SIZES, _STARTS):
         yield _float_case(noise, size, start, device)
         for sigma, levels in itertools.product(_SIGMAS, _GRIDS):
             law = grid_law(noise, sigma=sigma, levels=levels)
@@ -93,6 +101,32 @@ def _grid_case(law: GridLaw, size: int, start: int, device: torch.device, *, nam
         device=lambda: grid_with_torch.from_grid(
             there + grid_with_torch.grid_draws(law, _STREAM, **chosen, device=device), law.levels
         ),
+    )
+
+
+def _split_case(size: int, sigma: float, levels: int, device: torch.device) -> _Case:
+    """The last evaluations, and the first ones again."""
+    evaluations = evaluations_of(sigma, levels=levels)
+    offsets = draw_offsets(_STREAM.seed, evaluations=evaluations, size=size)
+    place = np.arange(size, dtype=np.int32) % levels
+    chosen = {"evaluations": evaluations, "levels": levels}
+    start = evaluations - _ROWS // 2
+    numbers = np.arange(start, start + _ROWS, dtype=np.int64)
+
+    def on_host() -> _Array:
+        out = np.empty((_ROWS, size), dtype=np.float32)
+        split_inputs(out, place, offsets, **chosen, start=start)
+        return out
+
+    def on_device() -> torch.Tensor:
+        k, v, s = (torch.tensor(part, dtype=torch.int64, device=device) for part in (place, offsets, numbers))
+        return split_with_torch(k, v, s[:, None], **chosen)
+
+    return _Case(
+        name=f"{Noise.SPLITTING}, sigma {sigma:g}, {levels} levels, {size} values",
+        host=on_host,
+        plain=lambda: split_with_numpy(place, offsets, numbers, **chosen),
+        device=on_device,
     )
 
 
