@@ -452,7 +452,7 @@ def test_another_model_than_that_of_the_run_is_refused(run: Path, tmp_path: Path
         (("--radius", "-1"), "neither a number of at least 0 nor the word certified"),
         (("--radius", "big"), "neither a number"),
         (("--radius", ","), "no radius"),
-        (("--method", "fgsm"), "use pgd, ddn"),
+        (("--method", "fgsm"), "use auto, pgd, ddn, greedy"),
         (("--objective", "loss"), "use soft-vote, mean-loss"),
         (("--gradient", "none"), "use auto, exact, scores, votes"),
         (("--steps", 0), "must be at least 1"),
