@@ -209,7 +209,7 @@ def write_results(settings: Settings) -> None:
         for row in rows:
             writer.writerow([row.name, f"{row.acr:.4f}", *(f"{share:.3f}" for share in row.accuracies())])
     document: dict[str, Any] = {
-        "settings": {name: str(getattr(settings, name)) for name in settings.__dataclass_fields__},
+        "settings": {name: str(getattr(settings, name)) for name in settings.__dataclass_fields__ if name != "out"},
         "rows": {row.name: {"acr": row.acr, "certified_accuracy": row.accuracies()} for row in rows},
         "radii": list(RADII),
         "goals": _judge(singles, selected),
