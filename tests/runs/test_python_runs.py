@@ -331,7 +331,7 @@ def test_indices_and_unknown_certificates_are_refused(tmp_path: Path) -> None:
 
 
 def start_child(out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "python_run_child", str(out), "0.005"]
+    command = [sys.executable, "-m", "python_run_child", str(out), "0.02"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
 
 
