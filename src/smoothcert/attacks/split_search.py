@@ -23,6 +23,7 @@ from smoothcert.noise import draw_offsets, evaluations_of, from_grid, to_grid
 from smoothcert.noise.splitting import Whole, split_with_numpy
 from smoothcert.records import FloatArray, InputArray, IntArray, Norm
 from smoothcert.sampling.sampler import Progress
+from smoothcert.statistics import smallest_lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +168,7 @@ class _Evaluations:
 
     def stand(self, answers: _Answers) -> _Standing:
         votes = np.bincount(answers.votes, minlength=self._search.classifier.num_classes + 1)
-        ahead = votes[self._label] - votes - (np.arange(len(votes)) < self._label)
-        least = int(np.delete(ahead, self._label).min())
-        return _Standing(least, int(votes[self._label]), math.fsum(answers.scores))
+        return _Standing(smallest_lead(votes, self._label), int(votes[self._label]), math.fsum(answers.scores))
 
     def all_of(self, place: Whole) -> _Answers:
         """The answers of all evaluations of a place."""

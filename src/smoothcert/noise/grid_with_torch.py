@@ -60,15 +60,20 @@ def grid_draws(
 
 
 def from_grid(integers: torch.Tensor, levels: int) -> torch.Tensor:
-    """float32(k) / float32(levels-1), k clipped to ±(2²⁴-1): the same bits as in host memory.
+    """float32(k) / float32(levels-1), k clipped to ±(2²⁴-1): the same bits as in host memory."""
+    return divide(integers.clamp(-c.GREATEST_WHOLE, c.GREATEST_WHOLE), levels - 1)
+
+
+def divide(integers: torch.Tensor, divisor: int) -> torch.Tensor:
+    """float32(k) / float32(divisor), rounded once on every device. |k| and divisor: below 2²⁴.
 
     The divisor is a tensor: some devices replace division by a number by a product with its inverse. Division on MPS
     may not be correctly rounded: there the CPU divides.
     """
-    inside = integers.clamp(-c.GREATEST_WHOLE, c.GREATEST_WHOLE).to(torch.float32)
-    if inside.device.type == "mps":
-        return (inside.cpu() / torch.tensor(levels - 1, dtype=torch.float32)).to(inside.device)
-    return inside / torch.full((1,), levels - 1, dtype=torch.float32, device=inside.device)
+    exact = integers.to(torch.float32)
+    if exact.device.type == "mps":
+        return (exact.cpu() / torch.tensor(divisor, dtype=torch.float32)).to(exact.device)
+    return exact / torch.full((1,), divisor, dtype=torch.float32, device=exact.device)
 
 
 def _row_words(stream: StreamId, *, counter: torch.Tensor, block: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,10 @@ from smoothcert.errors import ModelError
 from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
 from smoothcert.models.devices import in_float64, off_mps
 from smoothcert.models.scores import require_scores
-from smoothcert.noise import AdditiveLaw, GridLaw, draw_offsets, evaluations_of, grid_law, law_of, to_grid
+from smoothcert.noise import AdditiveLaw, GridLaw, evaluations_of, grid_law, law_of, to_grid
 from smoothcert.noise.grid_with_torch import from_grid, grid_draws
 from smoothcert.noise.splitting import required_levels
-from smoothcert.noise.splitting_with_torch import split_with_torch
+from smoothcert.noise.splitting_with_torch import offsets_on, split_with_torch
 from smoothcert.noise.with_torch import scale_noise, unit_noise
 from smoothcert.records import FloatArray, InputArray, IntArray, StreamId, TallyKind
 from smoothcert.records.tallies import GRADIENT_UNIT
@@ -101,12 +101,10 @@ class _DeviceBench:
         request = self.requests[piece.request]
         levels = required_levels(self._grid)
         evaluations = evaluations_of(request.sigma, levels=levels)
-        offsets = torch.tensor(draw_offsets(request.stream.seed, evaluations=evaluations, size=self.size))
+        offsets = offsets_on(self.device, request.stream.seed, evaluations=evaluations, size=self.size)
         rows = torch.arange(piece.counter, piece.counter + piece.last_row - piece.first_row, device=self.device)
         k = self._places[request.row].long()
-        return split_with_torch(
-            k, offsets.long().to(self.device), rows[:, None], evaluations=evaluations, levels=levels
-        )
+        return split_with_torch(k, offsets, rows[:, None], evaluations=evaluations, levels=levels)
 
     def copies(self, slices: Sequence[Slice]) -> list[torch.Tensor]:
         """A noisy copy for every draw of a batch, slice by slice."""

@@ -22,7 +22,7 @@ from smoothcert.statistics.noise_price import alpha_after_noise, noise_price, pr
 from smoothcert.statistics.proofs import Proven, prove
 from smoothcert.statistics.score_bounds import mean_score
 from smoothcert.statistics.thinning import first_samples
-from smoothcert.statistics.vote_bounds import plurality, safe_steps, significant_plurality
+from smoothcert.statistics.vote_bounds import plurality, safe_steps, significant_plurality, smallest_lead
 
 __all__ = [
     "MOST_BETS",
@@ -51,6 +51,7 @@ __all__ = [
     "safe_steps",
     "sign_test_p_value",
     "significant_plurality",
+    "smallest_lead",
     "split_alpha",
     "time_uniform_upper",
 ]

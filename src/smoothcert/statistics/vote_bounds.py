@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from smoothcert.records import FloatArray, Tally
+from smoothcert.records import FloatArray, IntArray, Tally
 from smoothcert.statistics.binomial import clopper_pearson_lower, clopper_pearson_upper, sign_test_p_value
 
 
@@ -36,12 +36,20 @@ def safe_steps(tallies: Sequence[Tally], labels: Sequence[int], alpha: float) ->
     vote from the class and gives it to another one, B. The class with most votes is the answer, the lowest one in a
     tie; no answer is one more class, the last. So the class A survives ⌊(n_A - n_B - [B < A]) / 2⌋ changes for each B.
     """
-    found = []
-    for tally, label in zip(tallies, labels, strict=True):
-        votes = np.append(tally.counts, tally.invalid).astype(np.int64)
-        lead = votes[label] - votes - (np.arange(len(votes)) < label)
-        found.append(int(np.delete(lead, label).min()) // 2)
-    return np.array(found, dtype=np.float64)
+    leads = [
+        smallest_lead(np.append(tally.counts, tally.invalid), label)
+        for tally, label in zip(tallies, labels, strict=True)
+    ]
+    return np.array([lead // 2 for lead in leads], dtype=np.float64)
+
+
+def smallest_lead(votes: IntArray, label: int) -> int:
+    """By how many votes a class is ahead of every other, less one where that wins a tie; negative where it loses.
+
+    votes: (classes + 1,), the last entry for samples without an answer. The class is the answer exactly if this is ≥ 0.
+    """
+    ahead = votes[label] - votes - (np.arange(len(votes)) < label)
+    return int(np.delete(ahead, label).min())
 
 
 def plurality(tally: Tally) -> int | None:

@@ -12,9 +12,9 @@ from torch import Tensor
 from smoothcert.data import Dataset
 from smoothcert.errors import DataError, InputError
 from smoothcert.models.devices import in_float64
-from smoothcert.noise import draw_offsets, evaluations_of
+from smoothcert.noise import evaluations_of
 from smoothcert.noise.grid_law import check_levels
-from smoothcert.noise.splitting_with_torch import split_with_torch
+from smoothcert.noise.splitting_with_torch import offsets_on, split_with_torch
 from smoothcert.records import InputArray
 from smoothcert.sampling.grid_choice import EIGHT_BITS
 from smoothcert.settings_text import as_counts
@@ -53,10 +53,8 @@ class Splitting:
         """The evaluations with these numbers: (count, B, *input_shape). inputs: in [0, 1]; numbers: (count, B)."""
         k = round_to_steps(inputs, self.levels).flatten(1)
         evaluations = self.count_evaluations(level)
-        offsets = torch.tensor(draw_offsets(self.offset_seed, evaluations=evaluations, size=k.shape[1]))
-        copies = split_with_torch(
-            k, offsets.long().to(k.device), numbers.unsqueeze(2), evaluations=evaluations, levels=self.levels
-        )
+        offsets = offsets_on(k.device, self.offset_seed, evaluations=evaluations, size=k.shape[1])
+        copies = split_with_torch(k, offsets, numbers.unsqueeze(2), evaluations=evaluations, levels=self.levels)
         return copies.view(*numbers.shape, *inputs.shape[1:])
 
     def to_json(self, level: float) -> dict[str, Any]:
