@@ -288,7 +288,7 @@ def _check_sigma_rule(report: Report, path: Path, run: RunFacts) -> None:
         found = list(rule.compare(facts["rule"] if facts else {}, digest=run.manifest["digests"]["sigma"]))
     except MalformedError as error:
         found = [note("invalid-rule-file", error=str(error))]
-    except (OSError, KeyError, TypeError, ValueError, IndexError, struct.error) as error:
+    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         found = [note("invalid-rule-file", error=f"{type(error).__name__}: {error}")]
     report.discrepancies += [finding.at(SIGMA_RULE) for finding in found]
 

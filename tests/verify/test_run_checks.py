@@ -179,12 +179,13 @@ class TestMutations:
     def test_the_rule_for_sigma_is_another(self, folder: Path, tmp_path: Path) -> None:
         run = copy_of(make_run("envelope", folder / "rule"), tmp_path)
         rule = run / "sigma.safetensors"
-        content = bytearray(rule.read_bytes())
-        content[-1] ^= 1
-        rule.write_bytes(bytes(content))
+        changed = bytearray(rule.read_bytes())
+        changed[-1] ^= 1
+        rule.write_bytes(bytes(changed))
         assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
-        rule.write_bytes(b"\xff" * 8)
-        assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
+        for content in (b"\xff" * 8, b"abc", b"", (2).to_bytes(8, "little") + b"[]"):
+            rule.write_bytes(content)
+            assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
 
 
 class TestForgery:
