@@ -15,12 +15,13 @@ from typing import Any
 
 from smoothcert_verify.arithmetic import upper_limit
 from smoothcert_verify.attack_records import PATTERN, Inputs, check_attack_record
+from smoothcert_verify.certificate_index import check_index
 from smoothcert_verify.document_checks import CheckedInput, check_document
 from smoothcert_verify.findings import Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import Document, canonical_digest, parse_json
 from smoothcert_verify.kept_inputs import INPUTS, read_kept_inputs
 from smoothcert_verify.run_facts import RunFacts, check_run, read_run
-from smoothcert_verify.run_reading import RunReader, StoredInput, list_certificate_files, read_bytes
+from smoothcert_verify.run_reading import INDEX, RunReader, StoredInput, list_certificate_files, read_bytes
 from smoothcert_verify.selection_documents import check_selected_document, is_selected_document
 from smoothcert_verify.sigma_levels import check_levels
 from smoothcert_verify.sigma_rules import read_rule
@@ -186,11 +187,14 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
     report = Report(name=str(path))
     files = list_certificate_files(path)
     seen: dict[tuple[str, Any], str] = {}
+    digests: dict[str, Any] = dict.fromkeys(file.name for file in files)
+    runs: dict[str, str] = {}
     for done, file in enumerate(files, start=1):
         try:
             document = read_certificate(file)
             report.add_document(document, None, file.name, functools.partial(read_certificate, file))
             of_run = canonical_digest(document["selection"]) if "selection" in document else document.get("run_digest")
+            digests[file.name], runs[file.name] = document.get("digest"), str(of_run)
             named = (str(of_run), repr(document.get("input", {}).get("index")))
             if named in seen:
                 report.discrepancies.append(note("same-input", other=seen[named]).at(file.name))
@@ -199,6 +203,10 @@ def verify_certificates(path: Path, *, progress: Progress | None = None) -> Repo
             report.discrepancies.append(error.finding.at(file.name))
         if progress is not None:
             progress(done, len(files))
+    if (path / INDEX).exists():
+        report.discrepancies += check_index(path, digests, runs)
+    elif path.is_dir():
+        report.remark(note("no-index", name=INDEX))
     report.discrepancies += check_levels(report.entries)
     return report
 
@@ -288,7 +296,7 @@ def _check_sigma_rule(report: Report, path: Path, run: RunFacts) -> None:
         found = list(rule.compare(facts["rule"] if facts else {}, digest=run.manifest["digests"]["sigma"]))
     except MalformedError as error:
         found = [note("invalid-rule-file", error=str(error))]
-    except (OSError, KeyError, TypeError, ValueError, IndexError, struct.error) as error:
+    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         found = [note("invalid-rule-file", error=f"{type(error).__name__}: {error}")]
     report.discrepancies += [finding.at(SIGMA_RULE) for finding in found]
 

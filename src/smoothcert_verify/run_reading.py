@@ -24,6 +24,8 @@ from smoothcert_verify.json_values import Document, parse_json
 from smoothcert_verify.run_facts import RunFacts
 
 MANIFEST, RESULTS = "manifest.json", "results.sqlite"
+INDEX = "certificates.index"
+"""Beside certificates: how many there are, and their digests."""
 
 _MOST_BYTES = 1 << 29
 """The longest file that is read into memory."""
@@ -76,7 +78,7 @@ def list_certificate_files(path: Path) -> list[Path]:
         found = sorted(file for file in path.iterdir() if file.suffix == ".json" and file.is_file())
     except OSError as error:
         raise PlaceError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not found:
+    if not found and not (path / INDEX).exists():
         raise PlaceError(f"{path} contains neither a run ({MANIFEST}) nor certificates (*.json)")
     return found
 

@@ -21,6 +21,7 @@ from smoothcert.records import Outcome
 from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import PreparedRun, check_spec, execute_run, prepare_run
 from smoothcert.runs.load import load_each
+from smoothcert.runs.run_database import check_can_create_run
 from smoothcert.runs.selected_execution import NamedObjects, make_selected_run
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.runs.store import RunStore
@@ -45,7 +46,7 @@ def run_specs(specs: Mapping[Path, RunSpec], *, as_json: bool) -> None:
         if RunStore.exists(out.parent):
             raise RunError(f"{out.parent} is a run itself, and several runs are made below --out: choose another one")
         if not RunStore.exists(out):
-            RunStore.check_can_create(out)
+            check_can_create_run(out)
     for number, (out, spec) in enumerate(specs.items(), start=1):
         say(f"run {number} of {len(specs)}: {out}")
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.files import require_readable
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.backends import (
     FASTEST,
@@ -258,9 +259,9 @@ def settle_model(model: object, *, device: str, noise_at: str, backend: str | No
     is_file = is_random = False
     if isinstance(model, (str, Path)):
         is_file = Path(model).suffix.lower() in (".onnx", ".safetensors", *TORCH_SUFFIXES)
-        if is_file and not Path(model).is_file():
-            raise ModelError(f"there is no file {model}; give the path of a model")
-        if not is_file:
+        if is_file:
+            require_readable(Path(model), ModelError(f"there is no file {model}; give the path of a model"))
+        else:
             imported = _import_code(str(model))
             model, is_random = imported.model, imported.has_random_weights
     if not is_file:

@@ -13,6 +13,9 @@ from smoothcert.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     import torch
 
+_MOST_THREADS = 4096
+"""Far more than any machine has cores, and few enough to be started."""
+
 
 def parse_device(name: str) -> tuple[str, int | None]:
     """("auto" | "cpu" | "cuda" | "mps", index or None) of a device name. Does not import torch."""
@@ -66,8 +69,11 @@ def restore_thread_default() -> None:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Use `count` cores in the calling thread inside the block."""
+    """Use `count` cores in the calling thread inside the block; an InputError if that is not a possible number."""
     import torch
+
+    if not 1 <= count <= _MOST_THREADS:
+        raise InputError(f"threads={count} is not possible: expected a number from 1 to {_MOST_THREADS}")
 
     before = torch.get_num_threads()
     torch.set_num_threads(count)

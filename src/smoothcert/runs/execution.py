@@ -45,6 +45,7 @@ from smoothcert.runs.resumption import (
     with_absolute_places,
 )
 from smoothcert.runs.rigorous import make_rigorous_check
+from smoothcert.runs.run_database import check_can_create_run
 from smoothcert.runs.run_description import make_manifest
 from smoothcert.runs.scales import check_scale
 from smoothcert.runs.store import RunStore, read_manifest
@@ -183,7 +184,7 @@ def prepare_run(
         if spec.memory is not None:
             check_memory_exists(spec.memory, out)
     else:
-        RunStore.check_can_create(out)
+        check_can_create_run(out)
     dataset = parts.load_data(spec)
     spec, measured = parts.settle_scale(spec, dataset)
     if measured:

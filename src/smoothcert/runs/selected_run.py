@@ -16,6 +16,7 @@ from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.records import Bounds, CertifiedPoint, Norm, Outcome, Reason, TallyKind, Verdict
 from smoothcert.runs.held_run import HeldRun
+from smoothcert.runs.run_database import stage_run
 from smoothcert.runs.run_files import SELECTION, is_selected
 from smoothcert.runs.selected_parts import Labels, SelectedParts, describe_selected
 from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec
@@ -168,10 +169,13 @@ def hold_stored(path: Path) -> HeldRun:
 
 def save_selected(points: Sequence[CertifiedPoint], parts: SelectedParts, out: Path) -> None:
     """Store a selected run in a new directory. points: the combination of the parts."""
-    run = SelectedRun.create(out, parts.spec)
-    for place, part in [(run.selector, parts.selector), *((run.level(k), part) for k, part in parts.levels.items())]:
-        part.save(place)
-    run.write_claims(points)
+    check_can_create(out)
+    with stage_run(out) as place:
+        run = SelectedRun.create(place, parts.spec)
+        parts.selector.save(run.selector)
+        for number, part in parts.levels.items():
+            part.save(run.level(number))
+        run.write_claims(points)
 
 
 def check_can_create(path: Path) -> None:

@@ -95,7 +95,7 @@ def _pack_content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
 
 
 def _drop_zeros(counts: IntArray) -> dict[str, int]:
-    return {str(label): int(count) for label, count in enumerate(counts) if count}
+    return {str(label): count for label, count in enumerate(counts.tolist()) if count}
 
 
 def _fill_zeros(counts: Mapping[str, int], size: int) -> IntArray:
