@@ -37,6 +37,7 @@ from smoothcert.runs.stored_points import (
 from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, tally_row
 from smoothcert.spec import RunManifest
 from smoothcert.spec_differences import list_differences
+from smoothcert.sqlite_errors import explain_disk_error
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
@@ -271,28 +272,20 @@ class RunStore:
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
         """All results, ordered by index. Without tallies this is faster, and enough for tables."""
         with self._reading():
-            # One transaction, so that a shard committed meanwhile is seen in all tables or in none.
-            self._connection.execute("BEGIN")
-            try:
+            with self._snapshot():
                 rows = self._connection.execute("SELECT * FROM points ORDER BY idx").fetchall()
                 verdicts = self._read_verdicts()
                 promises = self._read_promises()
                 tallies = self._read_tallies() if with_tallies else {}
-            finally:
-                self._connection.execute("ROLLBACK")
             return [
                 self._make_point(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows
             ]
 
     def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
         """The results of these inputs, in this order, with tallies. The time does not depend on the size of the run."""
-        with self._reading():
-            self._connection.execute("BEGIN")
-            try:
-                promises = self._read_promises()
-                return [self._read_point(index, promises.get(index)) for index in indices]
-            finally:
-                self._connection.execute("ROLLBACK")
+        with self._reading(), self._snapshot():
+            promises = self._read_promises()
+            return [self._read_point(index, promises.get(index)) for index in indices]
 
     def _read_point(self, index: int, promise: Promise | None) -> CertifiedPoint:
         row = self._connection.execute("SELECT * FROM points WHERE idx = ?", (index,)).fetchone()
@@ -305,6 +298,16 @@ class RunStore:
         self, row: Sequence[object], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
     ) -> CertifiedPoint:
         return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid, scale=self._scale)
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """One transaction, so that a shard committed meanwhile is seen in all tables or in none."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:  # an error of the disk has ended it
+                self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -435,7 +438,9 @@ def _translate_errors(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "no such table" in str(error) or "no such column" in str(error):
             raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
-        raise RunError(f"{path / RESULTS} cannot be used: {error}") from error
+        problem = explain_disk_error(error)
+        then = ". Finished inputs are kept: then resume the run or repeat the command" if problem else ""
+        raise RunError(f"{path / RESULTS} cannot be used: {problem or error}{then}") from error
     except sqlite3.DatabaseError as error:
         raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
