@@ -16,7 +16,7 @@ from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.analysis.tables import render
 from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, show_count, stop_on_interrupt
-from smoothcert.errors import InterruptedRunError, RunError
+from smoothcert.errors import ClusterError, InterruptedRunError, RegionMemoryError, RunError
 from smoothcert.records import Outcome
 from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import PreparedRun, check_spec, execute_run, prepare_run
@@ -95,6 +95,9 @@ def _make_run(spec: RunSpec, out: Path, *, resume: str, parts: RunParts | None =
                 raise InterruptedRunError(
                     f"stopped; {finished} of {len(run.indices)} inputs are stored. {resume}"
                 ) from error
+            except (ClusterError, RegionMemoryError):
+                say(f"{len(run.store.indices())} of {len(run.indices)} inputs are stored. {resume}")
+                raise
         rule = run.smoothed.rule
         if isinstance(rule, OptimisedRule) and rule.evaluations_spent:
             say(f"the search for sigma took {rule.evaluations_spent} evaluations of the model")

@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 from smoothcert.errors import CorruptRunError, RunBusyError, RunError, SmoothcertError
 from smoothcert.files import write_whole_directory
 from smoothcert.runs.seals import SEALS_TABLE
+from smoothcert.sqlite_errors import explain_disk_error
 
 MANIFEST = "manifest.json"
 RESULTS = "results.sqlite"
@@ -167,7 +168,9 @@ def translate_errors(path: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "no such table" in str(error) or "no such column" in str(error):
             raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
-        raise RunError(f"{path / RESULTS} cannot be used: {error}") from error
+        problem = explain_disk_error(error)
+        then = ". Finished inputs are kept: then resume the run or repeat the command" if problem else ""
+        raise RunError(f"{path / RESULTS} cannot be used: {problem or error}{then}") from error
     except sqlite3.DatabaseError as error:
         raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:

@@ -252,21 +252,27 @@ class RunStore:
             return int(self._connection.execute("SELECT COALESCE(MAX(stop), 0) FROM tallies").fetchone()[0])
 
     def _read_points(self, span: Span | None, *, with_tallies: bool = True) -> list[CertifiedPoint]:
-        # One transaction, so that a shard committed meanwhile is seen in all tables or in none.
-        self._connection.execute("BEGIN")
-        try:
+        with self._snapshot():
             rows = self._rows_of("points", span, order="idx").fetchall()
             verdicts = self._read_verdicts(span)
             promises = self._read_promises(span)
             tallies = self._read_tallies(span) if with_tallies else {}
-        finally:
-            self._connection.execute("ROLLBACK")
         return [self._make_point(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows]
 
     def _make_point(
         self, row: Sequence[object], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
     ) -> CertifiedPoint:
         return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid, scale=self._scale)
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """One transaction, so that a shard committed meanwhile is seen in all tables or in none."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:  # an error of the disk has ended it
+                self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
