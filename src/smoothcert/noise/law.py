@@ -112,6 +112,10 @@ class AdditiveLaw(NoiseLaw):
         """
         return None
 
+    def load_triton(self) -> Any:
+        """The function of Triton that does what `lanes_with_numpy` does, on uint32 words; None if the law has none."""
+        return None
+
     @abc.abstractmethod
     def draw_with_generator(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Independent z of the shape, dtype and device of `like`, from torch's own generator: for training, attacks."""
