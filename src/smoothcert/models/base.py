@@ -81,7 +81,11 @@ class FirstLayerNoise(BaseClassifier, Protocol):
 
 @runtime_checkable
 class DeviceClassifier(BaseClassifier, Protocol):
-    """A classifier whose inputs are on an accelerator; noise and counts stay there too."""
+    """A classifier whose inputs are on an accelerator; noise and counts stay there too.
+
+    It may have an attribute `input_dtype`, a type that it converts float32 inputs to: then the noise is written in that
+    type, and `classify_tensor` gets it.
+    """
 
     device: torch.device
 

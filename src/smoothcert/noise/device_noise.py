@@ -79,26 +79,37 @@ class TorchNoise:
     ) -> None:
         rows, size = out.shape
         steps = grid_draws(law, stream, start=start, count=rows, size=size, device=place.device)
-        if out.draws is not None:
-            out.draws.copy_(steps)
-        for target, signed in ((out.plus, steps), (out.minus, -steps)):
-            if target is not None:
-                target.copy_(from_grid(place + signed, law.levels))
+        add_steps(out, place, steps, levels=law.levels)
 
     def add_float(
         self, out: NoiseTargets, x: torch.Tensor, noise: Noise, stream: StreamId, *, sigma: float, start: int
     ) -> None:
         rows, size = out.shape
         unit = unit_noise(noise, stream, start=start, count=rows, size=size, device=x.device)
-        if out.draws is not None:
-            out.draws.copy_(unit)
-        if out.plus is None and out.minus is None:
-            return
-        scaled = scale_noise(unit, sigma=sigma)
-        if out.plus is not None:
-            out.plus.copy_(x + scaled)
-        if out.minus is not None:
-            out.minus.copy_(x - scaled)
+        add_scaled(out, x, unit, sigma=sigma)
+
+
+def add_steps(out: NoiseTargets, place: torch.Tensor, steps: torch.Tensor, *, levels: int) -> None:
+    """Write the copies with noise that was drawn on a grid."""
+    if out.draws is not None:
+        out.draws.copy_(steps)
+    if out.plus is not None:
+        out.plus.copy_(from_grid(place + steps, levels))
+    if out.minus is not None:
+        out.minus.copy_(from_grid(place - steps, levels))
+
+
+def add_scaled(out: NoiseTargets, x: torch.Tensor, unit: torch.Tensor, *, sigma: float) -> None:
+    """Write the copies with noise that was drawn in floating point, at level 1."""
+    if out.draws is not None:
+        out.draws.copy_(unit)
+    if out.plus is None and out.minus is None:
+        return
+    scaled = scale_noise(unit, sigma=sigma)
+    if out.plus is not None:
+        out.plus.copy_(x + scaled)
+    if out.minus is not None:
+        out.minus.copy_(x - scaled)
 
 
 @functools.cache

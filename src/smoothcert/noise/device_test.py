@@ -52,7 +52,9 @@ def find_difference(maker: DeviceNoise, device: torch.device, dtype: torch.dtype
     return None
 
 
-def check_on_device(device: torch.device, dtype: torch.dtype, *, noise: Noise, sigma: float, levels: int | None) -> None:
+def check_on_device(
+    device: torch.device, dtype: torch.dtype, *, noise: Noise, sigma: float, levels: int | None
+) -> None:
     """Compare the noise that a run on this device would use; raise a NoiseError if its bits are not those of the host.
 
     MPS is left out for float noise: it has no float64, and the last bit may differ there.
