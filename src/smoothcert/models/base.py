@@ -106,5 +106,13 @@ def is_first_layer_noise(classifier: BaseClassifier) -> TypeGuard[FirstLayerNois
     return hasattr(classifier, "lift") and isinstance(classifier, FirstLayerNoise)
 
 
+def input_dtype_of(classifier: DeviceClassifier) -> torch.dtype:
+    """The type in which noisy copies are written for a classifier: float32, unless it says otherwise."""
+    import torch
+
+    dtype: torch.dtype = getattr(classifier, "input_dtype", torch.float32)
+    return dtype
+
+
 def is_on_device(classifier: BaseClassifier) -> TypeGuard[DeviceClassifier]:
     return hasattr(classifier, "classify_tensor") and isinstance(classifier, DeviceClassifier)

@@ -11,7 +11,7 @@ import functools
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -126,13 +126,13 @@ def find_kernel(device: torch.device, dtype: torch.dtype) -> DeviceNoise | None:
         from smoothcert.noise.with_triton import KernelNoise
     except ImportError:
         return None
-    problem: Any
+    problem: str | None
     try:
         from smoothcert.noise.device_test import find_difference
 
         problem = find_difference(kernel := KernelNoise(), device, dtype)
     except Exception as error:  # of a compiler or a driver: they have no common type
-        problem = f"it fails with {type(error).__name__}: {str(error).strip().splitlines()[-1:]}"
+        problem = f"it fails with {type(error).__name__}: {(str(error).strip().splitlines() or ['no message'])[-1]}"
     if problem is None:
         return kernel
     warnings.warn(f"the noise kernel is not used on {device}, torch operations are: {problem}", stacklevel=2)

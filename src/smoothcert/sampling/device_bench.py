@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from smoothcert.errors import ModelError
-from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier
+from smoothcert.models.base import DeviceClassifier, ScoringDeviceClassifier, input_dtype_of
 from smoothcert.models.devices import off_mps
 from smoothcert.models.scores import require_scores
 from smoothcert.noise import AdditiveLaw, GridLaw, evaluations_of, grid_law, law_of, to_grid
@@ -63,8 +63,7 @@ class DeviceBench:
         self._picked: list[tuple[list[PickedRow], torch.Tensor]] = []
         self._grid = requests[0].grid
         self._places = self._read_places(inputs.reshape(len(inputs), -1))
-        # Other classifiers take float32, the type of the inputs.
-        dtype: torch.dtype = getattr(classifier, "input_dtype", torch.float32)
+        dtype = input_dtype_of(classifier)
         self._noise = device_noise(self.device, dtype)
         # Where inputs share their noise, the last draws serve several slices and batches.
         self._held: _Held | None = None

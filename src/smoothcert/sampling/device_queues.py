@@ -53,13 +53,13 @@ class CudaStreams:
         self._device = device
 
     def new_stream(self) -> Any:
-        return torch.cuda.Stream(self._device)
+        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
 
     def current_stream(self) -> Any:
         return torch.cuda.current_stream(self._device)
 
     def new_event(self) -> Event:
-        event: Event = torch.cuda.Event()
+        event: Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         return event
 
     def use(self, stream: Any) -> AbstractContextManager[Any]:
