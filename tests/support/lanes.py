@@ -256,6 +256,10 @@ LANES: dict[str, Kind] = {
             "tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",
         ),
     ),
+    "noise kernels in Triton's interpreter": Kind(
+        slow=("tests/noise/test_noise_kernel.py",),
+        representatives=("tests/noise/test_noise_kernel.py::test_its_bits_are_those_of_the_host[float_words]",),
+    ),
     "large networks, and models that deceive": Kind(
         slow=(
             "tests/adversarial",

@@ -156,6 +156,11 @@ class TorchDeviceClassifier(TorchAdapter):
         self._identify(module, self._network, backend=backend)
         self.concurrency = 1
 
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """The type that inputs are converted to: `classify_tensor` takes it as well as float32."""
+        return self._input_dtype
+
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)
         votes = self.classify_tensor(_as_tensor(batch).to(self.device))

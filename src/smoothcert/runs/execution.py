@@ -16,7 +16,7 @@ from smoothcert.data import Dataset, ProgressCallback
 from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
-from smoothcert.models.base import BaseClassifier
+from smoothcert.models.base import BaseClassifier, input_dtype_of, is_on_device
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.tabular_names import get_class_names
 from smoothcert.noise import check_sigma
@@ -265,7 +265,7 @@ def _check_memory(spec: RunSpec, smoothed: SmoothedClassifier, out: Path, *, exi
 
 
 def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
-    """Test the noise generator at a level of this run."""
+    """Test the noise generators at a level of this run, on the host and where the model is."""
     sigma = spec.sigma
     if isinstance(sigma, ConstantLevel):
         level = sigma.level
@@ -274,6 +274,11 @@ def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) 
     else:
         level = smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])[0]
     check_noise(smoothed.noise, sigma=level, levels=smoothed.grid)
+    if is_on_device(classifier := smoothed.classifier):
+        from smoothcert.noise.device_test import check_on_device
+
+        where = classifier.device, input_dtype_of(classifier)
+        check_on_device(*where, noise=smoothed.noise, sigma=level, levels=smoothed.grid)
 
 
 def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> Iterator[str]:
