@@ -137,6 +137,7 @@ def test_predictions_say_it(given: tuple[object, ...], tmp_path: Path) -> None:
     assert {point.dtype for point in open_run(tmp_path / "run")} == {"float16"}
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_in_its_precision_and_in_no_other(spec: Make, tmp_path: Path) -> None:
     whole = finish_run(spec(), tmp_path / "whole")
     with pytest.raises(InterruptedRunError):
@@ -262,6 +263,7 @@ def test_an_attack_judges_by_the_classifier_of_the_run(run: Path, model: Path, t
     assert "in bfloat16; gradients: exact" in done.stderr
 
 
+@pytest.mark.slow
 def test_advice_is_about_that_precision(model: Path) -> None:
     said = invoke(
         app, "advise", "--model", model, "--data", "digits", "--inputs", 2, "--sigma", 0.1, "--dtype", "bfloat16",
@@ -294,6 +296,7 @@ def test_a_run_from_python(tmp_path: Path) -> None:
 # --- a selected sigma -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_selector_and_levels_have_one_precision(tmp_path: Path) -> None:
     x = np.random.default_rng(0).integers(0, 256, (2, 1, 8, 8), dtype=np.uint8)
     selected = SelectedClassifier(
@@ -322,7 +325,11 @@ def test_selector_and_levels_have_one_precision(tmp_path: Path) -> None:
         (("--dtype", "bfloat16", "--backend", "fastest"), "--backend fastest computes in float32"),
         (("--dtype", "bfloat16", "--noise-at", "first-layer"), "needs the noise at the input"),
         (("--dtype", "bfloat16", "--model", "net.onnx"), "the model is an ONNX file"),
-        (("--dtype", "bfloat16", "--model", "sample_models:logistic_digits"), "the model is a LogisticRegression"),
+        pytest.param(
+            ("--dtype", "bfloat16", "--model", "sample_models:logistic_digits"),
+            "the model is a LogisticRegression",
+            marks=pytest.mark.slow,
+        ),
         (
             ("--dtype", "bfloat16", "--model", "sample_models:darkness", "--num-classes", 2),
             "the model is a function",
