@@ -16,6 +16,7 @@ from torch import nn
 
 from cli_runner import invoke
 from run_specs import finish_run, make_spec, resumed_spec
+from selected_runs import selected_spec
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError
 from smoothcert.models.architectures import build
@@ -312,6 +313,19 @@ def test_selector_and_levels_have_one_precision(tmp_path: Path) -> None:
     assert verified.exit_code == 0
     spec = decode_part(json.loads((tmp_path / "run" / "selection.json").read_text())["spec"], SelectedSpec)
     assert [model.precision for model in (spec.selector, *spec.models)] == ["bfloat16", "bfloat16"]
+    document = json.loads((tmp_path / "run" / "selection.json").read_text())
+    del document["spec"]["models"][0]["dtype"]
+    (tmp_path / "run" / "selection.json").write_text(json.dumps(document))
+    forged = invoke(app, "verify", tmp_path / "run")
+    assert forged.exit_code == 1
+    assert "selection.spec.models.dtype is None, expected 'bfloat16'" in forged.stdout
+
+
+def test_a_selector_of_another_precision_than_its_levels_is_refused() -> None:
+    half = ModelSpec(place="net.safetensors", dtype="bfloat16")
+    selected_spec(selector=half, models=(half,)).check()
+    with pytest.raises(InputError, match="give the same dtype to all models"):
+        selected_spec(selector=half, models=(ModelSpec(place="net.safetensors"),)).check()
 
 
 # --- refused --------------------------------------------------------------------------------------------------------
