@@ -156,6 +156,7 @@ class Pipeline:
                     norm=smoothing.norm,
                     grid=smoothing.grid,
                     scale=smoothing.scale,
+                    dtype=smoothing.dtype,
                     price=price_of(tally, smoothing),
                     certain=not smoothing.noise.sampled,
                 )

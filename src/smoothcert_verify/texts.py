@@ -266,7 +266,8 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
     alpha = float(sum(map(Fraction, verdict["bounds"]["spent"].values()))) if voted else None
     noise = document["smoothing"]["noise"]
     if promise is None and alpha == 0:
-        return f"{index}: {_describe_certainty(label, radius, distance, noise)}"
+        certain = _describe_certainty(label, radius, distance, noise)
+        return f"{index}: {certain}{_name_precision(document['run']['spec']['model'])}"
     if promise is None:
         text = (
             f"{index}: except with probability at most {alpha!r} over the sampling, the smoothed classifier answers "
@@ -283,7 +284,7 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
             if voted
             else "; an earlier claim promised it, in whose region this input lies"
         )
-    return text + _warn_of_float(noise)
+    return text + _name_precision(document["run"]["spec"]["model"]) + _warn_of_float(noise)
 
 
 def _describe_certainty(label: int, radius: float, distance: str, noise: Mapping[str, Any]) -> str:
@@ -307,8 +308,14 @@ def describe_selected_guarantee(document: Mapping[str, Any]) -> str:
     return (
         f"{index}: except with probability at most {selection['alpha']!r} over the sampling, the classifier whose "
         f"noise level is chosen by the selector answers class {label} at every point closer than "
-        f"{verdict['radius']!r} in {verdict['norm']} distance" + _warn_of_float(selection["noise"])
+        f"{verdict['radius']!r} in {verdict['norm']} distance{_name_precision(selection['selector'])}"
+        + _warn_of_float(selection["noise"])
     )
+
+
+def _name_precision(model: Mapping[str, Any]) -> str:
+    dtype = model.get("dtype")
+    return "" if dtype is None else f"; the model is computed in {dtype}"
 
 
 def _warn_of_float(noise: Mapping[str, Any]) -> str:

@@ -100,13 +100,13 @@ def reproducible_kernels() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-def check_bfloat16(device: torch.device) -> None:
-    """InputError if the device does not support bfloat16."""
+def check_bfloat16(device: torch.device, *, option: str = "--precision") -> None:
+    """InputError if the device does not support bfloat16. option: which requested it."""
     import torch
 
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise InputError(
-            f"{torch.cuda.get_device_name(device)} has no bfloat16: leave --precision at float32, or use a newer card"
+            f"{torch.cuda.get_device_name(device)} has no bfloat16: leave {option} out, or use a newer card"
         )
 
 

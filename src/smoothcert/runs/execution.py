@@ -17,6 +17,7 @@ from smoothcert.data.matching import get_feature_names, has_text_labels, list_cl
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.base import BaseClassifier, input_dtype_of, is_on_device
+from smoothcert.models.half_precision import check_dtype_fits, read_dtype
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.tabular_names import get_class_names
 from smoothcert.noise import check_sigma
@@ -129,6 +130,7 @@ def check_spec(spec: RunSpec) -> None:
     if isinstance(spec.sigma, OptimisedLevel):
         load_rule(spec)
     check_backend(spec.model.backend)
+    check_dtype_fits(read_dtype(spec.model.precision), backend=spec.model.backend, noise_at=spec.noise.place)
     if isinstance(spec.engine, RayEngineSpec):
         check_ray_is_installed()
         if spec.model.device not in ("auto", "cpu") and not spec.engine.gpus_per_actor:

@@ -200,6 +200,8 @@ def _state_facts(
         )
     if manifest.grid is None and results.has_radius:
         remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
+    if spec.model.precision is not None:
+        remarks.append(Remark(RemarkCode.HALF_PRECISION, name, {"dtype": spec.model.precision}))
     if manifest.model.has_random_weights:
         remarks.append(Remark(RemarkCode.RANDOM_WEIGHTS, name, {}))
     return dataclasses.replace(results, remarks=tuple(remarks))

@@ -244,6 +244,7 @@ def _smoothing_of(manifest: RunManifest, name: str) -> Smoothing:
         noise=manifest.spec.noise.kind,
         grid=manifest.grid,
         scale=scale_of_run(manifest),
+        dtype=manifest.spec.model.precision,
     )
 
 

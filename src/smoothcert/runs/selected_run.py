@@ -110,11 +110,11 @@ class SelectedRun:
         if not (self.path / CLAIMS).is_file():
             raise self._unfinished()
         document = _read(self.path / CLAIMS)
-        grid = self.spec.noise.levels
+        grid, dtype = self.spec.noise.levels, self.spec.selector.precision
         try:
             if document["schema"] != SCHEMA:
                 raise ValueError(f"format {document['schema']!r}; this version reads format {SCHEMA}")
-            return [_point_from_json(one, grid=grid) for one in document["points"]]
+            return [_point_from_json(one, grid=grid, dtype=dtype) for one in document["points"]]
         except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptRunError(f"{self.path / CLAIMS} is not valid: {error}") from error
 
@@ -217,7 +217,7 @@ def _verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _point_from_json(document: Mapping[str, Any], *, grid: int | None) -> CertifiedPoint:
+def _point_from_json(document: Mapping[str, Any], *, grid: int | None, dtype: str | None) -> CertifiedPoint:
     first, *further = [_verdict_from_json(one) for one in document["verdicts"]]
     sigma = document["sigma"]
     return CertifiedPoint(
@@ -229,6 +229,7 @@ def _point_from_json(document: Mapping[str, Any], *, grid: int | None) -> Certif
         seconds=float(document["seconds"]),
         further=tuple(further),
         grid=grid,
+        dtype=dtype,
     )
 
 

@@ -262,7 +262,8 @@ class RunStore:
     def _make_point(
         self, row: Sequence[object], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
     ) -> CertifiedPoint:
-        return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid, scale=self._scale)
+        grid, dtype = self.manifest.grid, self.manifest.spec.model.precision
+        return point_from_row(row, verdicts, tallies, promise, grid=grid, scale=self._scale, dtype=dtype)
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[None]:

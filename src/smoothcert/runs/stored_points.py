@@ -96,6 +96,7 @@ def point_from_row(
     *,
     grid: int | None,
     scale: FeatureScale | None,
+    dtype: str | None,
 ) -> CertifiedPoint:
     index, label, sigma, seconds = check_row(row, POINT_COLUMNS)
     if not math.isfinite(seconds) or (sigma is not None and not math.isfinite(sigma)):
@@ -112,4 +113,5 @@ def point_from_row(
         promise=promise,
         grid=grid,
         scale=scale,
+        dtype=dtype,
     )
