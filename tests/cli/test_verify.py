@@ -14,7 +14,7 @@ from cli_runner import invoke, smoothcert
 from memory_models import plane_points
 from smoothcert.cli.main import app
 from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError, RunError
-from smoothcert_verify import run_checks, summaries
+from smoothcert_verify import reports, summaries
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
 
@@ -215,7 +215,7 @@ class TestMistakes:
         def interrupted(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(run_checks, "check_document", interrupted)
+        monkeypatch.setattr(reports, "check_document", interrupted)
         with pytest.raises(InterruptedRunError, match="Nothing was written"):
             call(folder / "votes")
 

@@ -154,6 +154,7 @@ LANES: dict[str, Kind] = {
     ),
     "the checker, in ball arithmetic": Kind(
         slow=(
+            "tests/verify/test_check_processes.py",
             "tests/verify/test_document_checks.py",
             "tests/verify/test_memory_log.py",
             "tests/verify/test_reason_rules.py",
@@ -166,6 +167,7 @@ LANES: dict[str, Kind] = {
         representatives=(
             "tests/verify/test_document_checks.py::test_honest_documents_pass_and_a_billionth_more_does_not[dipole-separate]",
             "tests/verify/test_run_checks.py::test_a_fresh_run_is_proved[votes]",
+            "tests/verify/test_check_processes.py::test_other_processes_confirm_what_is_proved[votes]",
         ),
     ),
     "forged documents and runs": Kind(

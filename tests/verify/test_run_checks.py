@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from smoothcert.runs.certificate_documents import write_certificates
-from smoothcert_verify.run_checks import Report, verify_certificates, verify_run
+from smoothcert_verify.reports import Report
+from smoothcert_verify.run_checks import verify_certificates, verify_run
 from verified_runs import KINDS, SPLIT_KINDS, altered, changed, copy_of, leaves, make_run, resealed, with_change
 
 TABLES = {

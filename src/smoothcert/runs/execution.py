@@ -13,7 +13,8 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
-from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names
+from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names, reads_files
+from smoothcert.data.read_ahead import ReadAhead
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
 from smoothcert.models.base import BaseClassifier, input_dtype_of, is_on_device
@@ -365,8 +366,9 @@ def execute_run(
     done = frozenset(store.indices())
     remaining = sum(index not in done for index in indices)
     checks = run.smoothed.plan_checks(remaining * run.least_samples_per_input, earlier=store.check_counts())
+    source = _read_source(run.dataset, indices, run.smoothed)
     try:
-        for points in _shards(run, done, progress):
+        for points in _shards(run, source, done, progress):
             store.add(points, checks=checks.take_unsaved())
             if on_shard is not None:
                 on_shard(points)
@@ -376,10 +378,13 @@ def execute_run(
     except ModelMismatchError as error:
         store.add_failure(str(error))
         raise
+    finally:
+        source.announce(())  # an interrupted run reads no further files
 
 
-def _shards(run: PreparedRun, done: frozenset[int], progress: Progress | None) -> Iterator[list[CertifiedPoint]]:
-    source = _read_source(run.dataset, run.indices, run.smoothed)
+def _shards(
+    run: PreparedRun, source: InputSource, done: frozenset[int], progress: Progress | None
+) -> Iterator[list[CertifiedPoint]]:
     pipeline = run.smoothed.pipeline(progress)
     if run.inquiry is not None:
         return pipeline.certify(run.inquiry, source, done=done, check=run.check)
@@ -388,9 +393,14 @@ def _shards(run: PreparedRun, done: frozenset[int], progress: Progress | None) -
 
 
 def _read_source(dataset: Dataset, indices: Sequence[int], smoothed: SmoothedClassifier) -> InputSource:
-    def load(positions: Sequence[int]) -> InputArray:
-        return smoothed.check_inputs(dataset.inputs([indices[position] for position in positions]))
+    def read(positions: Sequence[int]) -> InputArray:
+        return dataset.inputs([indices[position] for position in positions])
 
     # Datasets mark an unlabelled input with a negative label.
     labels = [int(label) if label >= 0 else None for label in dataset.labels[list(indices)]]
-    return InputSource(indices=indices, labels=labels, load=load)
+    if not reads_files(dataset):
+        return InputSource(indices, labels, load=lambda positions: smoothed.check_inputs(read(positions)))
+    reader = ReadAhead(read)
+    return InputSource(
+        indices, labels, load=lambda positions: smoothed.check_inputs(reader(positions)), announce=reader.announce
+    )

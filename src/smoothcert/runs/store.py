@@ -214,7 +214,9 @@ class RunStore:
         with self._reading():
             rows = self._connection.execute("SELECT idx, counts FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,))
             for index, counts in rows:
-                classes.setdefault(index, set()).update(classes_voted_for(counts))
+                found = classes.setdefault(index, set())
+                if len(found) < 2:  # two classes are enough to know
+                    found.update(classes_voted_for(counts))
         return {index: min(each) for index, each in classes.items() if len(each) == 1 and min(each) >= 0}
 
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
