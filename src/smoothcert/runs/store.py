@@ -1,4 +1,5 @@
 """A run on disk: `manifest.json`, written once, and `results.sqlite` with the points, verdicts and tallies of inputs.
+An archive has the rows of the latter in a compressed file instead, and is read like the run it was made from.
 
 A shard of results is one SQLite transaction, so a killed process loses at most the current shard. Rows are only added,
 never changed, and each input is sealed together with those before it (`seals`). One writer at a time holds the file
@@ -19,10 +20,12 @@ from filelock import FileLock, Timeout
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
 from smoothcert.files import Content, write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
+from smoothcert.runs.archive_files import ARCHIVE, dump_rows, open_archive
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
+from smoothcert.runs.results_schema import SCHEMA, TABLES
 from smoothcert.runs.run_files import HAS_PARTS, is_selected
 from smoothcert.runs.scales import scale_of_run
-from smoothcert.runs.seals import SEALS_TABLE, begin_seals, seal_inputs
+from smoothcert.runs.seals import begin_seals, seal_inputs
 from smoothcert.runs.stored_points import (
     PROMISE_COLUMNS,
     TALLY_COLUMNS,
@@ -44,63 +47,6 @@ LOCK = "writer.lock"
 
 _LOCK_TIMEOUT_SECONDS = 30.0
 _MOST_MANIFEST_BYTES = 2**24
-_SCHEMA = (
-    """
-CREATE TABLE points (
-    idx INTEGER PRIMARY KEY,
-    label INTEGER,
-    sigma REAL,
-    seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE verdicts (
-    idx INTEGER NOT NULL REFERENCES points (idx),
-    place INTEGER NOT NULL,
-    certificate TEXT NOT NULL,
-    prediction INTEGER,
-    radius REAL NOT NULL,
-    norm TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    bounds TEXT,
-    PRIMARY KEY (idx, place)
-) STRICT;
-CREATE TABLE tallies (
-    idx INTEGER NOT NULL REFERENCES points (idx),
-    stage TEXT NOT NULL,
-    start INTEGER NOT NULL,
-    stop INTEGER NOT NULL,
-    sigma REAL NOT NULL,
-    kind TEXT NOT NULL,
-    num_classes INTEGER NOT NULL,
-    counts TEXT NOT NULL,
-    sums BLOB,
-    PRIMARY KEY (idx, stage, start)
-) STRICT;
-CREATE TABLE promises (
-    idx INTEGER PRIMARY KEY REFERENCES points (idx),
-    label INTEGER NOT NULL,
-    radius REAL NOT NULL,
-    position INTEGER NOT NULL,
-    settlement TEXT NOT NULL,
-    asked_label INTEGER,
-    asked_radius REAL NOT NULL,
-    memory TEXT NOT NULL,
-    entry TEXT NOT NULL
-) STRICT;
-CREATE TABLE model_checks (
-    idx INTEGER PRIMARY KEY REFERENCES points (idx),
-    drawn INTEGER NOT NULL,
-    asked INTEGER NOT NULL,
-    ties INTEGER NOT NULL
-) STRICT;
-CREATE TABLE failures (
-    position INTEGER PRIMARY KEY,
-    reason TEXT NOT NULL
-) STRICT;
-"""
-    + SEALS_TABLE
-)
-_TABLES = {"points", "verdicts", "tallies", "promises", "model_checks", "failures", "seals"}
 
 
 class RunStore:
@@ -132,7 +78,7 @@ class RunStore:
                     leftover.unlink()
             with _translate_errors(path), contextlib.closing(_connect(path, create=True)) as connection:
                 # The results file is created first, so a directory with a manifest is always a complete run.
-                connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+                connection.executescript("BEGIN;" + SCHEMA + "COMMIT;")
                 begin_seals(connection, manifest.to_json())
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
             _write_files(path, files or {})
@@ -158,6 +104,8 @@ class RunStore:
     def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Content] | None = None) -> Self:
         """Resume an existing run with the same spec. Otherwise a ManifestMismatchError lists the differences."""
         stored = read_manifest(path)
+        if _is_archive(path):
+            raise RunError(f"{path} is an archive, to which nothing can be added: resume the run it was made from")
         differing = list_differences(stored, wanted)
         if differing:
             raise ManifestMismatchError(
@@ -236,6 +184,11 @@ class RunStore:
         with self._reading():
             row = self._connection.execute("SELECT SUM(drawn), SUM(asked), SUM(ties) FROM model_checks").fetchone()
             return CheckCounts(*(int(count or 0) for count in row))
+
+    def dump_rows(self, manifest: RunManifest) -> bytes:
+        """The rows as an archive with this manifest has them, before they are compressed."""
+        with self._reading():
+            return dump_rows(self._connection, manifest.to_json())
 
     def indices(self) -> set[int]:
         """The inputs that have a result."""
@@ -374,7 +327,7 @@ def _holds_no_point(file: Path) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(file, timeout=_LOCK_TIMEOUT_SECONDS)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables <= _TABLES:
+            if tables <= TABLES:
                 return "points" not in tables or not connection.execute("SELECT 1 FROM points LIMIT 1").fetchone()
     except sqlite3.Error:
         pass
@@ -409,8 +362,14 @@ def _acquire_lock(path: Path) -> FileLock:
     return lock
 
 
+def _is_archive(path: Path) -> bool:
+    return not (path / RESULTS).exists() and (path / ARCHIVE).is_file()
+
+
 def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     file = path / RESULTS
+    if not create and _is_archive(path):
+        return open_archive(path / ARCHIVE, manifest=path / MANIFEST)
     if not create and not file.is_file():
         raise CorruptRunError(f"{path} is damaged: it has a manifest but no {RESULTS}")
     with _translate_errors(path):
@@ -421,7 +380,7 @@ def _check_tables(connection: sqlite3.Connection) -> None:
     """Refuse views and virtual tables with the names of our tables: reading them could take forever."""
     objects = connection.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
     for name, kind, sql in objects:
-        if name in _TABLES and (kind != "table" or "virtual" in str(sql).lower()):
+        if name in TABLES and (kind != "table" or "virtual" in str(sql).lower()):
             raise ValueError(f"{name} is a {kind} and not one of our tables")
 
 
