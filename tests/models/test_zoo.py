@@ -246,7 +246,7 @@ def test_a_network_is_not_replaced_by_accident(zoo: Path, tmp_path: Path) -> Non
     save_checkpoint(
         bare, build("mlp-8", num_classes=10, input_shape=(1, 8, 8)), CheckpointHeader("mlp-8", 10, (1, 8, 8))
     )
-    with pytest.raises(InputError, match="does not say how it was trained .it lacks data, dataset"):
+    with pytest.raises(InputError, match=r"does not say how it was trained \(it lacks data, dataset"):
         invoke(app, bare, "--name", "bare", "--command", "c", "--folder", zoo)
 
 

@@ -24,6 +24,7 @@ from scipy.stats import beta
 
 import experiments.reproduction.kept as kept_module
 import experiments.reproduction.recipe as recipe_module
+import smoothcert as sc
 from cli_runner import SUPPORT, invoke
 from experiments.__main__ import app
 from experiments.reproduction import Reproduction, list_recipes, make_plan, measure, parse_recipe, run_rows
@@ -31,6 +32,8 @@ from experiments.reproduction.keeping import keep_rows, strip_folders
 from experiments.reproduction.kept import PAGE, RECORD, RESULTS, KeptResults
 from experiments.reproduction.kept_checks import check_archive, find_problems, list_archives
 from experiments.reproduction.kept_tables import all_tables, load_kept, tables_of
+from experiments.selected import Settings, keep_runs
+from selected_runs import make_selected, selected_spec
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.cli.main import app as smoothcert_app
 from smoothcert.errors import CorruptRunError, InputError, ManifestMismatchError, RunError
@@ -404,6 +407,24 @@ def test_smoke_tests_are_not_kept(own_folders: Path) -> None:
     with pytest.raises(InputError, match="the results of a smoke test are not kept"):
         invoke(app, "example", "--quick", "--keep")
     assert not own_folders.exists()
+
+
+def test_the_runs_of_a_selected_sigma_are_kept(tmp_path: Path) -> None:
+    settings = Settings(
+        data="digits", out=tmp_path, levels=(0.05, 0.1), arch="mlp", epochs=1, sigma=0.1, softness=0.2,
+        objective="exclusion", selector_epochs=1, votes=4, n=60, selector_n=20, sampled=2, skip=60, threads=1,
+        backend="torch",
+    )  # fmt: skip
+    make_selected(selected_spec(), settings.selected)
+    for level in settings.levels:
+        shutil.copytree(settings.selected / "level-0.1", settings.single(level))
+    keep_runs(settings, tmp_path / "kept")
+    archives = sorted(folder.name for folder in (tmp_path / "kept").iterdir())
+    assert archives == ["selected-digits-s0.1-t0.2-exclusion-2", "single-digits-0.05", "single-digits-0.1"]
+    for archive in (tmp_path / "kept").iterdir():
+        assert list(check_archive(archive)) == []
+    ours = sc.open_run(tmp_path / "kept" / archives[0]).columns
+    assert list(ours.radius) == list(sc.open_run(settings.selected).columns.radius)
 
 
 # What is committed.
