@@ -98,9 +98,7 @@ class Settings:
 def compare_selected(
     data: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of everything.")] = Path("runs/selected"),
-    steps: Annotated[str, typer.Option("--steps", help="Which steps to run; keep archives the runs.")] = ",".join(
-        _STEPS
-    ),
+    steps: Annotated[str, typer.Option("--steps", help="Which to run; keep archives the runs.")] = ",".join(_STEPS),
     levels: Annotated[str, typer.Option("--levels")] = "0.25,0.5,1.0",
     arch: Annotated[str, typer.Option("--arch")] = "lenet",
     epochs: Annotated[int, typer.Option("--epochs", help="Of the base classifiers; 0: 12 to 20, by level.")] = 0,

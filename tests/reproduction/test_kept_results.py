@@ -38,6 +38,7 @@ from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.cli.main import app as smoothcert_app
 from smoothcert.errors import CorruptRunError, InputError, ManifestMismatchError, RunError
 from smoothcert.runs.archive_files import ARCHIVE, encode_rows
+from smoothcert.runs.run_files import SELECTION
 
 TEXT = """
 title = "Digits, a small network"
@@ -446,5 +447,5 @@ def test_committed_results_follow_from_their_votes(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(_OTHER_EXPERIMENTS))
 def test_archives_of_other_experiments_follow_from_their_votes(name: str) -> None:
-    of_runs = {file.parent for file in (RESULTS / name).rglob(ARCHIVE)}
-    assert [problem for archive in sorted(of_runs) for problem in check_archive(archive)] == []
+    files = [file for kind in (ARCHIVE, SELECTION) for file in (RESULTS / name).rglob(kind)]
+    assert [problem for file in sorted(files) for problem in check_archive(file.parent)] == []
