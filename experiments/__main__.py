@@ -14,7 +14,7 @@ from smoothcert.cli import options as o
 from smoothcert.cli.main import run
 from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.verb import Verb
-from smoothcert.errors import InputError, InterruptedRunError
+from smoothcert.errors import InputError, InterruptedRunError, RunError
 
 if TYPE_CHECKING:
     from experiments.reproduction import PlannedRow, Reproduction
@@ -49,6 +49,12 @@ def reproduce(
         typer.Option("--only", help="Make only rows whose name contains this; * and ? are wildcards. Repeatable."),
     ] = None,
     status: Annotated[bool, typer.Option("--status", help="Show the progress without running anything.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Copy finished rows to experiments/results/NAME, and check all that is kept.")
+    ] = False,
+    tables: Annotated[
+        bool, typer.Option("--tables", help="Print the tables of what is kept, of all recipes or of NAME.")
+    ] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the recipes.")] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Number of threads (default: one per core; with --quick, 1).")
@@ -59,11 +65,15 @@ def reproduce(
     """Train, certify and tabulate what a paper reports, and print paper | ours | difference.
 
     Ctrl-C stops; the same command resumes. Finished steps do not run again. The table is also written to result.md.
+    --keep, --tables, --status and --list run nothing.
     """
     from experiments.reproduction import Reproduction, load_recipe, make_plan
 
     if show_list:
         _print_list(as_json=as_json)
+        return
+    if tables:
+        _print_tables(name, as_json=as_json)
         return
     if name is None:
         raise InputError("NAME is required: the name of a recipe; `python -m experiments --list` shows all names")
@@ -74,6 +84,9 @@ def reproduce(
     reproduction = Reproduction(plan, folder, logs=_find_logs(logs))
     if status:
         _print_status(reproduction, rows, as_json=as_json)
+        return
+    if keep:
+        _keep(reproduction, rows)
         return
     if all(reproduction.lacks_logs(row) for row in rows):
         raise InputError(
@@ -147,28 +160,59 @@ def _print_result(reproduction: Reproduction, *, as_json: bool) -> None:
 
 
 def _print_status(reproduction: Reproduction, rows: tuple[PlannedRow, ...], *, as_json: bool) -> None:
+    from experiments.reproduction.kept import KeptResults
     from experiments.reproduction.reporting import status_text
 
     if not as_json:
-        typer.echo(status_text(reproduction, rows, width=terminal_width()) + "\n")
+        kept = None if reproduction.plan.quick else KeptResults(reproduction.plan)
+        typer.echo(status_text(reproduction, rows, kept=kept, width=terminal_width()) + "\n")
     _print_result(reproduction, as_json=as_json)
+
+
+def _keep(reproduction: Reproduction, rows: tuple[PlannedRow, ...]) -> None:
+    from experiments.reproduction.keeping import keep_rows
+    from experiments.reproduction.kept import KeptResults
+    from experiments.reproduction.kept_checks import find_problems
+
+    if reproduction.plan.quick:
+        raise InputError("--quick --keep is not possible: the results of a smoke test are not kept")
+    added = keep_rows(reproduction, rows)
+    kept = KeptResults(reproduction.plan)
+    if problems := find_problems(kept):
+        raise RunError(f"{kept.directory} must not be committed:\n  " + "\n  ".join(problems))
+    total = len(kept.list_kept_rows())
+    typer.echo(f"kept {len(added)} of {len(rows)} rows; {total} rows of the recipe are in {kept.directory}")
+
+
+def _print_tables(name: str | None, *, as_json: bool) -> None:
+    from experiments.reproduction.kept_tables import all_tables, load_kept, make_documents
+    from smoothcert.analysis.table_choices import TableFormat
+
+    kept = load_kept([] if name is None else [name])
+    if as_json:
+        typer.echo(json.dumps(make_documents(kept), indent=1, ensure_ascii=False))
+    else:
+        typer.echo(all_tables(kept, form=TableFormat.MARKDOWN))
 
 
 def _print_list(*, as_json: bool) -> None:
     from experiments.reproduction import list_recipes, load_recipe
+    from experiments.reproduction.kept_tables import load_kept
 
     recipes = [load_recipe(name) for name in list_recipes()]
+    kept = {one.plan.recipe.name: len(one.list_kept_rows()) for one in load_kept()}
     if as_json:
         facts = [
             {"name": recipe.name, "title": recipe.title, "source": recipe.source, "time": recipe.time,
-             "rows": len(recipe.rows)}
+             "rows": len(recipe.rows), "kept": kept[recipe.name]}
             for recipe in recipes
         ]  # fmt: skip
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return
     widest = max(len(recipe.name) for recipe in recipes)
     for recipe in recipes:
-        typer.echo(f"{recipe.name.ljust(widest)}  {recipe.title} ({len(recipe.rows)} rows, {recipe.time})")
+        rows = f"{len(recipe.rows)} rows, {kept[recipe.name]} kept"
+        typer.echo(f"{recipe.name.ljust(widest)}  {recipe.title} ({rows}, {recipe.time})")
 
 
 if __name__ == "__main__":

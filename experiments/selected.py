@@ -4,7 +4,9 @@ Trains a base classifier for each level and a selector, certifies each level alo
 with the same number of samples in all, attacks both stages inside the certified radii, and writes table and figure. The
 published form needs one level only, so it has a run of its own, in which that level gets all samples of the levels;
 without the step `published`, its row is that of the votes of the sharper form. Finished steps do not run again; a step
-that was interrupted is resumed by the same command.
+that was interrupted is resumed by the same command. `--steps keep` archives the runs in
+`experiments/results/selected/DATASET`, from which `--steps table --out experiments/results/selected/DATASET` makes
+table and figure again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from experiments.reproduction.kept import RESULTS
 from experiments.steps import Step, run_steps, spell, train_once
 from smoothcert.records import FloatArray
 
@@ -96,7 +99,7 @@ class Settings:
 def compare_selected(
     data: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of everything.")] = Path("runs/selected"),
-    steps: Annotated[str, typer.Option("--steps", help="Which steps to run.")] = ",".join(_STEPS),
+    steps: Annotated[str, typer.Option("--steps", help="Which to run; keep archives the runs.")] = ",".join(_STEPS),
     levels: Annotated[str, typer.Option("--levels")] = "0.25,0.5,1.0",
     arch: Annotated[str, typer.Option("--arch")] = "lenet",
     epochs: Annotated[int, typer.Option("--epochs", help="Of the base classifiers; 0: 12 to 20, by level.")] = 0,
@@ -123,6 +126,18 @@ def compare_selected(
     run_steps(list_commands(settings), wanted=wanted)
     if "table" in wanted:
         write_results(settings)
+    if "keep" in wanted:
+        keep_runs(settings, RESULTS / "selected" / data)
+
+
+def keep_runs(settings: Settings, folder: Path) -> None:
+    """Archive the runs that the table is made from, under their names."""
+    from smoothcert.runs.archives import write_archive
+
+    runs = [settings.selected, settings.published, *(settings.single(level) for level in settings.levels)]
+    for run in runs:
+        if run.exists() or run != settings.published:  # that step may be left out
+            write_archive(run, folder / run.name, overwrite=True)
 
 
 def list_commands(settings: Settings) -> list[Step]:

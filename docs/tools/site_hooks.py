@@ -13,6 +13,8 @@ from mkdocs.structure.files import File, Files
 
 # mkdocs loads this file by its path; the modules beside it are found in their folder.
 sys.path.insert(0, str(Path(__file__).parent))
+# The recipes and what is kept of them are beside docs/, not in the package.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from code_tables import describe_exit_codes, describe_schema
 from command_reference import describe_commands
@@ -76,6 +78,11 @@ def _generate(mark: re.Match[str]) -> str:
             return describe_commands(app, list_example_pages())
         case "exit-codes":
             return describe_exit_codes()
+        case "kept-results":
+            from experiments.reproduction.kept_tables import all_tables, load_kept
+            from smoothcert.analysis.table_choices import TableFormat
+
+            return all_tables(load_kept(), form=TableFormat.MARKDOWN)
         case "certificate-schema":
             return describe_schema(_DOCS / "reference" / "certificate.schema.json")
         case other:

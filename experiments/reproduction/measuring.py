@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
 
 from experiments.reproduction.directory import Reproduction
-from experiments.reproduction.plan import PlannedRow
+from experiments.reproduction.plan import PlannedRow, Step
 from experiments.reproduction.recipe import PublishedNumber
 from smoothcert.analysis.comparison import compare, summarise_comparison
 from smoothcert.analysis.metrics import class_accuracy, compare_with_gold
@@ -32,10 +34,16 @@ class Measurement:
         return self.ours - self.number.value
 
 
-def measure(reproduction: Reproduction, row: PlannedRow) -> list[Measurement]:
+class Holder(Protocol):
+    """What holds the results of steps: a reproduction, or kept results."""
+
+    def result_path(self, step: Step, certificate: str | None = None) -> Path: ...
+
+
+def measure(holder: Holder, row: PlannedRow) -> list[Measurement]:
     """Compute all numbers of a finished row."""
-    result = load_results(reproduction.result_path(row.result, row.certificate))
-    other = None if row.against is None else load_results(reproduction.result_path(row.against))
+    result = load_results(holder.result_path(row.result, row.certificate))
+    other = None if row.against is None else load_results(holder.result_path(row.against))
     n = result.settings.get("n")
     return [
         Measurement(row=row, number=number, ours=_compute(number, result, other), points=len(result), n=n)

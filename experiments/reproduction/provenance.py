@@ -47,7 +47,7 @@ def compute_digest(path: Path) -> str | None:
         return _hash_file(manifest) if manifest.is_file() else None
     if not path.is_file():
         return None
-    header = _read_header(path) if path.suffix == ".safetensors" else None
+    header = read_header(path) if path.suffix == ".safetensors" else None
     if header is None:
         return _hash_file(path)
     # Seconds and curves of a training differ each time; identical weights are the same model.
@@ -57,7 +57,7 @@ def compute_digest(path: Path) -> str | None:
 
 def read_rule_digest(path: Path) -> str | None:
     """Digest of the σ rule in a file, as manifests store it; None if the file is not a σ rule."""
-    header = _read_header(path) if path.is_file() else None
+    header = read_header(path) if path.is_file() else None
     return None if header is None or "rule" not in header else str(header["digest"])
 
 
@@ -105,7 +105,7 @@ def _hash_file(path: Path) -> str:
         raise CorruptRunError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _read_header(path: Path) -> Mapping[str, Any] | None:
+def read_header(path: Path) -> Mapping[str, Any] | None:
     """Header that smoothcert wrote into a safetensors file; None if there is none or the file is damaged."""
     try:
         with path.open("rb") as stream:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.reproduction.directory import Reproduction
+from experiments.reproduction.kept import KeptResults
 from experiments.reproduction.measures import MEASURES
 from experiments.reproduction.measuring import Measurement
 from experiments.reproduction.plan import PlannedRow, Step
+from experiments.reproduction.recipe import PublishedNumber
 from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.analysis.tables import Cell, Column, Kind, Table, render
 from smoothcert.numerics.rounding import format_down_as_read, format_nearest
@@ -53,13 +55,28 @@ def _make_table(reproduction: Reproduction, measurements: Sequence[Measurement])
     rows: list[tuple[Cell, ...]] = []
     for one in measurements:
         # With --quick the difference means nothing.
-        difference = None if not comparable or one.difference is None else f"{one.difference:+.{digits}f}"
-        measure = MEASURES[one.number.measure]
-        title = measure.title if one.number.radius is None else f"{measure.title} {one.number.radius:g}"
-        format_number = format_down_as_read if measure.rounds_down else format_nearest
-        ours = None if one.ours is None else format_number(one.ours, decimals=digits)
+        difference = print_difference(one, digits=digits) if comparable else None
+        title, ours = describe_number(one.number), print_ours(one, digits=digits)
         rows.append((one.row.name, title, one.number.printed, ours, difference, one.points, one.n))
     return Table(columns=tuple(columns), rows=tuple(rows))
+
+
+def describe_number(number: PublishedNumber) -> str:
+    """What a published number measures, with its radius if it has one."""
+    title = MEASURES[number.measure].title
+    return title if number.radius is None else f"{title} {number.radius:g}"
+
+
+def print_ours(one: Measurement, *, digits: int) -> str | None:
+    """Our number; a guarantee is rounded down."""
+    if one.ours is None:
+        return None
+    format_number = format_down_as_read if MEASURES[one.number.measure].rounds_down else format_nearest
+    return format_number(one.ours, decimals=digits)
+
+
+def print_difference(one: Measurement, *, digits: int) -> str | None:
+    return None if one.difference is None else f"{one.difference:+.{digits}f}"
 
 
 def _notes(reproduction: Reproduction) -> list[str]:
@@ -126,13 +143,22 @@ def _list_commands(reproduction: Reproduction) -> list[Step]:
     return list(dict.fromkeys(step for row in rows for step in row.steps if step.command is not None))
 
 
-def status_text(reproduction: Reproduction, rows: Sequence[PlannedRow], *, width: int | None = None) -> str:
-    """Render the state of each row."""
-    columns = (Column("row", "row", Kind.NAME), Column("state", "state", Kind.NAME), Column("time", "time", Kind.COUNT))
-    cells = tuple((row.name, _state(reproduction, row), _time(reproduction, row)) for row in rows)
+def status_text(
+    reproduction: Reproduction,
+    rows: Sequence[PlannedRow],
+    *,
+    kept: KeptResults | None = None,
+    width: int | None = None,
+) -> str:
+    """Render the state of each row, and whether its result is kept."""
+    columns = [Column("row", "row", Kind.NAME), Column("state", "state", Kind.NAME), Column("time", "time", Kind.COUNT)]
+    cells: list[tuple[Cell, ...]] = [(row.name, _state(reproduction, row), _time(reproduction, row)) for row in rows]
+    if kept is not None:
+        columns.append(Column("kept", "kept", Kind.NAME))
+        cells = [(*line, "yes" if kept.is_finished(row) else None) for line, row in zip(cells, rows, strict=True)]
     done = sum(reproduction.is_finished(row) for row in rows)
     notes = (f"{done} of {len(rows)} rows are finished, in {reproduction.directory}.",)
-    return render(Table(columns=columns, rows=cells, notes=notes), form=TableFormat.TEXT, width=width)
+    return render(Table(columns=tuple(columns), rows=tuple(cells), notes=notes), form=TableFormat.TEXT, width=width)
 
 
 def _state(reproduction: Reproduction, row: PlannedRow) -> str:

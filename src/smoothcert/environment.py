@@ -22,6 +22,16 @@ def list_versions() -> dict[str, str]:
     return versions
 
 
+def name_processor() -> str:
+    """The name of the processor, as far as the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 @functools.cache
 def code_digest() -> str:
     """SHA-256 of the source files of the package, as information: it does not decide whether a run can be resumed."""

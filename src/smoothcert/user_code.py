@@ -14,6 +14,9 @@ from typing import Any
 
 from smoothcert.errors import ModelError, SmoothcertError
 
+ZOO = "zoo:"
+"""What the name of a network of the zoo begins with (`models.zoo`)."""
+
 
 class RecordedFolderWarning(UserWarning):
     """Code is imported from a folder that a run has recorded, because it cannot be imported from here."""
@@ -21,7 +24,12 @@ class RecordedFolderWarning(UserWarning):
 
 def is_code_name(spec: str) -> bool:
     """Whether `spec` names code rather than a file."""
-    return ":" in spec and not Path(spec).exists()
+    return ":" in spec and not is_zoo_name(spec) and not Path(spec).exists()
+
+
+def is_zoo_name(spec: str) -> bool:
+    """Whether `spec` names a network of the zoo."""
+    return spec.startswith(ZOO)
 
 
 def import_object(spec: str, *, code_folder: str | None = None) -> object:

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from smoothcert_verify.archive_reading import read_archive
 from smoothcert_verify.document_checks import FORMAT, PROMISE, VERSION
 from smoothcert_verify.findings import Finding, MalformedError, PlaceError, note, refuse
-from smoothcert_verify.json_values import Document, parse_json
+from smoothcert_verify.json_values import Document, canonical_digest, parse_json
 from smoothcert_verify.run_facts import RunFacts
 
-MANIFEST, RESULTS = "manifest.json", "results.sqlite"
+MANIFEST, RESULTS, ARCHIVE = "manifest.json", "results.sqlite", "results.json.gz"
 INDEX = "certificates.index"
 """Beside certificates: how many there are, and their digests."""
 
@@ -63,7 +64,7 @@ def read_bytes(path: Path) -> bytes:
 
 def is_run(path: Path) -> bool:
     """Whether this directory is meant to be a run: it contains one of its files."""
-    return path.is_dir() and any((path / name).exists() for name in (MANIFEST, RESULTS))
+    return path.is_dir() and any((path / name).exists() for name in (MANIFEST, RESULTS, ARCHIVE))
 
 
 def list_certificate_files(path: Path) -> list[Path]:
@@ -174,6 +175,9 @@ class RunReader:
 
     def open_results(self) -> None:
         """Open the database in one transaction, and check that it has the tables and columns of a run."""
+        if not self._file.exists() and (self.path / ARCHIVE).is_file():
+            self._open_archive(self.path / ARCHIVE)
+            return
         if not self._file.is_file():
             raise refuse("missing-file", name=RESULTS)
         with _translate_errors(self._file):
@@ -186,6 +190,20 @@ class RunReader:
         for table, columns in _COLUMNS.items():
             if tuple(row[1] for row in self._select(f"PRAGMA table_info({table})")) != columns:
                 raise refuse("other-columns", table=table)
+
+    def _open_archive(self, file: Path) -> None:
+        """Take the rows of an archive into a database in memory, with the seals that follow from them.
+
+        Only the last seal is in the file: whatever was changed breaks that one.
+        """
+        archive = read_archive(file, _COLUMNS)
+        self._connection = archive.connection
+        seals: list[tuple[Any, ...]] = [(0, None, canonical_digest(self.read_manifest()))]
+        for position, index in enumerate(archive.order, start=1):
+            seals.append((position, index, self.read_input(index).next_seal(seals[-1][2])))
+        seals[-1] = (*seals[-1][:2], archive.seal)
+        with _translate_errors(file):
+            self._connection.executemany("INSERT INTO seals VALUES (?, ?, ?)", seals)
 
     def indices(self) -> list[Any]:
         """Of all inputs, in order."""

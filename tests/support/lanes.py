@@ -117,7 +117,7 @@ LANES: dict[str, Kind] = {
         ),
     ),
     "recipes from beginning to end": Kind(
-        slow=("tests/reproduction/test_reproduction.py",),
+        slow=("tests/reproduction/test_reproduction.py", "tests/reproduction/test_kept_results.py"),
         representatives=("tests/reproduction/test_reproduction.py::test_a_step_not_begun_may_change",),
     ),
     "runs of every kind": Kind(

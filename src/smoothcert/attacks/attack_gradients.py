@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from smoothcert.models.scores import gives_scores
 from smoothcert.models.torch_classifier import private_copy
 from smoothcert.models.torch_logits import take_logits
 from smoothcert.models.torchscript import is_torchscript, load_torchscript
+from smoothcert.models.zoo import locate_model
 from smoothcert.records import InputArray
 from smoothcert.runs.scales import scale_of
 from smoothcert.spec import ModelSpec, RunSpec
@@ -104,7 +104,7 @@ def _load_object(model: ModelSpec, input_shape: tuple[int, ...]) -> object:
             input_shape=input_shape,
             code_folder=model.code_folder,
         ).model
-    path = Path(model.place)
+    path = locate_model(model.place)
     if path.suffix.lower() not in (".safetensors", *TORCH_SUFFIXES):
         return None
     if path.suffix.lower() in TORCH_SUFFIXES and is_torchscript(path):

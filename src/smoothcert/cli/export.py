@@ -16,13 +16,16 @@ class ExportFormat(enum.StrEnum):
     CSV = "csv"
     JSON = "json"
     CERTIFICATE = "certificate"
+    ARCHIVE = "archive"
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", show_default=False, help="RUN, RUN@CERTIFICATE or a TSV log.")],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", show_default=False, help="The file to write; for certificate, the directory."),
+        typer.Option(
+            "--output", "-o", show_default=False, help="The file to write; for certificate and archive, the directory."
+        ),
     ],
     form: Annotated[ExportFormat, typer.Option("--format", help="What to write.")] = ExportFormat.COHEN_TSV,
     digits: Annotated[
@@ -30,12 +33,16 @@ def export(
     ] = 6,
     force: Annotated[bool, typer.Option("--force", help="Replace existing files.")] = False,
 ) -> None:
-    """Write a run as the usual log (idx label predict radius correct time), as csv, as json or as certificates.
+    """Write a run as the usual log (idx label predict radius correct time), as csv, json, certificates or an archive.
 
     In cohen-tsv radii are rounded down, and abstentions and failures are both -1. csv and json contain everything in
     full precision, json also the votes of every class. certificate writes a JSON file for each input, which
-    `smoothcert verify` can check.
+    `smoothcert verify` can check. archive writes the whole run as two small files, without the folders of this machine;
+    every command that reads runs reads the directory, but nothing can be added to it.
     """
+    if form is ExportFormat.ARCHIVE:
+        _export_archive(run, output, force=force)
+        return
     if form is ExportFormat.CERTIFICATE:
         _export_certificates(run, output, force=force)
         return
@@ -68,3 +75,12 @@ def _export_certificates(run: Path, out: Path, *, force: bool) -> None:
     with inputs_progress("certificates") as progress:
         files = write_certificates(run, out, overwrite=force, progress=progress)
     typer.echo(f"wrote {len(files)} certificates to {out}")
+
+
+def _export_archive(run: Path, out: Path, *, force: bool) -> None:
+    from smoothcert.runs.archives import write_archive
+
+    if run.is_file():
+        raise RunError(f"{run} is a log, which has no manifest and no tallies: give a run directory")
+    inputs = write_archive(run, out, overwrite=force)
+    typer.echo(f"wrote {inputs} inputs to {out}")

@@ -30,6 +30,7 @@ from smoothcert.cli.table import table
 from smoothcert.cli.train import train
 from smoothcert.cli.verb import Verb
 from smoothcert.cli.verify import verify
+from smoothcert.cli.zoo import zoo
 from smoothcert.errors import ExitCode, SmoothcertError
 
 app = typer.Typer(
@@ -64,6 +65,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(sigma.app, name="sigma")
 app.add_typer(selector.app, name="selector")
 app.add_typer(memory.app, name="memory")
+app.command(cls=Verb)(zoo)
 app.command(cls=Verb)(advise)
 app.command(cls=Verb)(train)
 app.command(cls=Verb)(predict)

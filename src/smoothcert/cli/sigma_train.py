@@ -24,7 +24,8 @@ _HELD_OUT = 2000
 
 def train_sigma(
     model: Annotated[
-        Path, typer.Option("--model", rich_help_panel=o.WHAT, help="Base classifier: a .safetensors or .pth file.")
+        Path,
+        typer.Option("--model", rich_help_panel=o.WHAT, help="Base classifier: .safetensors, .pth or zoo:NAME."),
     ],
     data: t.TrainingData,
     sigma_min: Annotated[
@@ -101,13 +102,14 @@ def train_sigma(
 
     import_torch("training")
     from smoothcert.models.checkpoints import load_checkpoint
+    from smoothcert.models.zoo import locate_model
     from smoothcert.training.sigma_network import SigmaTrainingConfig, train_sigma_network
 
     check_new_rule(out)
     dataset, held_out = load_splits(
         data, data_root=data_root, input_range=input_range, resize=resize, label_column=label_column
     )
-    loaded = load_checkpoint(model, arch=arch, input_shape=tuple(dataset.input_shape))
+    loaded = load_checkpoint(locate_model(model), arch=arch, input_shape=tuple(dataset.input_shape))
     config = SigmaTrainingConfig(
         floor=sigma_min, lipschitz=lipschitz, seed=secrets.randbits(63) if seed is None else seed,
         objective=objective, hidden=_parse_widths(hidden), first_sigma=sigma, most=most, epochs=epochs,

@@ -14,6 +14,7 @@ from smoothcert.errors import ClusterError, ModelError
 from smoothcert.models import as_classifier, load_classifier
 from smoothcert.models.base import BaseClassifier
 from smoothcert.models.scaled_classifier import scale_classifier
+from smoothcert.models.zoo import locate_model
 from smoothcert.records.feature_scale import FeatureScale
 from smoothcert.user_code import is_code_name
 
@@ -120,7 +121,7 @@ def _pack(model: object, arguments: Mapping[str, Any]) -> PackedModel:
         files = None if weights is None else _read_files(Path(weights))
         return PackedModel(arguments=arguments, named=model, files=files)
     if isinstance(model, (str, Path)):
-        return PackedModel(arguments=arguments, files=_read_files(Path(model)))
+        return PackedModel(arguments=arguments, files=_read_files(locate_model(model)))
     return PackedModel(arguments=arguments, pickled=_pickle_model(model), by_value=_is_pickled_by_value(model))
 
 

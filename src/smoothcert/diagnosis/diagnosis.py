@@ -14,7 +14,7 @@ from smoothcert.diagnosis.findings import Finding, Speed
 from smoothcert.diagnosis.noise_checks import check_bits, check_kernel, check_law
 from smoothcert.diagnosis.speeds import measure_speed, read_peak_memory
 from smoothcert.diagnosis.vote_checks import SHAPES, check_votes
-from smoothcert.environment import list_versions
+from smoothcert.environment import list_versions, name_processor
 from smoothcert.models.devices import usable_cores
 
 
@@ -106,14 +106,4 @@ def _describe_device(device: torch.device) -> str:
         return f"{device}, {torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     if device.type == "mps":
         return f"mps, {platform.processor() or platform.machine()}, macOS {platform.mac_ver()[0]}"
-    return f"cpu, {_read_processor()}, {usable_cores()} of {os.cpu_count()} cores"
-
-
-def _read_processor() -> str:
-    """The name of the processor, as far as the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    return f"cpu, {name_processor()}, {usable_cores()} of {os.cpu_count()} cores"

@@ -31,7 +31,8 @@ from smoothcert.models.devices import import_torch, parse_device, resolve_device
 from smoothcert.models.guarded_classifier import GuardedClassifier, is_base_classifier
 from smoothcert.models.half_precision import check_dtype_fits, check_no_dtype, note_dtype, read_dtype
 from smoothcert.models.imported_models import ImportedModel, import_model, inherits, is_torch_module
-from smoothcert.user_code import list_required_arguments
+from smoothcert.models.zoo import find_zoo_model, locate_model
+from smoothcert.user_code import is_zoo_name, list_required_arguments
 
 if TYPE_CHECKING:
     from smoothcert.models.checkpoints import CheckpointHeader
@@ -127,11 +128,12 @@ def load_classifier(
 ) -> BaseClassifier:
     """Load a base classifier from a file or import it.
 
-    spec: `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`: tensors only,
-    never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a factory without
-    arguments. arch and standardise supply what a file of another program does not say; standardise=((0,), (1,)) means
-    none. weights: for code that makes a torch module: a file with its state_dict (tensors only, never code).
-    code_folder: where the code is, if it cannot be imported from here. The other options are those of `as_classifier`.
+    spec: `zoo:NAME`, `.safetensors` (ours, or bare weights with `arch`), `.onnx`, torch files (`.pth`, `.pt`, `.tar`:
+    tensors only, never code), or `package.module:attribute`, which *imports and runs the named code*: an object, or a
+    factory without arguments. arch and standardise supply what a file of another program does not say;
+    standardise=((0,), (1,)) means none. weights: for code that makes a torch module: a file with its state_dict
+    (tensors only, never code). code_folder: where the code is, if it cannot be imported from here. The other options
+    are those of `as_classifier`.
     """
     options = _Options(num_classes, _as_shape(input_shape), device, noise_at, backend, read_dtype(dtype))
     return _load(str(spec), options, arch, standardise, None if weights is None else str(weights), code_folder)
@@ -164,7 +166,8 @@ def _load(
     weights: str | None = None,
     code_folder: str | None = None,
 ) -> BaseClassifier:
-    if re.fullmatch(_CODE_NAME, spec):
+    zoo_model = find_zoo_model(spec) if is_zoo_name(spec) else None
+    if zoo_model is None and re.fullmatch(_CODE_NAME, spec):
         if arch is not None:
             raise InputError(f"--arch {arch} is for a file of weights: {spec} is the network itself")
         return _load_code(spec, options, standardise, weights, code_folder)
@@ -173,6 +176,8 @@ def _load(
             f"--weights are for a network in your own code, as in --model mynet:Net --weights {weights}; "
             f"{spec} is not code"
         )
+    if zoo_model is not None:
+        return _load_checkpoint(zoo_model.weights, options, arch, standardise, name=zoo_model.label)
     suffix = Path(spec).suffix.lower()
     if suffix == ".onnx":
         from smoothcert.models.onnx_classifier import OnnxClassifier
@@ -264,17 +269,18 @@ def settle_model(model: object, *, device: str, noise_at: str, backend: str | No
     only when it is adapted. A network whose weights are random is an ImportedModel, which says so.
     """
     options = _Options(None, None, device, noise_at, backend, dtype)
-    is_file = is_random = False
+    is_file, is_random, suffix = False, False, ""
     if isinstance(model, (str, Path)):
-        is_file = Path(model).suffix.lower() in (".onnx", ".safetensors", *TORCH_SUFFIXES)
+        suffix = (place := locate_model(model)).suffix.lower()
+        is_file = suffix in (".onnx", ".safetensors", *TORCH_SUFFIXES)
         if is_file:
-            require_readable(Path(model), ModelError(f"there is no file {model}; give the path of a model"))
+            require_readable(place, ModelError(f"there is no file {model}; give the path of a model"))
         else:
             imported = _import_code(str(model))
             model, is_random = imported.model, imported.has_random_weights
     if not is_file:
         _check_is_model(model)
-    by_torch = is_torch_module(model) or (is_file and Path(str(model)).suffix.lower() != ".onnx")
+    by_torch = is_torch_module(model) or (is_file and suffix != ".onnx")
     if by_torch and backend != ONNXRUNTIME and parse_device(options.device)[0] not in ("auto", "cpu"):
         resolve_device(options.device)
     return ImportedModel(model, has_random_weights=True) if is_random else model
@@ -303,7 +309,7 @@ def _guard(model: object, spec: str) -> object:
 def _unknown_model_error(spec: str) -> ModelError:
     hint = ", which is the name of a module, not its path" if ".py:" in spec else ""
     return ModelError(
-        f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, or "
+        f"{spec!r} is not a model smoothcert can load: give a .safetensors, .onnx, .pth or .pt file, zoo:NAME, or "
         f"package.module:attribute for your own code{hint}"
     )
 
@@ -359,8 +365,9 @@ def _adapt_first_layer(module: Any, options: _Options) -> BaseClassifier:
 
 
 def _load_checkpoint(
-    path: Path, options: _Options, arch: str | None, standardise: Standardisation | None
+    path: Path, options: _Options, arch: str | None, standardise: Standardisation | None, *, name: str | None = None
 ) -> BaseClassifier:
+    """name: of the file, in the description."""
     import_torch(f"loading {path.name}")
     from smoothcert.models.checkpoints import load_checkpoint
     from smoothcert.models.torchscript import is_torchscript, load_torchscript
@@ -379,7 +386,9 @@ def _load_checkpoint(
     header = loaded.header
     options = replace(options, num_classes=header.num_classes, input_shape=header.input_shape)
     classifier = _adapt_torch(loaded.module, options)
-    text = f"{header.arch} from {path.name}, {classifier.num_classes} classes, inputs {_describe_inputs(header)}"
+    text = (
+        f"{header.arch} from {name or path.name}, {classifier.num_classes} classes, inputs {_describe_inputs(header)}"
+    )
     classifier.description = add_score_note(text + note_dtype(options.dtype), classifier)
     cast(Any, classifier).class_names = header.class_names
     return classifier

@@ -11,7 +11,8 @@ from filelock import FileLock, Timeout
 
 from smoothcert.errors import CorruptRunError, RunBusyError, RunError, SmoothcertError
 from smoothcert.files import write_whole_directory
-from smoothcert.runs.seals import SEALS_TABLE
+from smoothcert.runs.archive_files import ARCHIVE, open_archive
+from smoothcert.runs.results_schema import TABLES
 from smoothcert.sqlite_errors import explain_disk_error
 
 MANIFEST = "manifest.json"
@@ -19,63 +20,6 @@ RESULTS = "results.sqlite"
 LOCK = "writer.lock"
 
 _LOCK_TIMEOUT_SECONDS = 30.0
-SCHEMA = (
-    """
-CREATE TABLE points (
-    idx INTEGER PRIMARY KEY,
-    label INTEGER,
-    sigma REAL,
-    seconds REAL NOT NULL
-) STRICT;
-CREATE TABLE verdicts (
-    idx INTEGER NOT NULL REFERENCES points (idx),
-    place INTEGER NOT NULL,
-    certificate TEXT NOT NULL,
-    prediction INTEGER,
-    radius REAL NOT NULL,
-    norm TEXT NOT NULL,
-    outcome TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    bounds TEXT,
-    PRIMARY KEY (idx, place)
-) STRICT;
-CREATE TABLE tallies (
-    idx INTEGER NOT NULL REFERENCES points (idx),
-    stage TEXT NOT NULL,
-    start INTEGER NOT NULL,
-    stop INTEGER NOT NULL,
-    sigma REAL NOT NULL,
-    kind TEXT NOT NULL,
-    num_classes INTEGER NOT NULL,
-    counts TEXT NOT NULL,
-    sums BLOB,
-    PRIMARY KEY (idx, stage, start)
-) STRICT;
-CREATE TABLE promises (
-    idx INTEGER PRIMARY KEY REFERENCES points (idx),
-    label INTEGER NOT NULL,
-    radius REAL NOT NULL,
-    position INTEGER NOT NULL,
-    settlement TEXT NOT NULL,
-    asked_label INTEGER,
-    asked_radius REAL NOT NULL,
-    memory TEXT NOT NULL,
-    entry TEXT NOT NULL
-) STRICT;
-CREATE TABLE model_checks (
-    idx INTEGER PRIMARY KEY REFERENCES points (idx),
-    drawn INTEGER NOT NULL,
-    asked INTEGER NOT NULL,
-    ties INTEGER NOT NULL
-) STRICT;
-CREATE TABLE failures (
-    position INTEGER PRIMARY KEY,
-    reason TEXT NOT NULL
-) STRICT;
-"""
-    + SEALS_TABLE
-)
-TABLES = {"points", "verdicts", "tallies", "promises", "model_checks", "failures", "seals"}
 
 
 def check_can_create_run(path: Path) -> None:
@@ -142,8 +86,14 @@ def acquire_lock(path: Path) -> FileLock:
     return lock
 
 
+def is_archive(path: Path) -> bool:
+    return not (path / RESULTS).exists() and (path / ARCHIVE).is_file()
+
+
 def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     file = path / RESULTS
+    if not create and is_archive(path):
+        return open_archive(path / ARCHIVE, manifest=path / MANIFEST)
     if not create and not file.is_file():
         raise CorruptRunError(f"{path} is damaged: it has a manifest but no {RESULTS}")
     with translate_errors(path):

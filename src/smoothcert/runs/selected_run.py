@@ -55,8 +55,7 @@ class SelectedRun:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{path} cannot be created: {error.strerror or error}") from error
-        content = json.dumps({"schema": SCHEMA, "spec": to_json(spec)}, indent=2, sort_keys=True) + "\n"
-        write_atomically(path / SELECTION, content.encode(), overwrite=False)
+        write_atomically(path / SELECTION, dump_selection(spec), overwrite=False)
         return cls(path, spec)
 
     def __enter__(self) -> Self:
@@ -151,6 +150,11 @@ class SelectedRun:
                 for index, count in store.samples().items():
                     total[index] = total.get(index, 0) + count
         return total
+
+
+def dump_selection(spec: SelectedSpec) -> bytes:
+    """The content of `selection.json`."""
+    return (json.dumps({"schema": SCHEMA, "spec": to_json(spec)}, indent=2, sort_keys=True) + "\n").encode()
 
 
 def open_stored(path: Path) -> RunStore | SelectedRun:

@@ -1,4 +1,5 @@
 """A run on disk: `manifest.json`, written once, and `results.sqlite` with the points, verdicts and tallies of inputs.
+An archive has the rows of the latter in a compressed file instead, and is read like the run it was made from.
 
 A shard of results is one SQLite transaction, so a killed process loses at most the current shard. Rows are only added,
 never changed, and each input is sealed together with those before it (`seals`). One writer at a time holds the file
@@ -19,15 +20,17 @@ from filelock import FileLock
 from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunError
 from smoothcert.files import Content, remove_dead_parts, write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
+from smoothcert.runs.archive_files import dump_rows
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
+from smoothcert.runs.results_schema import SCHEMA
 from smoothcert.runs.run_database import (
     LOCK,
     MANIFEST,
-    SCHEMA,
     acquire_lock,
     check_can_create_run,
     check_tables,
     connect,
+    is_archive,
     stage_run,
     translate_errors,
 )
@@ -106,6 +109,8 @@ class RunStore:
     def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Content] | None = None) -> Self:
         """Resume an existing run with the same spec. Otherwise a ManifestMismatchError lists the differences."""
         stored = read_manifest(path)
+        if is_archive(path):
+            raise RunError(f"{path} is an archive, to which nothing can be added: resume the run it was made from")
         differing = list_differences(stored, wanted)
         if differing:
             raise ManifestMismatchError(
@@ -185,6 +190,11 @@ class RunStore:
         with self._reading():
             row = self._connection.execute("SELECT SUM(drawn), SUM(asked), SUM(ties) FROM model_checks").fetchone()
             return CheckCounts(*(int(count or 0) for count in row))
+
+    def dump_rows(self, manifest: RunManifest) -> bytes:
+        """The rows as an archive with this manifest has them, before they are compressed."""
+        with self._reading():
+            return dump_rows(self._connection, manifest.to_json())
 
     def indices(self) -> set[int]:
         """The inputs that have a result."""

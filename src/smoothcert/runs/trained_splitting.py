@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from smoothcert.models.zoo import locate_model
 from smoothcert.smoothed import SmoothedClassifier
 from smoothcert.spec import ConstantLevel, RunSpec
 
 
 def describe_other_splitting(spec: RunSpec, smoothed: SmoothedClassifier) -> str:
     """What the training did otherwise than this run of all evaluations; "" if nothing, or if it is not known."""
-    place = Path(spec.model.weights or spec.model.place)
+    place = locate_model(spec.model.weights or spec.model.place)
     if place.suffix.lower() != ".safetensors" or not place.is_file():
         return ""
     from smoothcert.models.checkpoints import read_training_facts  # needs torch, as such a file does

@@ -10,6 +10,7 @@ from typing import Any
 from smoothcert.errors import InputError
 from smoothcert.models import as_classifier
 from smoothcert.models.checkpoints import load_checkpoint
+from smoothcert.models.zoo import locate_model
 from smoothcert.records.selection import check_levels
 from smoothcert.sigma.selected import read_levels
 from smoothcert.training.choices import USUAL_RATES, Augment, Optimiser
@@ -108,6 +109,7 @@ def votes_path(out: Path) -> Path:
 
 def find_arch(model: Any) -> str:
     """The architecture of a checkpoint of smoothcert, for a selector that is to be like it."""
-    if isinstance(model, str | Path) and Path(model).suffix == ".safetensors" and Path(model).is_file():
-        return load_checkpoint(Path(model)).header.arch
+    model = locate_model(model) if isinstance(model, str) else model
+    if isinstance(model, Path) and model.suffix == ".safetensors" and model.is_file():
+        return load_checkpoint(model).header.arch
     raise InputError(f"{model} does not say which network the selector should be: give arch (--arch), such as lenet")
