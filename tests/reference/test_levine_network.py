@@ -153,7 +153,9 @@ def test_other_networks(shared_reference: Path, released: Released, mirrored: bo
         pytest.skip(f"the network {released.arch} of Levine et al. or its log is not on this machine")
     data, log = load_dataset(released.data, split="test"), read_log(path)
     classifier = load_classifier(str(network), input_shape=data.input_shape)
-    smoothed = SmoothedClassifier(classifier, sigma=released.sigma, seed=2021, batch=256, input_shape=data.input_shape)
+    smoothed = SmoothedClassifier(
+        classifier, sigma=released.sigma, seed=2021, batch=256, input_shape=data.input_shape, input_range=None
+    )
     indices = list(range(0, released.step * INPUTS, released.step))
     inputs = data.inputs(indices)
     if mirrored:
