@@ -227,6 +227,7 @@ def _load_foreign(
         raise ModelError(f"{path} was not written by smoothcert: load it with --model {name} --weights {path}")
     tensors, stored_standardise = _remove_prefixes(state)
     known = find_published(name, stated_arch, path)
+    tensors = known.rename(tensors)
     shape = input_shape or known.input_shape or guess_input_shape(known.arch, tensors)
     if shape is None:
         raise ModelError(f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)")
