@@ -11,7 +11,8 @@ import pytest
 from failing_disk import run_on_failing_disk, small_disk
 from run_specs import finish_run, make_spec
 from smoothcert.errors import RunError
-from smoothcert.runs.store import RESULTS, RunStore
+from smoothcert.runs.run_database import RESULTS
+from smoothcert.runs.store import RunStore
 
 SETTINGS = {
     "task": "certify", "model": "sample_models:digits_by_brightness", "data": "digits", "sigma": 0.25, "n0": 10,
