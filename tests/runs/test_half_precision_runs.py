@@ -176,7 +176,7 @@ def test_the_checker_reads_and_replays_it(run: Path, model: Path) -> None:
 
 def exported(run: Path, folder: Path) -> list[dict[str, Any]]:
     invoke(app, "export", run, "--format", "certificate", "-o", folder)
-    return [json.loads(file.read_text()) for file in sorted(folder.iterdir())]
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
 
 
 def test_exported_certificates_say_it(run: Path, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_exported_certificates_say_it(run: Path, tmp_path: Path) -> None:
         assert [error.message for error in schema.iter_errors(document)] == []
         document["run"]["spec"]["model"]["dtype"] = "float32"
         assert [error.message for error in schema.iter_errors(document)] != []
-    (first, *_) = sorted((tmp_path / "all").iterdir())
+    (first, *_) = sorted((tmp_path / "all").glob("*.json"))
     assert "in l2 distance; the model is computed in bfloat16" in invoke(app, "verify", first).stdout
 
 
