@@ -76,6 +76,7 @@ def write_whole_directory(path: Path) -> Iterator[Path]:
 
     `path` is absent or an empty directory. If it is neither when the block ends, FileExistsError is raised.
     """
+    path = Path(os.path.realpath(path))  # a link to a directory cannot be replaced by a directory
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_dead_parts(path.parent, _prefix_of(path))
 

@@ -120,12 +120,16 @@ def test_a_directory_is_whole_or_absent(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x").mkdir()  # an empty one is taken
     write("directory", tmp_path / "x")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "linked")
+    write("directory", tmp_path / "link")
+    assert (tmp_path / "linked" / "inside").exists()
     with pytest.raises(FileExistsError, match="x already exists"):
         write("directory", tmp_path / "x")
     (tmp_path / "y").write_text("")
     with pytest.raises(FileExistsError, match="y already exists"):
         write("directory", tmp_path / "y")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["x", "y"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "linked", "x", "y"]
 
 
 def test_permissions_are_those_of_a_new_directory(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 
 import msgspec
 
-from smoothcert.errors import CorruptRunError, ManifestMismatchError
+from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunError
 from smoothcert.files import hold_lock
 from smoothcert.runs.seals import canonical_json
 from smoothcert.spec_differences import list_differing_values
@@ -141,7 +141,7 @@ class AttackRecord:
         for result in results:
             line, seal = _seal_line(seal, result.to_json())
             lines.append(line)
-        _write_to_disk(self._file, b"".join(lines))
+        _write_to_disk(self.path, self._file, b"".join(lines))
         self._seal = seal
         self.results += results
 
@@ -167,16 +167,22 @@ def open_record(path: Path, header: Mapping[str, Any]) -> Iterator[AttackRecord]
             file.seek(0 if stored is None else stored.length)
             if stored is None:
                 line, seal = _seal_line("", {"format": _FORMAT, **header})
-                _write_to_disk(file, line)
+                _write_to_disk(path, file, line)
                 yield AttackRecord(path, file, [], seal=seal)
             else:
                 yield AttackRecord(path, file, stored.results, seal=stored.seal)
 
 
-def _write_to_disk(file: IO[bytes], content: bytes) -> None:
-    file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
+def _write_to_disk(path: Path, file: IO[bytes], content: bytes) -> None:
+    try:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error.strerror or error}. What was stored before is kept; the same command "
+            "resumes the attack"
+        ) from error
 
 
 def _has_begun(path: Path) -> bool:

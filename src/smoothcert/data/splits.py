@@ -107,7 +107,7 @@ def write_part(path: Path, part: DatasetPart) -> bool:
     try:
         write_whole(path, content.getvalue())
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
     return True
 
 

@@ -43,7 +43,10 @@ class CsvCurves:
         for row in rows:
             rounded = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
             writer.writerow({**rounded, "seconds": f"{row['seconds']:.1f}"})
-        write_whole(self._path, text.getvalue().encode())
+        try:
+            write_whole(self._path, text.getvalue().encode())
+        except OSError as error:
+            raise InputError(f"{self._path} cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None: ...
 
