@@ -104,7 +104,7 @@ def test_ctrl_c_stores_what_is_finished_and_says_how_to_resume(cluster: Any, tmp
 
 
 def test_a_node_killed_half_way(cluster: Any, whole: list[CertifiedPoint], tmp_path: Path) -> None:
-    """Last in this file: the node does not come back."""
+    """Before the last in this file: the node does not come back."""
     on_ray = spec(engine="ray", address=cluster.address)
     left = []
 
@@ -119,3 +119,18 @@ def test_a_node_killed_half_way(cluster: Any, whole: list[CertifiedPoint], tmp_p
         found = without_times(run.store.points())
     assert list(cluster.worker_nodes) == left
     assert found == whole
+
+
+def test_the_head_killed_half_way(cluster: Any, tmp_path: Path) -> None:
+    """After the other tests of this file: no cluster is left. Ray would end the driver without a word."""
+    out = tmp_path / "run"
+    process = started(cluster, out)
+    cluster.head_node.kill_gcs_server()
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 8, errors
+    assert f"the head of the Ray cluster at {cluster.address} has not answered" in errors
+    assert "--engine local" in errors
+    assert f"inputs are stored. Resume with: smoothcert certify --resume {out}" in errors
+    assert "Traceback" not in errors
+    resumed = smoothcert("certify", "--resume", out, "--engine", "local")
+    assert resumed.returncode == 0, resumed.stderr

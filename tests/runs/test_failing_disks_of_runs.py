@@ -20,6 +20,7 @@ SETTINGS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_on_a_full_disk_says_how_to_continue(tmp_path: Path) -> None:
     # 64 kB hold the empty tables and the manifest, and no shard.
     with small_disk(tmp_path / "disk", 64) as disk:

@@ -45,6 +45,7 @@ LANES: dict[str, Kind] = {
         slow=(
             "tests/cluster/test_ray_engine.py",
             "tests/cluster/test_ray_failures.py",
+            "tests/cluster/test_ray_token.py",
             "tests/cli/test_ray_cli.py",
         ),
         representatives=(
@@ -60,8 +61,12 @@ LANES: dict[str, Kind] = {
         slow=(
             "tests/runs/test_memory_runs.py::test_a_run_on_a_server",
             "tests/memory/test_memory_recovery.py::TestPostgres",
+            "tests/memory/test_silent_server.py",
         ),
-        representatives=("tests/memory/test_memory_recovery.py::TestPostgres::test_to_a_file_and_to_a_server",),
+        representatives=(
+            "tests/memory/test_memory_recovery.py::TestPostgres::test_to_a_file_and_to_a_server",
+            "tests/memory/test_silent_server.py::test_a_connection_that_is_never_made",
+        ),
     ),
     "memories with many claims, threads and processes": Kind(
         slow=(

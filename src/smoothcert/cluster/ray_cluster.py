@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import logging
 import os
 import signal
 import socket
+import sys
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +24,11 @@ _OBJECT_STORE_BYTES = 512 * 2**20
 """For a Ray started here: it holds a model and small sums. Ray's default is a third of the memory."""
 
 _SECONDS_TO_ANSWER = 10.0
+_SECONDS_WITHOUT_HEAD = 20.0
+"""Ray itself ends the process after a minute, without an exception."""
+_SECONDS_BETWEEN_LOOKS = 5.0
+_STANDARD_ERROR = 2
+_REFUSED_TOKEN = b"InvalidAuthToken"
 
 
 def check_ray_is_installed() -> None:
@@ -90,31 +99,62 @@ def _check_reachable(address: str) -> None:
 
 
 def _connect(ray: Any, address: str | None, *, actors: int | None, resources: ActorResources) -> None:
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL, "address": address}
+    if address is None:
+        cores = usable_cores()
+        wanted = (resources.count_fitting(cpus=cores, gpus=0) if actors is None else actors) * resources.cpus
+        settings |= {
+            "address": "local",
+            "num_cpus": int(max(cores, -(-wanted // 1))),
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_STORE_BYTES,
+        }
     previous = signal.getsignal(signal.SIGTERM)
+    messages = io.BytesIO()
     try:
-        if address is None:
-            cores = usable_cores()
-            wanted = (resources.count_fitting(cpus=cores, gpus=0) if actors is None else actors) * resources.cpus
-            ray.init(
-                address="local",
-                num_cpus=int(max(cores, -(-wanted // 1))),
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                **quiet,
-            )
-        else:
-            ray.init(address=address, **quiet)
-    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        problem = (
-            "Ray could not be started on this machine" if address is None else f"no Ray cluster answers at {address}"
-        )
-        hint = "" if address is None else ". Run this on a machine of the cluster, and check it with `ray status`"
-        raise ClusterError(f"{problem}: {summarise_ray_error(error)}{hint}") from error
+        with _keep_messages(messages):
+            ray.init(**settings)
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+        raise _explain_failure(ray, error, address, messages.getvalue()) from error
     finally:
         # Ray replaces our signal handler.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def _keep_messages(kept: io.BytesIO) -> Iterator[None]:
+    """Write to `kept` what the process prints on its standard error. Ray's C++ code prints there, every second."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        before = os.dup(_STANDARD_ERROR)
+        os.dup2(file.fileno(), _STANDARD_ERROR)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, _STANDARD_ERROR)
+            os.close(before)
+            file.seek(0)
+            kept.write(file.read())
+
+
+def _explain_failure(ray: Any, error: Exception, address: str | None, messages: bytes) -> ClusterError:
+    """messages: what Ray printed meanwhile. The exception does not say that a token was refused."""
+    summary = summarise_ray_error(error).rstrip(".")
+    if address is None:
+        return ClusterError(f"Ray could not be started on this machine: {summary}")
+    if _REFUSED_TOKEN in messages or isinstance(error, getattr(ray.exceptions, "AuthenticationError", ())):
+        return ClusterError(
+            f"the Ray cluster at {address} requires its token, and this process has sent none or another one. Copy "
+            "~/.ray/auth_token of the head to this machine and every node, and set RAY_AUTH_MODE=token for this "
+            "command and for `ray start`. `ray start --head` asks for a token as soon as that file exists; with "
+            "RAY_AUTH_MODE=disabled it does not"
+        )
+    return ClusterError(
+        f"no Ray cluster answers at {address}: {summary}. Run this on a machine of the cluster, and check it with "
+        "`ray status`"
+    )
 
 
 @contextlib.contextmanager
@@ -146,6 +186,44 @@ def summarise_ray_error(error: BaseException) -> str:
         return type(error).__name__
     exceptions = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
     return exceptions[-1] if exceptions else lines[0]
+
+
+@contextlib.contextmanager
+def translate_ray_errors(ray: Any) -> Iterator[None]:
+    """Turn exceptions of Ray about the cluster into a ClusterError."""
+    try:
+        yield
+    except ray.exceptions.RayError as error:
+        raise ClusterError(
+            f"the Ray cluster failed: {summarise_ray_error(error)}. Finished results are stored, and the run can be "
+            "resumed, also on another cluster or with --engine local"
+        ) from error
+
+
+class HeadWatch:
+    """Notices that the head of the cluster is gone, before Ray ends this process for it."""
+
+    def __init__(self, ray: Any) -> None:
+        self._address = str(ray.get_runtime_context().gcs_address)
+        self._last_answer = self._last_look = time.monotonic()
+
+    def check(self) -> None:
+        """Raise a ClusterError if the head has not answered for too long. Looks every few seconds."""
+        if time.monotonic() - self._last_look < _SECONDS_BETWEEN_LOOKS:
+            return
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_BETWEEN_LOOKS).close()
+        except OSError as error:
+            if self._last_look - self._last_answer > _SECONDS_WITHOUT_HEAD:
+                raise ClusterError(
+                    f"the head of the Ray cluster at {self._address} has not answered for "
+                    f"{_SECONDS_WITHOUT_HEAD:.0f} s ({error}). Finished results are stored: start the cluster again "
+                    "and resume the run with --address HOST:PORT of the new head, or with --engine local"
+                ) from error
+        else:
+            self._last_answer = time.monotonic()
+        self._last_look = time.monotonic()
 
 
 def count_fitting_actors(ray: Any, resources: ActorResources) -> int:

@@ -14,7 +14,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from smoothcert.cluster.ray_cluster import ActorResources, describe_capacity, summarise_ray_error
+from smoothcert.cluster.ray_cluster import (
+    ActorResources,
+    HeadWatch,
+    describe_capacity,
+    summarise_ray_error,
+    translate_ray_errors,
+)
 from smoothcert.cluster.ray_worker import Failure, LoadedModel, Worker
 from smoothcert.errors import ClusterError
 
@@ -80,8 +86,10 @@ class Crew:
         self._assigned = 0
         self._failed_starts = 0
         self._last_placed = time.monotonic()
-        for _ in range(size):
-            self._start_actor()
+        with translate_ray_errors(ray):
+            self._head = HeadWatch(ray)
+            for _ in range(size):
+                self._start_actor()
 
     @property
     def has_room(self) -> bool:
@@ -113,16 +121,22 @@ class Crew:
         Exceptions of the model are raised here. Raises a ClusterError if no actor finds a place, or if actors die
         repeatedly.
         """
-        while not (finished := [task for task in self._done if task in wanted]):
-            self._assign_tasks()
-            calls = list(self._first_calls)  # an actor answers in order
-            done, _ = self._ray.wait(calls, num_returns=1, timeout=_TICK_SECONDS)
-            if done:
-                done, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
-            for call in done:
-                self._receive(self._first_calls[call], call)
-            self._check_progress()
+        with translate_ray_errors(self._ray):
+            while not (finished := [task for task in self._done if task in wanted]):
+                self._head.check()
+                self._wait_once()
         return {task: self._done.pop(task) for task in finished}
+
+    def _wait_once(self) -> None:
+        """Hand out tasks, and take the answers that there are after a moment."""
+        self._assign_tasks()
+        calls = list(self._first_calls)  # an actor answers in order
+        done, _ = self._ray.wait(calls, num_returns=1, timeout=_TICK_SECONDS)
+        if done:
+            done, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
+        for call in done:
+            self._receive(self._first_calls[call], call)
+        self._check_progress()
 
     def disband(self) -> None:
         """End all actors."""

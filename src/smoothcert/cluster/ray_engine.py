@@ -15,7 +15,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from smoothcert.cluster.ray_chunks import ChunkPiece, OpenJob
-from smoothcert.cluster.ray_cluster import ActorResources, connect_to_ray, count_fitting_actors, describe_capacity
+from smoothcert.cluster.ray_cluster import (
+    ActorResources,
+    connect_to_ray,
+    count_fitting_actors,
+    describe_capacity,
+    translate_ray_errors,
+)
 from smoothcert.cluster.ray_crew import Crew, Task
 from smoothcert.cluster.ray_model import ModelIdentity, pack_model
 from smoothcert.cluster.ray_worker import LoadedModel
@@ -121,7 +127,8 @@ class RayEngine:
             raise InputError("the engine is not connected: use it as a context manager, `with RayEngine(…) as …`")
         if self._requested_actors is not None:
             return self._requested_actors
-        number = count_fitting_actors(self._ray, self._resources)
+        with translate_ray_errors(self._ray):
+            number = count_fitting_actors(self._ray, self._resources)
         if number < 1:
             raise ClusterError(
                 f"no node holds an actor with {self._resources}: {describe_capacity(self._ray)}. Ask for less, or give "
@@ -139,13 +146,9 @@ class RayEngine:
         scale = classifier.scale if isinstance(classifier, ScaledClassifier) else None
         model = pack_model(self._model, {**known, **self._arguments}, scale)
         self._identity = identity
-        self._crew = Crew(
-            self._ray,
-            size=size,
-            resources=self._resources,
-            load=(self._ray.put(model), identity),
-            check=self._check,
-        )
+        with translate_ray_errors(self._ray):
+            packed = self._ray.put(model)
+        self._crew = Crew(self._ray, size=size, resources=self._resources, load=(packed, identity), check=self._check)
         return self._crew
 
     def _check(self, loaded: LoadedModel) -> None:
