@@ -110,8 +110,8 @@ def test_without_triton_and_on_other_devices_nothing_is_said(monkeypatch):
 def test_a_run_with_other_bits_on_its_device_is_refused(monkeypatch):
     monkeypatch.setattr(device_test, "device_noise", lambda device, dtype: OneBit())
     with pytest.raises(NoiseError, match="a wrong kernel on cpu does not draw the bits of the host for uniform noise"):
-        check_on_device(CPU, torch.float32, noise=Noise.UNIFORM, sigma=0.5, levels=256)
-    check_on_device(CPU, torch.float32, noise=Noise.SPLITTING, sigma=0.5, levels=256)  # nothing is drawn
+        check_on_device(CPU, torch.float32, noise=Noise.UNIFORM, sigma=0.5, levels=256, size=69)
+    check_on_device(CPU, torch.float32, noise=Noise.SPLITTING, sigma=0.5, levels=256, size=69)  # nothing is drawn
     monkeypatch.setattr(device_test, "device_noise", chosen.device_noise)
     for levels in (None, 256):
-        check_on_device(CPU, torch.float32, noise=Noise.UNIFORM, sigma=0.5, levels=levels)
+        check_on_device(CPU, torch.float32, noise=Noise.UNIFORM, sigma=0.5, levels=levels, size=3)

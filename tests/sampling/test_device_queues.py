@@ -52,12 +52,11 @@ class Streams:
     """Two streams that record what could have been at the same time."""
 
     def __init__(self):
-        self.main, self.sides, self.inside = Stream("main"), [], []
+        self.main, self.side, self.inside = Stream("main"), Stream("side"), []
         self.waited, self.kept, self.works = [], [], []
 
-    def new_stream(self):
-        self.sides.append(Stream(f"side {len(self.sides)}"))
-        return self.sides[-1]
+    def side_stream(self):
+        return self.side
 
     def current_stream(self):
         return self.inside[-1] if self.inside else self.main
@@ -136,7 +135,7 @@ def test_nothing_overlaps_that_must_not(streams):
     Sampler(classifier, batch=50).tally(inputs(), requests())
     writes = [stream for what, _, stream, _ in streams.works if what == "write"]
     reads = [stream for what, _, stream, _ in streams.works if what == "read"]
-    assert set(writes) == {"side 0"}
+    assert set(writes) == {"side"}
     assert reads == ["main"] * 14  # 666 samples in batches of 50
     assert len({memory for _, memory, _, _ in streams.works}) == 2
     assert streams.races() == []
@@ -148,7 +147,7 @@ def test_the_noise_of_a_batch_may_be_made_while_the_model_has_the_one_before(str
     writes = [work for work in streams.works if work[0] == "write"]
     last_read, last_write = reads[-2], writes[-1]
     assert last_write[3].get("main", 0) < last_read[3]["main"], "the last noise waits for the batch before it"
-    assert last_read[3].get("side 0", 0) < last_write[3]["side 0"], "that batch waits for the last noise"
+    assert last_read[3].get("side", 0) < last_write[3]["side"], "that batch waits for the last noise"
 
 
 @pytest.mark.parametrize("forgotten", ["making", "reading"])
@@ -167,7 +166,7 @@ def test_a_forgotten_event_is_noticed(forgotten, streams, monkeypatch):
 
 def test_what_the_noise_stream_uses_is_kept_for_it(streams):
     Sampler(classifier_of(Reading(None), streams), batch=50).tally(inputs(), requests())
-    kept = {memory for memory, name in streams.kept if name == "side 0"}
+    kept = {memory for memory, name in streams.kept if name == "side"}
     assert {memory for _, memory, _, _ in streams.works} <= kept
 
 

@@ -69,9 +69,9 @@ def check_sizes() -> object:
     """Sizes around blocks and tiles, with the tiles of a card; counters whose upper word changes; all types."""
     kernel, wrong = KernelNoise(lanes=GPU_TILES), []
     types = itertools.cycle((torch.float32, torch.bfloat16, torch.float16, torch.float64))
-    places = [(1, 2**32 - 2, 3), (31, 0, 9), (257, 2**40 - 1, 2), (2081, 2**56 - 5, 2)]
+    places = [(1, 2**32 - 2, 3), (31, 0, 9), (2081, 2**56 - 5, 2)]
     for noise, (size, start, rows) in itertools.product(ADDED, places):
-        for sigma, levels in ((0.12, None), (1.0, 256)):
+        for sigma, levels in ((0.12, None), (1.0, 256), (0.6, 2)):
             case = NoiseCase(noise, sigma, levels, size, start, rows, STREAM)
             if not equals_host(kernel, case, CPU, next(types)):
                 wrong.append(str(case))
@@ -82,7 +82,7 @@ def check_wide_tables() -> object:
     """Tables of int32, which leave most draws to the further bits, over several tiles of a row."""
     kernel, wrong = KernelNoise(lanes=8), []
     for noise in ADDED:
-        case = NoiseCase(noise, 0.9, 2**16, 300, 2**32 - 1, 2, STREAM)
+        case = NoiseCase(noise, 0.9, 2**16, 270, 2**32 - 1, 2, STREAM)
         if not equals_host(kernel, case, CPU, torch.float32):
             wrong.append(str(case))
     return wrong

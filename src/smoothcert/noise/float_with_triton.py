@@ -19,6 +19,7 @@ NUMBERS = (
     "rows", "size", "sigma_low", "sigma_high", "start_low", "start_high", "index", "stage", "key0", "key1",
 )  # fmt: skip
 """As in `grid_with_triton`. sigma_low, sigma_high: the two halves of the bits of a float64."""
+POINTERS = ("plus", "minus", "draws", "x")
 
 
 @triton.jit
@@ -32,7 +33,7 @@ def _philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@triton.jit(do_not_specialize=NUMBERS)
+@triton.jit(do_not_specialize=NUMBERS, do_not_specialize_on_alignment=POINTERS)
 def add_float_noise(
     plus, minus, draws, x, rows, size, sigma_low, sigma_high,
     start_low, start_high, index, stage, key0, key1,

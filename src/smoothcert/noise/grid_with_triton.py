@@ -23,8 +23,21 @@ _FURTHER_DRAWS = tl.constexpr(c.FURTHER_PER_BLOCK)
 _GREATEST = tl.constexpr(c.GREATEST_WHOLE)
 _LAST_ENTRY = tl.constexpr((1 << 16) - 1)
 
-NUMBERS = ("rows", "size", "start_low", "start_high", "index", "stage", *(f"key{i}" for i in range(8)))
+NUMBERS = (
+    "least",
+    "count",
+    "divisor",
+    "rows",
+    "size",
+    "start_low",
+    "start_high",
+    "index",
+    "stage",
+    *(f"key{i}" for i in range(8)),
+)
 """Arguments that must not be compiled into a kernel: 32-bit words as signed numbers, and numbers below 2³¹."""
+POINTERS = ("plus", "minus", "draws", "place")
+"""Rows of a batch begin anywhere: what is compiled must not depend on where."""
 
 
 @triton.jit
@@ -116,7 +129,7 @@ def _write(out, at, steps, divisor, mask):
     tl.store(out + at, to_type(value, out.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=NUMBERS)
+@triton.jit(do_not_specialize=NUMBERS, do_not_specialize_on_alignment=POINTERS)
 def add_noise_on_grid(
     plus, minus, draws, place, table, thresholds, least, count, divisor,
     rows, size, start_low, start_high, index, stage,

@@ -280,8 +280,8 @@ def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) 
     if is_on_device(classifier := smoothed.classifier):
         from smoothcert.noise.device_test import check_on_device
 
-        where = classifier.device, input_dtype_of(classifier)
-        check_on_device(*where, noise=smoothed.noise, sigma=level, levels=smoothed.grid)
+        where, size = (classifier.device, input_dtype_of(classifier)), dataset.inputs([0]).size
+        check_on_device(*where, noise=smoothed.noise, sigma=level, levels=smoothed.grid, size=size)
 
 
 def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeVar
@@ -35,7 +36,8 @@ class Event(Protocol):
 class Streams(Protocol):
     """What is needed of a device with streams."""
 
-    def new_stream(self) -> Any: ...
+    def side_stream(self) -> Any:
+        """The stream for noise: one for a device, because memory that is cached belongs to a stream."""
 
     def current_stream(self) -> Any: ...
 
@@ -52,8 +54,8 @@ class CudaStreams:
     def __init__(self, device: torch.device) -> None:
         self._device = device
 
-    def new_stream(self) -> Any:
-        return torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+    def side_stream(self) -> Any:
+        return _side_stream(self._device)
 
     def current_stream(self) -> Any:
         return torch.cuda.current_stream(self._device)
@@ -69,10 +71,15 @@ class CudaStreams:
         tensor.record_stream(stream)
 
 
+@functools.cache
+def _side_stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
 class _OneStream:
     """A device, or the processor, where everything happens in order."""
 
-    def new_stream(self) -> Any:
+    def side_stream(self) -> Any:
         return self
 
     def current_stream(self) -> Any:
@@ -113,7 +120,7 @@ class NoiseAhead(Generic[T]):
     def __init__(self, streams: Streams, buffers: Sequence[T], tensors: Sequence[torch.Tensor]) -> None:
         self._streams = streams
         self._buffers = buffers
-        self._side = streams.new_stream()
+        self._side = streams.side_stream()
         for tensor in tensors:
             streams.keep(tensor, self._side)
         # What the noise is made of is there when the current stream gets here.
