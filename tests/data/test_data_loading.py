@@ -285,6 +285,20 @@ def test_the_two_kinds_of_components_differ_in_two_signs(split: str) -> None:
         assert (largest > 1.01 * smallest).all()  # so no rounding of theirs can have turned a sign
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_random_solver_of_levine_et_al_moves_coordinates_a_little(seed: int) -> None:
+    """What scikit-learn chose for this shape then. Theirs had no seed, so this is as close as one can come."""
+    from sklearn.decomposition import PCA
+
+    blocks = _stored("small-mnist", "train").inputs(slice(None)).reshape(60000, 49)
+    pca = PCA(n_components=10, svd_solver="randomized", iterated_power=4, random_state=seed).fit(blocks)
+    exact = _stored("levine-mnist-pca", "train").inputs(slice(None))
+    theirs = pca.transform(blocks)
+    signs = np.sign((theirs * exact).sum(axis=0))
+    assert 1e-5 < np.abs(theirs * signs - exact).max() < 0.0015
+
+
 def test_nothing_heavy_is_imported() -> None:
     code = (
         "import sys, smoothcert.data\n"

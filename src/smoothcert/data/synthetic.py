@@ -52,10 +52,10 @@ def make_swiss_roll(split: str) -> ArrayDataset:
 def make_levine_swiss_roll(split: str) -> ArrayDataset:
     """The Swiss roll of Levine et al., "Tight Second-Order Certificates": one arm, cut in the middle.
 
-    Angle t uniform in [3π/2, 9π/2], points (t cos t, t sin t) with standard normal scatter, divided by 10; class 1 where
-    t > 3π. Theirs is `make_swiss_roll` of scikit-learn with noise 1 and random states 1 (train) and 2 (test), without
-    the second of its three coordinates; the same numbers are drawn here. 1000 training and 100 test points; inputs
-    (n, 2).
+    Angle t uniform in [3π/2, 9π/2], points (t cos t, t sin t) with standard normal scatter, divided by 10; class 1
+    where t > 3π. Theirs is `make_swiss_roll` of scikit-learn with noise 1 and random states 1 (train) and 2 (test),
+    without the second of its three coordinates; the same numbers are drawn here. 1000 training and 100 test points;
+    inputs (n, 2).
     """
     count, state = _LEVINE_ROLL[split]
     # numpy keeps the streams of RandomState fixed for ever.
