@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from smoothcert.errors import InputError, ModelError
+from smoothcert.models import votes as votes_module
 from smoothcert.models.torch_classifier import tensor_votes
 from smoothcert.models.votes import check_batch, resolve_num_classes, votes_from_answer, votes_from_logits
 
@@ -95,3 +96,40 @@ def test_batch_of_the_wrong_shape_is_refused():
     check_batch(np.zeros((2, 5), np.float32), None)
     with pytest.raises(InputError, match=r"\(5,\) were given, but the model takes \(4,\)"):
         check_batch(np.zeros((2, 5), np.float32), (4,))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("classes", [2, 10, 33])
+def test_compiled_votes_are_those_of_numpy(dtype: type, classes: int) -> None:
+    """Many ties, and rows with NaN, infinities and zeros of both signs, in batches of every kind."""
+    pytest.importorskip("numba")
+    random = np.random.default_rng(3)
+    logits = random.integers(-3, 4, (2000, classes)).astype(dtype)
+    for special in (np.nan, np.inf, -np.inf, -0.0):
+        logits[random.random(logits.shape) < 0.3 / classes] = special
+    logits[7], logits[8] = -np.inf, np.nan
+    expected = votes_module._votes_with_numpy(logits)
+    assert (expected == classes).any()
+    assert (expected < classes).any()
+    assert votes_module._find_compiled() is not None
+    for batch in (logits, logits[::-1].copy()[::-1], logits[:64], logits[:63]):
+        assert votes_from_logits(batch).tolist() == expected[: len(batch)].tolist()
+
+
+def test_votes_without_numba_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = np.random.default_rng(4).standard_normal((200, 5)).astype(np.float32)
+    found = votes_from_logits(logits)
+    monkeypatch.setattr(votes_module, "_find_compiled", lambda: None)
+    assert votes_from_logits(logits).tolist() == found.tolist()
+
+
+def test_compiled_votes_that_are_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiled function that ignores NaN is found out when it is loaded."""
+    compiled = pytest.importorskip("smoothcert.models.votes_with_numba")
+
+    def careless(logits: np.ndarray, votes: np.ndarray) -> None:
+        votes[:] = np.nan_to_num(logits).argmax(axis=1)
+
+    monkeypatch.setattr(compiled, "WRITE_VOTES", careless)
+    with pytest.warns(UserWarning, match="compiled votes are not exact"):
+        assert votes_module._find_compiled.__wrapped__() is None

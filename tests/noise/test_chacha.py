@@ -64,17 +64,16 @@ def test_torch_gives_the_words_of_the_standard(key: bytes, position: Position, e
 @pytest.mark.parametrize(("key", "position", "expected"), VECTORS, ids=["2.3.2", "A.1 #1", "A.1 #2"])
 def test_the_compiled_version_gives_the_words_of_the_standard(key: bytes, position: Position, expected: str) -> None:
     pytest.importorskip("numba")
-    from smoothcert.noise import grid_with_numba
+    from smoothcert.noise.chacha_with_numba import LANES, fill_words
 
     block, low, index, high = position
     stream = (tuple(np.uint32(word) for word in as_key(key)), np.uint32(index), np.uint32(high & 0xFF))
-    lanes = grid_with_numba._LANES
-    words = np.empty((16, lanes), dtype=np.uint32)
-    blocks = np.full(lanes, block, dtype=np.uint32)
-    counter = np.uint64(low | high >> 8 << 32)
-    grid_with_numba._fill_words(words.reshape(-1), lanes, np.zeros(lanes, dtype=np.uint32), blocks, stream, counter)
-    assert (words == words[:, :1]).all()
-    assert words[:, 0].tolist() == words_of(expected)
+    many = 2 * LANES  # on processors with AVX-512, two vectors in turn
+    words = np.empty((many + LANES, 16), dtype=np.uint32)
+    blocks, rows = np.full(len(words), block, dtype=np.uint32), np.zeros(len(words), dtype=np.uint32)
+    fill_words(words.reshape(-1), len(words), rows, blocks, stream, np.uint64(low | high >> 8 << 32))
+    assert (words == words[0]).all()
+    assert words[0].tolist() == words_of(expected)
 
 
 def test_where_a_row_is_in_the_stream() -> None:
@@ -108,17 +107,19 @@ def test_seeds_up_to_64_bits_are_the_philox_key_and_larger_ones_are_folded() -> 
 
 @pytest.mark.slow
 def test_processors_with_shorter_vectors_draw_the_same(tmp_path: Path) -> None:
-    """Eight blocks at once, as without AVX-512. The machine code of this test is cached elsewhere."""
+    """Eight blocks at once, tables only, divisions: as without AVX-512 and FMA. Machine code is cached elsewhere."""
     pytest.importorskip("numba")
     code = """
 import numpy as np
 from llvmlite import binding
 features = binding.get_host_cpu_features()
-features["avx512f"] = False
+features["avx512f"] = features["fma"] = False
 binding.get_host_cpu_features = lambda: features
-from smoothcert.noise import GridLaw, grid_law, grid_noise, grid_with_numba, grid_with_numpy
+from smoothcert.noise import (
+    chacha_with_numba, curve_with_numba, grid_law, grid_noise, grid_with_numba, grid_with_numpy
+)
 from smoothcert.records import Noise, Stage, StreamId
-assert grid_with_numba._LANES == 8
+assert chacha_with_numba.LANES == 8 and not curve_with_numba.CURVES_WORK and not grid_with_numba._HAS_FMA
 law, stream = grid_law(Noise.GAUSSIAN, sigma=0.3, levels=256), StreamId(5, 6, Stage.ESTIMATION)
 assert grid_noise._find_compiled(wide=False) is not None
 chosen = {"start": 2**32 - 9, "count": 40, "size": 333}

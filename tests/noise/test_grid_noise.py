@@ -363,3 +363,24 @@ def test_seeds_outside_128_bits_are_refused(seed: int) -> None:
     with pytest.raises(InputError, match=r"outside 0 … 2\^128-1"):
         StreamId(seed, 0, Stage.SELECTION)
     assert StreamId(2**128 - 1, 0, Stage.SELECTION).seed == 2**128 - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 2, 3, 10, 255, 1023, 4080, 65535, 2**20 - 1, 2**20, 2**20 + 1, 2**23])
+def test_the_product_with_two_parts_of_the_inverse_is_the_quotient(steps: int) -> None:
+    """For every whole number that a noisy value can be, 0 … 2²⁴-1 and negative: the bits of the division."""
+    numba = pytest.importorskip("numba")
+    from smoothcert.noise import grid_with_numba
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def write(row, k, made, parts):  # type: ignore[no-untyped-def]
+        grid_with_numba._write_row(row, k, made, parts)
+
+    parts = grid_noise.split_inverse(steps)
+    assert (parts[1] != 0) == (steps <= 2**20)
+    none, row = np.zeros(2**20, dtype=np.int16), np.empty(2**20, dtype=np.float32)
+    for first in range(0, 2**24, 2**20):
+        k = np.arange(first, first + 2**20, dtype=np.int32)
+        for whole in (k, -k):
+            write(row, whole, none, parts)
+            assert np.array_equal(row.view(np.uint32), (whole.astype(np.float32) / np.float32(steps)).view(np.uint32))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     import torch
 
 FloatingArray = NDArray[np.floating[Any]]
+
+_MANY_ROWS = 64
+"""Fewer rows are not worth loading the compiled function."""
 
 
 class LogitsWarning(UserWarning):
@@ -62,11 +66,41 @@ def votes_from_logits(logits: FloatingArray) -> IntArray:
     NaN as the largest value, so the winning value shows whether a row is valid: NaN, +inf, or -inf (then all logits
     are -inf) give K, the invalid vote.
     """
+    is_plain = logits.dtype in (np.float32, np.float64) and logits.flags.c_contiguous
+    compiled = _find_compiled() if is_plain and len(logits) >= _MANY_ROWS else None
+    if compiled is None:
+        return _votes_with_numpy(logits)
+    votes = np.empty(len(logits), dtype=np.int64)
+    compiled(logits, votes)
+    return votes
+
+
+def _votes_with_numpy(logits: FloatingArray) -> IntArray:
+    """The reference for the compiled function, and the fallback. On new data it takes six times as long."""
     votes: IntArray = logits.argmax(axis=1).astype(np.int64, copy=False)
     is_valid = np.isfinite(logits[np.arange(len(logits)), votes])
     if not is_valid.all():
         votes[~is_valid] = logits.shape[1]
     return votes
+
+
+@functools.cache
+def _find_compiled() -> Callable[[FloatingArray, IntArray], None] | None:
+    """The compiled function, if numba is installed and it agrees with plain numpy."""
+    try:
+        from smoothcert.models.votes_with_numba import WRITE_VOTES
+    except ImportError:
+        return None
+    values = np.array([0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan, 1.0])
+    for dtype in (np.float32, np.float64):
+        logits: FloatingArray = np.stack(np.meshgrid(values, values, values), axis=-1).reshape(-1, 3).astype(dtype)
+        votes = np.empty(len(logits), dtype=np.int64)
+        WRITE_VOTES(logits, votes)
+        if not np.array_equal(votes, _votes_with_numpy(logits)):
+            warnings.warn("compiled votes are not exact on this machine; plain numpy is used", stacklevel=3)
+            return None
+    found: Callable[[FloatingArray, IntArray], None] = WRITE_VOTES
+    return found
 
 
 def votes_from_answer(answer: object, *, batch_size: int, num_classes: int) -> IntArray:

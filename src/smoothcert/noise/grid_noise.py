@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import warnings
+from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InputError
 from smoothcert.noise import constants as c
 from smoothcert.noise import grid_with_numpy
+from smoothcert.noise.grid_curve import curve_of
 from smoothcert.noise.grid_law import FARTHEST, GridLaw, check_levels, grid_law
 from smoothcert.noise.grid_with_numpy import grid_key
 from smoothcert.noise.host import check_counters, row_chunks
@@ -25,8 +27,9 @@ _BLOCKS_TOGETHER = 512
 """Blocks of ChaCha20 that the compiled generator makes together, at least: 32 KB of random bits."""
 _of_thread = threading.local()
 """The scratch space that a thread used last."""
-_MOST_LANES = 16
+_MOST_TOGETHER = 32
 """The compiled generator makes this many blocks at once, or a divisor of it."""
+_MOST_SPLIT = 2**20
 
 
 def grid_draws(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> Levels:
@@ -52,7 +55,8 @@ def add_grid_noise(out: InputArray, k: Levels, law: GridLaw, stream: StreamId, *
     check_counters(start=start, count=count)
     compiled = _find_compiled(wide=law.table.dtype != np.int16)
     if compiled is not None:
-        compiled[0](out, k, np.float32(law.levels - 1), *_arguments(law, stream, start=start, count=count, size=size))
+        shared = _arguments(law, stream, start=start, count=count, size=size)
+        compiled[0](out, k, split_inverse(law.levels - 1), *shared)
         return
     for rows in row_chunks(count, size):
         first, many = start + rows.start, rows.stop - rows.start
@@ -113,7 +117,7 @@ def _find_compiled(*, wide: bool) -> Any:
     draws, noisy = np.empty_like(expected), np.empty(expected.shape, dtype=np.float32)
     shared = _arguments(law, stream, start=start, count=len(expected), size=size)
     GRID_DRAWS(draws, *shared)
-    ADD_GRID_NOISE(noisy, k, np.float32(law.levels - 1), *shared)
+    ADD_GRID_NOISE(noisy, k, split_inverse(law.levels - 1), *shared)
     if not (np.array_equal(draws, expected) and np.array_equal(noisy, from_grid(k + expected, law.levels))):
         warnings.warn(
             "the compiled generator of noise on a grid is not exact on this machine; plain numpy is used", stacklevel=2
@@ -124,8 +128,32 @@ def _find_compiled(*, wide: bool) -> Any:
 
 def _arguments(law: GridLaw, stream: StreamId, *, start: int, count: int, size: int) -> tuple[Any, ...]:
     """A law, samples of a stream and scratch space, as the compiled generators take them."""
-    tables = (law.table, law.thresholds), np.int32(law.least)
-    return *tables, _list_words(stream), np.uint64(start), *_scratch(law, count=count, size=size)
+    scratch = _scratch(law, count=count, size=size)
+    return *_list_tables(law), _list_words(stream), np.uint64(start), scratch
+
+
+@functools.lru_cache(maxsize=16)
+def _list_tables(law: GridLaw) -> tuple[Any, ...]:
+    """(table, thresholds, least step), and the curve of the law if this processor can follow it."""
+    from smoothcert.noise.curve_with_numba import CURVES_WORK
+
+    has_curve = CURVES_WORK and law.table.dtype == np.int16
+    return (law.table, law.thresholds, law.table.dtype.type(law.least)), curve_of(law) if has_curve else None
+
+
+@functools.lru_cache(maxsize=64)
+def split_inverse(steps: int) -> tuple[np.float32, np.float32, np.float32]:
+    """steps, and 1/steps as high + low: with them k·high + k·low, the sum rounded once, is the float32 of k/steps.
+
+    high and low are float32; |k| < 2²⁴ is whole. Why it is the same: the rounding of low, and that of k·low, change
+    the sum by at most 2⁻⁴⁷ of its size. If k/steps = M/2ᵉ with an odd M of 25 bits, the middle between two float32,
+    then M divides k, which is too small. So k/steps differs from every such middle by at least 1/(steps·2ᵉ), which is
+    2⁻²⁵/steps of its size: more than 2⁻⁴⁷, if steps ≤ 2²⁰. For more steps both parts are 0, which says to divide.
+    """
+    high = np.float32(1.0 / steps)
+    low = np.float32(float(Fraction(1, steps) - Fraction(float(high))))
+    zero = np.float32(0.0)
+    return (np.float32(steps), high, low) if steps <= _MOST_SPLIT else (np.float32(steps), zero, zero)
 
 
 @functools.lru_cache(maxsize=256)
@@ -136,7 +164,7 @@ def _list_words(stream: StreamId) -> tuple[Any, ...]:
 
 
 def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
-    """The row and block numbers of the blocks made together, and the scratch space of a compiled generator.
+    """The scratch space of a compiled generator.
 
     The space is that of the last call of this thread, if it has the right size: a small network takes little longer for
     a batch than making it anew.
@@ -150,17 +178,22 @@ def _scratch(law: GridLaw, *, count: int, size: int) -> tuple[Any, ...]:
 
 
 def _make_scratch(kind: np.dtype[Any], rows: int, blocks: int) -> tuple[Any, ...]:
-    draws = np.empty((rows, blocks * c.DRAWS_PER_BLOCK), dtype=kind)
-    words, further = (-(-n // _MOST_LANES) * _MOST_LANES for n in (rows * blocks, draws.size // c.FURTHER_PER_BLOCK))
-    working = (
-        np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
+    """Steps, words, listed draws; words, places, rows and blocks of further bits; row and block of each block."""
+    draws = rows * blocks * c.DRAWS_PER_BLOCK
+    words, further = (-(-n // _MOST_TOGETHER) * _MOST_TOGETHER for n in (rows * blocks, draws // c.FURTHER_PER_BLOCK))
+    of_further = (
         np.empty(further * c.CHACHA_WORDS, dtype=np.uint32),
-        np.zeros(further, dtype=np.uint32),
-        np.zeros(further, dtype=np.uint32),
-        np.empty(draws.size, dtype=np.int32),
-        np.empty(rows, dtype=np.int64),
+        np.empty(draws + 1, dtype=np.uint32),
+        np.zeros(further + 1, dtype=np.uint32),
+        np.zeros(further + 1, dtype=np.uint32),
     )
-    return _number_blocks(words, blocks), (draws, working)
+    return (
+        np.empty(draws, dtype=kind),
+        np.empty(words * c.CHACHA_WORDS, dtype=np.uint32),
+        np.empty(draws + c.DRAWS_PER_BLOCK, dtype=np.uint32),
+        of_further,
+        *_number_blocks(words, blocks),
+    )
 
 
 @functools.lru_cache(maxsize=64)

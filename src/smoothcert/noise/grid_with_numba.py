@@ -1,7 +1,8 @@
 """Noise on a grid compiled with numba: the same values as `grid_with_numpy`, many times faster.
 
-Several rows are made together, so that short rows and the few further blocks also fill the processor's vectors. The
-block function is written in vectors of words, one for each block that is made at once.
+Several rows are made together, so that short rows and the few further blocks also fill the processor's vectors. What
+decides is listed without branches: whether 16 bits settle a draw cannot be guessed, and a wrong guess costs as much as
+twenty draws.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import binding as llvm
-from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from smoothcert.noise import constants as c
-from smoothcert.noise.with_numba import compile_cached, rows_together
+from smoothcert.noise.chacha_with_numba import fill_words
+from smoothcert.noise.curve_with_numba import follow_curve
+from smoothcert.noise.with_numba import compile_cached, has_feature, rows_together
 
 _U4 = np.uint32
 _U8 = np.uint64
@@ -25,219 +25,178 @@ _I4 = np.int32
 _I8 = np.int64
 _F = np.float32
 
-_WORD = _U8(c.WORD)
-_LANES = 16 if llvm.get_host_cpu_features().get("avx512f") else 8
-"""Blocks made at once: as many words as a vector of the processor holds, at least eight."""
-_WORDS = c.CHACHA_WORDS
-_PER_BLOCK = c.DRAWS_PER_BLOCK
-_FURTHER_BLOCKS = _U4(c.FURTHER_BLOCKS)
-_FURTHER_PER_BLOCK = c.FURTHER_PER_BLOCK
+# Places are unsigned: for a signed one, numba asks whether it counts from the end.
+_ONE = _U8(1)
+_WORDS = _U8(c.CHACHA_WORDS)
+_PER_BLOCK = _U8(c.DRAWS_PER_BLOCK)
+_FURTHER_BLOCKS = _U8(c.FURTHER_BLOCKS)
+_FURTHER_PER_BLOCK = _U8(c.FURTHER_PER_BLOCK)
 _MOST = _I4(c.GREATEST_WHOLE)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _make_blocks(typing_context: Any, words: Any, at: Any, blocks: Any, low: Any, stream: Any, high: Any) -> Any:
-    """_LANES blocks of ChaCha20 at once: word w of block n goes to words[at + w·_LANES + n].
-
-    blocks, low: (≥ _LANES,) uint32, the first two words of the positions; high: the last word. The code is written in
-    vectors of _LANES words; the compiler maps them to the vectors of the processor.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def data(argument: int) -> Any:
-            return make_array(signature.args[argument])(context, builder, arguments[argument]).data
-
-        def splat(value: Any) -> Any:
-            single = builder.insert_element(ir.Constant(vector, ir.Undefined), value, ir.IntType(32)(0))
-            return builder.shuffle_vector(single, single, ir.Constant(vector, [0] * _LANES))
-
-        def load(argument: int) -> Any:
-            return builder.load(builder.bitcast(data(argument), vector.as_pointer()), align=4)
-
-        def add_mix_rotate(state: list[Any], a: int, b: int, d: int, places: int) -> None:
-            state[a] = builder.add(state[a], state[b])
-            mixed = builder.xor(state[d], state[a])
-            left, right = ir.Constant(vector, [places] * _LANES), ir.Constant(vector, [32 - places] * _LANES)
-            state[d] = builder.or_(builder.shl(mixed, left), builder.lshr(mixed, right))
-
-        vector = ir.VectorType(ir.IntType(32), _LANES)
-        key, index, _ = cgutils.unpack_tuple(builder, arguments[4], 3)
-        start = [ir.Constant(vector, [value] * _LANES) for value in c.CHACHA_CONSTANTS]
-        start += [splat(word) for word in cgutils.unpack_tuple(builder, key, 8)]
-        start += [load(2), load(3), splat(index), splat(arguments[5])]
-        kept = [cgutils.alloca_once_value(builder, word) for word in start]
-        with cgutils.for_range(builder, ir.IntType(32)(c.CHACHA_DOUBLE_ROUNDS)):
-            state = [builder.load(word) for word in kept]
-            for a, b, third, d in c.CHACHA_QUARTERS:
-                add_mix_rotate(state, a, b, d, 16)
-                add_mix_rotate(state, third, d, b, 12)
-                add_mix_rotate(state, a, b, d, 8)
-                add_mix_rotate(state, third, d, b, 7)
-            for word, place in zip(state, kept, strict=True):
-                builder.store(word, place)
-        for w in range(c.CHACHA_WORDS):
-            place = builder.gep(data(0), [builder.add(arguments[1], arguments[1].type(w * _LANES))])
-            target = builder.bitcast(place, vector.as_pointer())
-            builder.store(builder.add(builder.load(kept[w]), start[w]), target, align=4)
-        return context.get_dummy_value()
-
-    return types.void(words, types.int64, blocks, low, stream, types.uint32), generate
-
-
-@compile_cached
-def _fill_words(words: Any, used: Any, rows: Any, blocks: Any, stream: Any, counter: Any) -> None:
-    """Write block blocks[n] of row counter + rows[n] for the first `used` n, rounded up to a multiple of _LANES.
-
-    The place of its words: `_word_place`. The upper word of the counter must be the same for all of these rows.
-    """
-    low = np.empty(_LANES, dtype=np.uint32)
-    high = _U4(((counter >> _U8(32)) << _U8(8)) | _U8(stream[2]))
-    for first in range(0, used, _LANES):
-        for lane in range(_LANES):
-            low[lane] = _U4(_U4(counter & _WORD) + rows[first + lane])
-        _make_blocks(words, first * _WORDS, blocks[first : first + _LANES], low, stream, high)
+_HAS_FMA = has_feature("fma")
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _word_place(n: Any, w: Any) -> Any:
-    """The index at which `_fill_words` writes word w of block n."""
-    return (_U8(n) // _U8(_LANES)) * _U8(_LANES * _WORDS) + _U8(w) * _U8(_LANES) + _U8(n) % _U8(_LANES)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _signs(typing_context: Any, values: Any, at: Any) -> Any:
-    """The sign bits of values[at : at+_PER_BLOCK], the first in the lowest place of a uint32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = make_array(signature.args[0])(context, builder, arguments[0]).data
-        vector = ir.VectorType(context.get_value_type(signature.args[0].dtype), _PER_BLOCK)
-        here = builder.bitcast(builder.gep(data, [arguments[1]]), vector.as_pointer())
-        negative = builder.icmp_signed("<", builder.load(here, align=1), ir.Constant(vector, [0] * _PER_BLOCK))
-        return builder.bitcast(negative, ir.IntType(_PER_BLOCK))
-
-    return types.uint32(values, types.int64), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _lowest_set(typing_context: Any, bits: Any) -> Any:
-    """The position of the lowest set bit of a uint32, which must not be 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
-
-    return types.uint32(types.uint32), generate
+def _first_bits(words: Any, place: Any) -> Any:
+    """The first 16 bits of the draw at this place. words: those of whole blocks, two draws in each."""
+    at = _U8(place)
+    return _U8(words[at >> _ONE] >> _U4((at & _ONE) << _U8(4))) & _U8(0xFFFF)
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _look_up(draws: Any, pending: Any, table: Any, words: Any, first_block: Any) -> Any:
-    """Write the table entry for the first 16 bits of every draw of a row into draws: (32 · blocks,).
-
-    Draws that are not settled are listed in `pending`; returns their number.
-    """
-    found = 0
-    for block in range(draws.shape[0] // _PER_BLOCK):
-        e = _U8(block * _PER_BLOCK)
-        place = _word_place(first_block + block, 0)
-        for _ in range(_WORDS):
-            word = words[place]
-            draws[e] = table[word & _U4(0xFFFF)]
-            draws[e + _U8(1)] = table[word >> _U4(16)]
-            e += _U8(2)
-            place += _U8(_LANES)
-        unsettled = _signs(draws, block * _PER_BLOCK)
-        while unsettled != _U4(0):
-            pending[found] = _I4(block * _PER_BLOCK + _lowest_set(unsettled))
-            found += 1
-            unsettled = _U4(unsettled & _U4(unsettled - _U4(1)))
-    return found
+def _look_up_all(draws: Any, listed: Any, words: Any, law: Any, rows: Any, blocks: Any, size: Any) -> Any:
+    """Look up the draws of all rows. List those that 16 bits do not settle, in order; return their number."""
+    table, _, least = law
+    kept = _U8(0)
+    for row in range(rows):
+        first = row * blocks * c.DRAWS_PER_BLOCK
+        for place in range(first, first + size):
+            entry = table[_first_bits(words, place)]
+            draws[_U8(place)] = entry + least
+            listed[kept] = _U4(place)
+            kept += _U8(entry < 0)
+    return _I8(kept)
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _first_bits(words: Any, first_block: Any, e: Any) -> Any:
-    """The first 16 bits of draw e of the row whose blocks begin at first_block."""
-    at = _U8(e)
-    place = _word_place(_U8(first_block) + at // _U8(_PER_BLOCK), at % _U8(_PER_BLOCK) // _U8(2))
-    return (words[place] >> _U4(_U8(16) * (at % _U8(2)))) & _U4(0xFFFF)
+def _look_up_listed(draws: Any, listed: Any, found: Any, words: Any, law: Any) -> Any:
+    """Look up the listed draws. Keep those in the list that 16 bits do not settle; return their number."""
+    table, _, least = law
+    kept = _U8(0)
+    for n in range(found):
+        place = _U8(listed[_U8(n)])
+        entry = table[_first_bits(words, place)]
+        draws[place] = entry + least
+        listed[kept] = _U4(place)
+        kept += _U8(entry < 0)
+    return _I8(kept)
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
-def _settle(draw: Any, first: Any, second: Any, third: Any, thresholds: Any) -> Any:
+def _place_further(listed: Any, kept: Any, rows_of_blocks: Any, further: Any) -> Any:
+    """Decide where the further bits of the listed draws are; return the number of blocks they need."""
+    _, places, rows, blocks = further
+    needed, rank, last_row = _U8(0), _U8(0), _U4(0)
+    for n in range(kept):
+        row = rows_of_blocks[_U8(listed[_U8(n)]) // _PER_BLOCK]
+        rank = rank if row == last_row else _U8(0)
+        last_row = row
+        # Written for every draw, and the same for all that share a block.
+        at = needed - _U8(rank % _FURTHER_PER_BLOCK != _U8(0))
+        rows[at], blocks[at] = row, _U4(_FURTHER_BLOCKS + rank // _FURTHER_PER_BLOCK)
+        places[_U8(n)] = _U4(at * _WORDS + rank % _FURTHER_PER_BLOCK * _U8(2))
+        needed = at + _ONE
+        rank += _ONE
+    return _I8(needed)
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _settle(entry: Any, first: Any, second: Any, third: Any, thresholds: Any) -> Any:
     """j - least from all 64 bits, starting at the threshold given by the table entry."""
     u = (_U8(first) << _U8(48)) | (_U8(second) << _U8(16)) | (_U8(third) >> _U8(16))
-    below = _I8(-1 - draw)
+    below = _U8(-1 - entry)
     # There is one threshold to compare with, rarely another. The first is added without an (unpredictable) branch.
-    below += _I8(thresholds[below] <= u)
-    while below < thresholds.shape[0] and thresholds[below] <= u:
-        below += 1
+    below += _U8(thresholds[below] <= u)
+    while below < _U8(thresholds.shape[0]) and thresholds[below] <= u:
+        below += _ONE
     return below
 
 
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _settle_listed(draws: Any, listed: Any, kept: Any, words: Any, law: Any, further: Any) -> None:
+    """Write the listed draws, which 16 bits do not settle."""
+    table, thresholds, least = law
+    further_words, places, _, _ = further
+    for n in range(kept):
+        place, at = _U8(listed[_U8(n)]), _U8(places[_U8(n)])
+        first = _first_bits(words, place)
+        second, third = further_words[at], further_words[at + _ONE]
+        draws[place] = _I8(_settle(table[first], first, second, third, thresholds)) + least
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _stride(size: Any) -> Any:
+    """From the first draw of a row to that of the next: a row begins with a block."""
+    return (size + c.DRAWS_PER_BLOCK - 1) // c.DRAWS_PER_BLOCK * c.DRAWS_PER_BLOCK
+
+
 @compile_cached
-def _draw_rows(draws: Any, law: Any, stream: Any, counter: Any, places: Any, scratch: Any) -> None:
-    """Write rows of j - least, from `counter` on, into draws: (rows, 32 · blocks), of the dtype of the table.
+def _draw_rows(rows: Any, size: Any, law: Any, curve: Any, stream: Any, counter: Any, scratch: Any) -> None:
+    """Write the steps of so many rows from `counter` on to draws, the first array of the scratch space.
 
-    Draws beyond the end of a row are made and settled like the others. Other arguments: see `_add_grid_noise`.
+    A row has `size` draws, and begins at a multiple of 32. law: table, thresholds and least step. curve: that of the
+    law, or None.
     """
-    table, thresholds = law
-    rows_of_blocks, blocks_of_rows = places
-    words, further_words, further_rows, further_blocks, pending, counts = scratch
-    rows, size = draws.shape
-    blocks = size // _PER_BLOCK
-    _fill_words(words, rows * blocks, rows_of_blocks, blocks_of_rows, stream, counter)
-    needed = 0
-    for i in range(rows):
-        counts[i] = _look_up(draws[i], pending[i * size :], table, words, i * blocks)
-        for block in range((counts[i] + _FURTHER_PER_BLOCK - 1) // _FURTHER_PER_BLOCK):
-            further_rows[needed] = _U4(i)
-            further_blocks[needed] = _U4(_FURTHER_BLOCKS + _U4(block))
-            needed += 1
-    _fill_words(further_words, needed, further_rows, further_blocks, stream, counter)
-    used = 0
-    for i in range(rows):
-        row, unsettled = draws[i], pending[i * size :]
-        for rank in range(counts[i]):
-            e = unsettled[rank]
-            place = _word_place(used + rank // _FURTHER_PER_BLOCK, 2 * (rank % _FURTHER_PER_BLOCK))
-            first = _first_bits(words, i * blocks, e)
-            second, third = further_words[place], further_words[place + _U8(_LANES)]
-            row[e] = _settle(row[e], first, second, third, thresholds)
-        used += (counts[i] + _FURTHER_PER_BLOCK - 1) // _FURTHER_PER_BLOCK
+    draws, words, listed, further, rows_of_blocks, blocks_of_rows = scratch
+    blocks = _stride(size) // c.DRAWS_PER_BLOCK
+    fill_words(words, rows * blocks, rows_of_blocks, blocks_of_rows, stream, counter)
+    if curve is not None:
+        found = follow_curve(draws, listed, words, curve, rows, blocks, size)
+        kept = _look_up_listed(draws, listed, found, words, law)
+    else:
+        kept = _look_up_all(draws, listed, words, law, rows, blocks, size)
+    needed = _place_further(listed, kept, rows_of_blocks, further)
+    fill_words(further[0], needed, further[2], further[3], stream, counter)
+    _settle_listed(draws, listed, kept, words, law, further)
 
 
-def _grid_draws(out: Any, law: Any, least: Any, stream: Any, start: Any, places: Any, scratch: Any) -> None:
+def _grid_draws(out: Any, law: Any, curve: Any, stream: Any, start: Any, scratch: Any) -> None:
     """out[i] = sample start+i of the stream: out (count, size) int32. Other arguments: see `_add_grid_noise`."""
-    draws, working = scratch
+    draws, size = scratch[0], out.shape[1]
+    stride = _stride(size)
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = rows_together(draws.shape[0], counter, out.shape[0] - at)
-        _draw_rows(draws[:taken], law, stream, counter, places, working)
+        taken = rows_together(draws.shape[0] // stride, counter, out.shape[0] - at)
+        _draw_rows(taken, size, law, curve, stream, counter, scratch)
         for i in range(taken):
-            row, made = out[at + i], draws[i]
-            for e in range(row.shape[0]):
-                row[e] = _I4(made[e] + least)
+            row, made = out[at + i], draws[i * stride :]
+            for e in range(size):
+                row[e] = _I4(made[e])
         at += taken
 
 
-def _add_grid_noise(
-    out: Any, k: Any, steps: Any, law: Any, least: Any, stream: Any, start: Any, places: Any, scratch: Any
-) -> None:
+@intrinsic  # type: ignore[untyped-decorator]
+def _multiply_add(typing_context: Any, a: Any, b: Any, added: Any) -> Any:
+    """a·b + added, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@numba.njit(inline="always")  # type: ignore[untyped-decorator]
+def _write_row(row: Any, k: Any, made: Any, parts: Any) -> None:
+    """row = (k + made, clipped) / steps. parts: steps, then 1/steps as a sum of two numbers, or zeros.
+
+    With two parts of 1/steps the quotient is k·high + k·low, of which only the second product and the sum are rounded:
+    the same bits as the division (`grid_noise.split_inverse`), in a third of the time.
+    """
+    steps, high, low = parts
+    if _HAS_FMA and high != _F(0.0):
+        for e in range(row.shape[0]):
+            whole = _F(max(-_MOST, min(_MOST, _I4(k[e] + _I4(made[e])))))
+            row[e] = _multiply_add(whole, high, _F(whole * low))
+    else:
+        for e in range(row.shape[0]):
+            row[e] = _F(max(-_MOST, min(_MOST, _I4(k[e] + _I4(made[e]))))) / steps
+
+
+def _add_grid_noise(out: Any, k: Any, parts: Any, law: Any, curve: Any, stream: Any, start: Any, scratch: Any) -> None:
     """out[i] = (k + sample start+i of the stream, clipped to ±(2²⁴-1)) / steps. Releases the GIL.
 
-    out: (count, size) float32; k: (size,) int32; steps: float32; law: table and thresholds; stream: the key, index and
-    stage; places: row and block numbers of the blocks made together; scratch: scratch space.
+    out: (count, size) float32; k: (size,) int32; parts: see `_write_row`; law, curve, scratch: see `_draw_rows`;
+    stream: the key, index and stage.
     """
-    draws, working = scratch
+    draws, size = scratch[0], out.shape[1]
+    stride = _stride(size)
     at = 0
     while at < out.shape[0]:
         counter = _U8(start) + _U8(at)
-        taken = rows_together(draws.shape[0], counter, out.shape[0] - at)
-        _draw_rows(draws[:taken], law, stream, counter, places, working)
+        taken = rows_together(draws.shape[0] // stride, counter, out.shape[0] - at)
+        _draw_rows(taken, size, law, curve, stream, counter, scratch)
         for i in range(taken):
-            row, made = out[at + i], draws[i]
-            for e in range(row.shape[0]):
-                whole = _I4(_I4(k[e] + made[e]) + least)
-                row[e] = _F(max(-_MOST, min(_MOST, whole))) / steps
+            _write_row(out[at + i], k, draws[i * stride :], parts)
         at += taken
 
 

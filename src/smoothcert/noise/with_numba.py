@@ -15,6 +15,8 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import binding as llvm
+from numba.core.registry import cpu_target
 
 from smoothcert.noise import constants as c
 
@@ -36,6 +38,12 @@ def compile_cached(generator: Callable[..., None]) -> Any:
         return numba.njit(nogil=True, error_model="numpy", cache=True)(generator)
     except RuntimeError:  # an installation without a writable cache folder
         return numba.njit(nogil=True, error_model="numpy")(generator)
+
+
+def has_feature(name: str) -> bool:
+    """Whether numba compiles for a processor with these instructions, and this one has them."""
+    _, _, compiled_for = cpu_target.target_context.codegen().magic_tuple()
+    return llvm.get_host_cpu_features().get(name, False) and f"+{name}" in compiled_for.split(",")
 
 
 @numba.njit(inline="always")  # type: ignore[untyped-decorator]
