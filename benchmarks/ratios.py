@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 import backends
+import calls
 import cohen_loop
 import scaling
 import smoothcert
@@ -48,6 +49,11 @@ def backends_of(arch: str) -> Measure:
 def certify_of(arch: str) -> Measure:
     """Whole calls, so the seconds are those that they take."""
     return lambda _: {f"{arch}: {name}": value for name, value in cohen_loop.ratios(arch).items()}
+
+
+def calls_of(arch: str) -> Measure:
+    """Calls of one input and of many, for few samples and for many."""
+    return lambda _: {f"{arch}: {name}": value for name, value in calls.ratios(arch).items()}
 
 
 def workers(seconds: float) -> dict[str, float]:
@@ -82,6 +88,7 @@ MEASURES: dict[str, Measure] = {
     **{f"sampling {arch}": sampling_of(arch) for arch in SHAPES},
     **{f"backends {arch}": backends_of(arch) for arch in SHAPES},
     **{f"certify {arch}": certify_of(arch) for arch in SHAPES},
+    **{f"calls {arch}": calls_of(arch) for arch in calls.MOST_SAMPLES},
     "workers": workers,
     "statistics": statistics,
     "adaptive": adaptive,

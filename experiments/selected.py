@@ -1,11 +1,12 @@
 """`python -m experiments.selected DATASET`: a noise level chosen by a selector, against single levels and the oracle.
 
 Trains a base classifier for each level and a selector, certifies each level alone and both forms of the selected level
-with the same number of samples in all, and writes table and figure. The published form needs one level only, so it has
-a run of its own, in which that level gets all samples of the levels; without the step `published`, its row is that of
-the votes of the sharper form. Finished steps do not run again; a step that was
-interrupted is resumed by the same command. `--steps keep` archives the runs in `experiments/results/selected/DATASET`,
-from which `--steps table --out experiments/results/selected/DATASET` makes table and figure again.
+with the same number of samples in all, attacks both stages inside the certified radii, and writes table and figure. The
+published form needs one level only, so it has a run of its own, in which that level gets all samples of the levels;
+without the step `published`, its row is that of the votes of the sharper form. Finished steps do not run again; a step
+that was interrupted is resumed by the same command. `--steps keep` archives the runs in
+`experiments/results/selected/DATASET`, from which `--steps table --out experiments/results/selected/DATASET` makes
+table and figure again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _BASE_OBJECTIVE = "smoothadv:radius=1,steps=1,noises=2,consistency=5,entropy=0.1
 _BASE_EPOCHS = {0.25: 12, 0.5: 14, 1.0: 20}
 _SELECTOR_OBJECTIVE = "exclusion:weight=4,noises=4,cross_entropy=1"
 _TRAINING = {"--lr": 0.05, "--average": 0.999, "--precision": "bfloat16", "--seed": 0}
-_STEPS = ("base", "selector", "selected", "published", "single", "table")
+_STEPS = ("base", "selector", "selected", "published", "attack", "single", "table")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -172,6 +173,8 @@ def list_commands(settings: Settings) -> list[Step]:
         found.append(
             (step, ["certify", *spell(options), *(word for form in forms for word in ("--certificate", form))])
         )
+    attack = {"--radius": "certified", "--seed": 2, "--workers": threads}
+    found.append(("attack", ["attack", str(settings.selected), *spell(attack)]))
     for level in settings.levels:
         options = {
             "--model": settings.base(level), "--sigma": level, "--n": settings.n, **common,

@@ -2,7 +2,8 @@
 
 Trains a network under splitting for each number of evaluations, and one under uniform noise of the same level;
 certifies every input by all evaluations, and some by samples; attacks some inside their certified radius; and writes a
-table with the time of each. Finished steps do not run again; an interrupted one is resumed by the same command.
+table with the time of each. Without the step `uniform` there is no uniform noise. Finished steps do not run again; an
+interrupted one is resumed by the same command.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from smoothcert.noise import level_of
 
 RADII = (0.25, 0.5, 1.0, 2.0, 4.0)
 _LEVELS = 256
-_TRAINING = {"--lr": 0.05, "--average": 0.999, "--precision": "bfloat16", "--seed": 0}
+_TRAINING = {"--average": 0.999, "--precision": "bfloat16", "--seed": 0}
 _STEPS = ("train", "certify", "uniform", "attack", "table")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -37,6 +38,8 @@ class Settings:
     arch: str
     epochs: int
     objective: str
+    optimiser: str
+    lr: float
     augment: str
     skip: int
     uniform_skip: int
@@ -60,6 +63,8 @@ def compare_splitting(
     arch: Annotated[str, typer.Option("--arch")] = "lenet",
     epochs: Annotated[int, typer.Option("--epochs")] = 12,
     objective: Annotated[str, typer.Option("--objective")] = "consistency:weight=5,entropy=0.5",
+    optimiser: Annotated[str, typer.Option("--optimiser", help="adamw where sgd does not begin to learn.")] = "sgd",
+    lr: Annotated[float, typer.Option("--lr")] = 0.05,
     augment: Annotated[str, typer.Option("--augment")] = "none",
     skip: Annotated[int, typer.Option("--skip")] = 1,
     uniform_skip: Annotated[int, typer.Option("--uniform-skip")] = 50,
@@ -70,7 +75,7 @@ def compare_splitting(
     """Train, certify and compare."""
     counts = tuple(int(count) for count in evaluations.split(","))
     settings = Settings(
-        data, out, counts, arch, epochs, objective, augment, skip, uniform_skip, n, threads, backend
+        data, out, counts, arch, epochs, objective, optimiser, lr, augment, skip, uniform_skip, n, threads, backend
     )  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     wanted = steps.split(",")
@@ -85,13 +90,16 @@ def list_commands(settings: Settings) -> list[Step]:
     options: dict[str, Any]
     for count in settings.evaluations:
         level = level_of(count, levels=_LEVELS)
-        for noise, own in (("splitting", {"--evaluations": count}), ("uniform", {"--sigma": level})):
+        for step, noise, own in (
+            ("train", "splitting", {"--evaluations": count}),
+            ("uniform", "uniform", {"--sigma": level}),
+        ):
             options = {
                 "--data": settings.data, "--arch": settings.arch, "--objective": settings.objective, "--noise": noise,
-                **own, "--epochs": settings.epochs, "--augment": settings.augment, **_TRAINING,
-                "--threads": settings.threads,
+                **own, "--epochs": settings.epochs, "--optimiser": settings.optimiser, "--lr": settings.lr,
+                "--augment": settings.augment, **_TRAINING, "--threads": settings.threads,
             }  # fmt: skip
-            found += train_once("train", ["train"], options, settings.network(noise, count))
+            found += train_once(step, ["train"], options, settings.network(noise, count))
     common = {"--data": settings.data, "--workers": settings.threads, "--backend": settings.backend}
     for count in settings.evaluations:
         options = {
@@ -130,6 +138,8 @@ def write_results(settings: Settings) -> None:
         writer.writerow([*names, "evaluations", "seconds per image"])
         for count in settings.evaluations:
             for noise in ("splitting", "uniform"):
+                if not settings.run(noise, count).exists():
+                    continue  # without the step `uniform`
                 results = sc.open_run(settings.run(noise, count))
                 columns = results.columns
                 shares = [results.certified_accuracy(radius) for radius in RADII]

@@ -184,6 +184,16 @@ def check_report() -> None:
     require("certified" in Path("page.html").read_text(encoding="utf-8").lower(), "the page says nothing")
 
 
+def check_triton() -> None:
+    """The kernels can be imported. What they draw is compared by `doctor`, which needs torch and a card."""
+    if sys.platform != "linux":
+        return
+    from smoothcert.noise import float_with_triton, grid_with_triton
+
+    require(callable(grid_with_triton.add_noise_on_grid.run), "the kernel of noise on a grid cannot be launched")
+    require(callable(float_with_triton.add_float_noise.run), "the kernel of float noise cannot be launched")
+
+
 OWN_CHECKS: dict[str, Callable[[], None]] = {
     "core": check_core,
     "torch": check_torch,
@@ -195,6 +205,7 @@ OWN_CHECKS: dict[str, Callable[[], None]] = {
     "tensorboard": check_tensorboard,
     "postgres": check_postgres,
     "ray": check_ray,
+    "triton": check_triton,
     "verify": check_verify,
     "report": check_report,
 }

@@ -12,8 +12,8 @@ from smoothcert.errors import SmoothcertError
 from smoothcert.results.verification import verify_directory
 from smoothcert.runs.archive_files import ARCHIVE
 from smoothcert.runs.recertification import recertify_points
+from smoothcert.runs.run_database import MANIFEST
 from smoothcert.runs.selected_run import hold_stored
-from smoothcert.runs.store import MANIFEST
 
 
 def find_problems(kept: KeptResults) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import shlex
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,30 +134,46 @@ class _Filler:
         if recipe.command is None:
             return Step(command=None, product=product)
         # Split before filling in: a value that contains a space stays one word.
-        words = (self.fill(word, out=product) for word in shlex.split(recipe.command))
+        try:
+            templates = shlex.split(recipe.command)
+        except ValueError as error:
+            raise RecipeError(f"the recipe {self._recipe.name} has a command with an open quote: {name}") from error
+        words = (self.fill(word, out=product) for word in templates)
         return Step(command=tuple(words), product=product)
 
     def order_steps(self, name: str, above: tuple[str, ...] = ()) -> list[str]:
         """Names of the steps that a step needs, in order, followed by the step itself."""
         if name in above:
             raise RecipeError(f"the recipe {self._recipe.name} has a cycle: {' needs '.join((*above, name))}")
-        variables = _variable_names(self._recipe.steps[name].command or "")
+        variables = self._variables_of(self._recipe.steps[name].command or "")
         needed = [used for used in variables if used in self._recipe.steps]
         before = [step for used in needed for step in self.order_steps(used, (*above, name))]
         return list(dict.fromkeys([*before, name]))
 
     def fill(self, template: str, **further: str) -> str:
         values = self._values | further
-        for used in _variable_names(template):
+        for used in self._variables_of(template):
             if used not in values and used in self._recipe.steps:
                 values[used] = self.fill(self._recipe.steps[used].makes)
             elif used not in values:
                 raise RecipeError(f"the recipe {self._recipe.name} uses {{{used}}} in {template!r} but does not set it")
         return template.format_map(values)
 
+    def _variables_of(self, template: str) -> list[str]:
+        """The names in braces."""
+        try:
+            pieces = [piece for piece in string.Formatter().parse(template) if piece[1] is not None]
+        except ValueError as error:
+            raise self._malformed(template) from error
+        if any(not name or set(name) & set(".[") or form or conversion for _, name, form, conversion in pieces):
+            raise self._malformed(template)
+        return [str(name) for _, name, _, _ in pieces]
 
-def _variable_names(template: str) -> Iterator[str]:
-    return (name for _, name, _, _ in string.Formatter().parse(template) if name)
+    def _malformed(self, template: str) -> RecipeError:
+        return RecipeError(
+            f"the recipe {self._recipe.name} has the malformed text {template!r}: a variable is written {{name}}, and "
+            "a brace is doubled"
+        )
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 
 from experiments.reproduction.plan import Step
 from smoothcert.errors import CorruptRunError
-from smoothcert.runs.store import MANIFEST, RunStore, read_manifest
+from smoothcert.runs.run_database import MANIFEST
+from smoothcert.runs.store import RunStore, read_manifest
 
 _HEADERS = {"smoothcert": "tensors_sha256", "smoothcert-sigma": "digest"}
 """Metadata keys of smoothcert's headers, and the field in each that holds the digest of the numbers."""

@@ -58,9 +58,9 @@ class Pipeline:
         """
         group_size = inquiry.inputs_together or self._inputs_together(inquiry.n0 or inquiry.n)
         shard_size = inquiry.inputs_together or self._inputs_together(inquiry.n, most=inquiry.most_inputs())
-        for group in _groups(source, group_size=group_size, shard_size=shard_size, done=done):
-            began = time.perf_counter()
-            inputs = self._load(source, group.positions)
+        began = time.perf_counter()
+        groups = _groups(source, group_size=group_size, shard_size=shard_size, done=done)
+        for group, inputs in self._load_each(source, groups):
             drawing = self.draw(inputs, group.indices)
             selection = inquiry.select(drawing, range(len(inputs)))
             selecting, began = (time.perf_counter() - began) / len(inputs), time.perf_counter()
@@ -108,8 +108,8 @@ class Pipeline:
         shard_size = self._inputs_together(n)
         # Whole shards, and so many that a cluster can begin the next ones before one is done.
         group_size = shard_size * max(1, _PREDICTED_TOGETHER // shard_size)
-        for group in _groups(source, group_size=group_size, shard_size=shard_size, done=done):
-            inputs = self._load(source, group.positions)
+        groups = _groups(source, group_size=group_size, shard_size=shard_size, done=done)
+        for group, inputs in self._load_each(source, groups):
             promised = self._look_up(inputs, group, [row for rows in group.shards for row in rows], smoothing)
             if self.progress is not None and promised:
                 self.progress(n * len(promised))
@@ -156,6 +156,7 @@ class Pipeline:
                     norm=smoothing.norm,
                     grid=smoothing.grid,
                     scale=smoothing.scale,
+                    dtype=smoothing.dtype,
                     price=price_of(tally, smoothing),
                     certain=not smoothing.noise.sampled,
                 )
@@ -173,6 +174,15 @@ class Pipeline:
             for row, promise in found.items()
             if promise is not None
         }
+
+    def _load_each(self, source: InputSource, groups: Iterator[_Group]) -> Iterator[tuple[_Group, InputArray]]:
+        """The groups with their inputs. While one is sampled, the source may read the next one."""
+        following = next(groups, None)
+        while following is not None:
+            group, inputs = following, self._load(source, following.positions)
+            following = next(groups, None)
+            source.announce(() if following is None else following.positions)
+            yield group, inputs
 
     def _load(self, source: InputSource, positions: Sequence[int]) -> InputArray:
         """The inputs in the units of the noise."""

@@ -17,6 +17,7 @@ from smoothcert.memory.claims import memory_key
 from smoothcert.memory.link import MemoryLink
 from smoothcert.models import NOISE_AT, as_classifier, name_settled, settle_model
 from smoothcert.models.base import BaseClassifier
+from smoothcert.models.half_precision import dtype_of, read_dtype
 from smoothcert.models.tabular_names import get_feature_names, settle_class_names
 from smoothcert.noise import DETECT, as_noise, new_seed
 from smoothcert.noise.splitting import required_levels
@@ -78,6 +79,8 @@ class SmoothedClassifier:
     input_range: values every input must lie in; None allows any finite value. uint8 inputs are divided by 255 if it is
         (0, 1); other integers are taken as they are.
     backend: of a torch model: torch (default), onnxruntime, or fastest, by a measurement. Each rounds differently.
+    dtype: "bfloat16" or "float16" computes a float32 torch module in that precision, by torch.autocast. It is another
+        base classifier, and the certificates say so. None keeps the precision of the model.
     noise_at: "first-layer" draws Gaussian noise in the output of a linear first layer: much faster if it is narrow.
     class_names: one for each class, if the model does not know them; labels may be given by name.
     shared_noise: the same noise for all inputs. Each certificate holds, but there are no bounds for a whole test set.
@@ -110,6 +113,7 @@ class SmoothedClassifier:
         input_range: tuple[float, float] | None = (0.0, 1.0),
         noise_at: str = NOISE_AT[0],
         backend: str | None = None,
+        dtype: object = None,
         shared_noise: bool = False,
         tallier: TallierFactory = Sampler,
     ) -> None:
@@ -137,8 +141,9 @@ class SmoothedClassifier:
         self._rule: SigmaRule | None = None
         self._levels = LevelCheck(self.noise)
         self._memory = None if memory is None else MemoryLink(memory)
-        self._model = settle_model(model, device=device, noise_at=noise_at, backend=backend)
-        self._adapting = dict[str, Any](num_classes=num_classes, device=device, noise_at=noise_at, backend=backend)
+        options = dict[str, Any](device=device, noise_at=noise_at, backend=backend, dtype=read_dtype(dtype))
+        self._model = settle_model(model, **options)
+        self._adapting = {"num_classes": num_classes, **options}
         self._class_names = tuple(class_names)
         self.given = Given(model, memory, seed, batch, self._adapting)
         self._classifier: BaseClassifier | None = None
@@ -291,6 +296,7 @@ class SmoothedClassifier:
             remembered=self._memory is not None,
             grid=self.grid,
             scale=self.scale,
+            dtype=dtype_of(self.classifier),
         )
         portfolio.check_suits(found)
         check_can_be_sampled(self.classifier, portfolio.tally, found, input_range=self.input_range)
@@ -390,7 +396,8 @@ class SmoothedClassifier:
     def prediction(self, *, n: int, alpha: float) -> Smoothing:
         """What a prediction must know; an InputError if the noise alone would use up alpha."""
         size = int(np.prod(self._shape))
-        smoothing = Smoothing(dimension=size, noise=self.noise, grid=self.grid, scale=self.scale)
+        dtype = dtype_of(self.classifier)
+        smoothing = Smoothing(dimension=size, noise=self.noise, grid=self.grid, scale=self.scale, dtype=dtype)
         if isinstance(self.rule, ConstantRule):
             alpha_after_noise(alpha, noise_price(smoothing, draws=n, sigma=self.rule.sigma))
         return smoothing

@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
@@ -44,7 +44,8 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
 
     standardise: mean and standard deviation of the first layer, one number or one for each channel; None takes what the
     file says. weights: a file with the weights of the network that the code at `place` makes. code_folder: the folder
-    in which that code was found.
+    in which that code was found. dtype: the half precision in which a float32 torch network is computed; UNSET for the
+    model's own, which manifests do not mention, as in earlier versions.
     """
 
     place: str
@@ -55,6 +56,17 @@ class ModelSpec(SpecPart, frozen=True, kw_only=True):
     device: str = "auto"
     weights: str | None = None
     code_folder: str | None = None
+    dtype: Literal["bfloat16", "float16"] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def precision(self) -> str | None:
+        """The half precision that was requested; None for that of the model itself."""
+        return None if isinstance(self.dtype, msgspec.UnsetType) else self.dtype
+
+
+def spec_dtype(name: str | None) -> Literal["bfloat16", "float16"] | msgspec.UnsetType:
+    """A precision as `ModelSpec` has it. Another name than those is refused where the spec is read."""
+    return msgspec.UNSET if name is None else cast(Literal["bfloat16", "float16"], name)
 
 
 class DataSpec(SpecPart, frozen=True, kw_only=True):

@@ -35,8 +35,9 @@ def list_differing_values(stored: Mapping[str, Any], wanted: Mapping[str, Any], 
 def _comparable(manifest: RunManifest) -> dict[str, Any]:
     spec = msgspec.structs.replace(
         manifest.spec,
-        # What was requested of model and data is compared as what came out: digests, classes, shape and range.
-        model=ModelSpec(place=""),
+        # What was requested of model and data is compared as what came out: digests, classes, shape and range. The
+        # precision is in the digest of the model too; here it names the reason.
+        model=ModelSpec(place="", dtype=manifest.spec.model.dtype),
         data=msgspec.structs.replace(
             manifest.spec.data,
             place="",

@@ -13,9 +13,9 @@ def strict_loads(content: bytes | str) -> Any:
     NaN compares false with everything, and two readers can disagree about duplicate names, so neither may occur in a
     document that proves something.
     """
-    return json.loads(
-        content, parse_constant=_refuse_constant, parse_float=_parse_finite, object_pairs_hook=_build_object
-    )
+    if isinstance(content, bytes):
+        content = content.decode(json.detect_encoding(content), "surrogatepass")
+    return _DECODER.decode(content)  # json.loads would make a new decoder for each text
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -34,3 +34,6 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) != len(pairs):
         raise ValueError("an object has the same name twice")
     return values
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_parse_finite, object_pairs_hook=_build_object)

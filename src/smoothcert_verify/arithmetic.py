@@ -20,6 +20,9 @@ PRECISIONS = (80, 160, 320, 640, 1280)
 MOST_TRIALS = 10**12
 """The most samples of one input that are read."""
 
+MOST_KEPT = 1 << 15
+"""Results of one function that are kept, because many inputs of a run have the same votes."""
+
 _GUARD_BITS = 32
 _NEWTON_STEPS = 60
 _CLOSE = 2.0**-66
@@ -45,7 +48,7 @@ def is_proved(sides: Callable[[], tuple[arb, arb]]) -> bool:
 
 def ball(value: Fraction | float | int) -> arb:
     """A ball around the exact value of a finite number."""
-    exact = Fraction(value)
+    exact = value if type(value) is Fraction else Fraction(value)
     return arb(fmpq(exact.numerator, exact.denominator))
 
 
@@ -122,6 +125,15 @@ def _sum_of_ratios(successes: int, trials: int, p: Fraction) -> arb:
 def tail_at_most(successes: int, trials: int, p: Fraction, alpha: Fraction) -> bool:
     """Whether P(Bin(trials, p) ≥ successes) is proved to be at most α."""
     return is_proved(lambda: (binomial_tail(successes, trials, p), ball(alpha)))
+
+
+def proves_lower(successes: int, trials: int, p: Fraction, alpha: Fraction) -> bool:
+    """Whether P(Bin(trials, p) ≥ successes) ≤ α, which makes p a lower confidence bound; 0 always is one."""
+    if p <= 0:
+        return True
+    if successes == 0 or p >= 1:
+        return False
+    return tail_at_most(successes, trials, p, alpha)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -191,7 +191,7 @@ def _read_attack(header: Mapping[str, Any], entries: Sequence[CheckedInput]) -> 
 
 def _find_targets(entries: Sequence[CheckedInput], answers: Any) -> tuple[list[_Target], str]:
     """The inputs with the verdicts of the certificate that was attacked, which the digest of its answers tells."""
-    names = [verdict["certificate"] for verdict in entries[0].document["verdicts"]] if entries else []
+    names = [answer.certificate for answer in entries[0].answers] if entries else []
     for name in names:
         targets = [_make_target(one, name) for one in entries]
         hasher = hashlib.sha256()
@@ -203,11 +203,10 @@ def _find_targets(entries: Sequence[CheckedInput], answers: Any) -> tuple[list[_
 
 
 def _make_target(one: CheckedInput, certificate: str) -> _Target:
-    verdict = next((v for v in one.document["verdicts"] if v["certificate"] == certificate), None)
-    if verdict is None:
+    answer = next((answer for answer in one.answers if answer.certificate == certificate), None)
+    if answer is None:
         raise refuse("attack-on-other-answers")
-    certified = verdict["outcome"] == _CERTIFIED
-    return _Target(one.index, one.document["input"]["label"], verdict["prediction"], verdict["radius"], certified)
+    return _Target(one.index, one.label, answer.prediction, answer.radius, answer.outcome == _CERTIFIED)
 
 
 def _check_header(header: Mapping[str, Any], attack: _Attack) -> Iterator[Finding]:

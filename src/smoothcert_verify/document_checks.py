@@ -76,27 +76,42 @@ _EXPORTED = Record(**_FROM_RUN.fields, run_digest=Text(64), digest=Text(64))
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedInput:
-    """An input whose document could be read. document: without its tallies; `read_again` reads it with them."""
+class Answer:
+    """What the verdict of one certificate says, without what proves it."""
 
-    document: Document
+    certificate: str
+    prediction: int | None
+    radius: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedInput:
+    """An input whose document could be read, in little memory: `read_again` reads the document."""
+
     run: RunFacts
+    index: int
+    label: int | None
+    sigma: float | None
+    promise: Document | None
+    answers: tuple[Answer, ...]
     read_again: Callable[[], Document]
 
-    @property
-    def index(self) -> int:
-        index: int = self.document["input"]["index"]
-        return index
-
-    @property
-    def sigma(self) -> float | None:
-        sigma: float | None = self.document["smoothing"]["sigma"]
-        return sigma
-
-    @property
-    def promise(self) -> Document | None:
-        promise: Document | None = self.document["promise"]
-        return promise
+    @classmethod
+    def of(cls, document: Document, run: RunFacts, read_again: Callable[[], Document]) -> CheckedInput:
+        """document: has the shape of a certificate."""
+        return cls(
+            run,
+            index=document["input"]["index"],
+            label=document["input"]["label"],
+            sigma=document["smoothing"]["sigma"],
+            promise=document["promise"],
+            answers=tuple(
+                Answer(verdict["certificate"], verdict["prediction"], verdict["radius"], verdict["outcome"])
+                for verdict in document["verdicts"]
+            ),
+            read_again=read_again,
+        )
 
     @property
     def by_another_claim(self) -> bool:

@@ -25,9 +25,7 @@ _LARGEST_NUMBER = 1e300
 def parse_json(content: bytes | str) -> Any:
     """The value in strict JSON: no NaN, no infinity (also not as 1e999), and no repeated name in an object."""
     try:
-        return json.loads(
-            content, parse_constant=_refuse_constant, parse_float=_parse_finite, object_pairs_hook=_make_object
-        )
+        return json.loads(content, **_STRICT) if isinstance(content, bytes) else _DECODER.decode(content)
     except (ValueError, RecursionError) as error:
         raise refuse("not-json", error=str(error)) from error
 
@@ -62,6 +60,14 @@ def canonical_digest(document: Any) -> str:
 def is_same(one: Any, other: Any) -> bool:
     """Equal, and of the same type: True is not 1, and 1.0 is not 1."""
     return type(one) is type(other) and bool(one == other)
+
+
+_STRICT: dict[str, Any] = {
+    "parse_constant": _refuse_constant,
+    "parse_float": _parse_finite,
+    "object_pairs_hook": _make_object,
+}
+_DECODER = json.JSONDecoder(**_STRICT)
 
 
 def _refuse_value(field: str, value: Any, expected: str) -> MalformedError:
@@ -110,8 +116,10 @@ class OneOf:
     values: tuple[Any, ...]
 
     def __call__(self, value: Any, field: str) -> None:
-        if not any(is_same(value, known) for known in self.values):
-            raise _refuse_value(field, value, "one of " + ", ".join(map(repr, self.values)))
+        for known in self.values:
+            if is_same(value, known):
+                return
+        raise _refuse_value(field, value, "one of " + ", ".join(map(repr, self.values)))
 
 
 BOOLEAN = OneOf((True, False))
@@ -154,7 +162,7 @@ class TableOf:
         if not isinstance(value, dict):
             raise _refuse_value(field, value, "an object")
         for name, item in value.items():
-            self.shape(item, f"{field}.{name:.60}")
+            self.shape(item, f"{field}.{name[:60]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +180,16 @@ class Record:
 
     def __init__(self, **fields: Shape) -> None:
         self.fields = fields
+        self._names = fields.keys()
 
     def __call__(self, value: Any, field: str) -> None:
         if not isinstance(value, dict):
             raise _refuse_value(field, value, "an object")
         prefix = f"{field}." if field else ""
+        if value.keys() == self._names:
+            for name, shape in self.fields.items():
+                shape(value[name], prefix + name)
+            return
         for name, shape in self.fields.items():
             if name not in value and isinstance(shape, Later):
                 continue

@@ -37,8 +37,8 @@ class KeptInputs:
         if self.digest != expected:
             yield note("other-data", field="digest", value=self.digest, expected=expected)
             return
-        for one in entries if any(one.document["input"]["label"] is not None for one in entries) else ():
-            label, known = one.document["input"]["label"], int(self.labels[one.index])
+        for one in entries if any(one.label is not None for one in entries) else ():
+            label, known = one.label, int(self.labels[one.index])
             if label != (known if known >= 0 else None):
                 yield note("differs", field=f"label of input {one.index}", value=label, expected=known)
 

@@ -28,6 +28,8 @@ SCHEMA = 3
 TASKS = ("certify", "predict", "recertify")
 MOST_INDEX = 2**32 - 1
 
+DTYPES = ("bfloat16", "float16")
+"""Half precisions of a model; a manifest without one is about the model in its own precision."""
 GRID_GENERATOR, FLOAT_GENERATOR = "chacha20", "philox4x32-10"
 _LARGEST_GRID = 2**23 + 1
 COUNT, LEVEL, _DIGEST, SEED = Whole(1, 2 * MOST_TRIALS), Number(1e-100, 1e100), Text(64), Whole(0, 2**128 - 1)
@@ -60,6 +62,7 @@ MODEL_SPEC = Record(
     device=TEXT,
     weights=Later(_MAYBE_TEXT),
     code_folder=Later(_MAYBE_TEXT),
+    dtype=Later(OneOf(DTYPES)),
 )
 DATA_SPEC = Record(
     place=TEXT,

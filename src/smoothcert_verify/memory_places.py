@@ -15,7 +15,6 @@ from smoothcert_verify.run_reading import connect_read_only
 _APPLICATION = 0x536D4365
 _VERSION = 2
 _POSTGRES = ("postgresql://", "postgres://")
-_SECONDS_TO_CONNECT = 10
 _ROWS_AT_ONCE = 256
 _COLUMNS = "position, label, radius, asked_label, asked_radius, settlement, claimed_at, entry, centre"
 
@@ -166,19 +165,24 @@ def _postgres(address: str) -> Iterator[MemoryPlace]:
         import psycopg
     except ImportError as error:
         raise MissingPackageError("psycopg", "postgres", "a memory in PostgreSQL") from error
+    from smoothcert_verify import postgres_connection
+
     try:
-        with psycopg.connect(address, connect_timeout=_SECONDS_TO_CONNECT, prepare_threshold=None) as connection:
-            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            connection.read_only = True
+        with contextlib.closing(postgres_connection.connect(address)) as connection:
             version = connection.execute("SELECT version FROM smoothcert_memory_version").fetchone()
             if version is None or version[0] != _VERSION:
                 raise MemoryPlaceError(
                     f"the server has no memory of format {_VERSION}, the only one that can be verified"
                 )
             yield _PostgresPlace(connection)
+    except postgres_connection.SilentServerError as error:
+        raise MemoryPlaceError(
+            f"{postgres_connection.name_place(address)} cannot be read as a memory: {error}. Check the server and the "
+            "network; options=-c%20statement_timeout%3D5min in the address allows longer answers"
+        ) from None
     except psycopg.Error as error:
         # The message of the driver may quote the address, and the address may hold a password.
         code = f" ({error.sqlstate})" if error.sqlstate else ""
         raise MemoryPlaceError(
-            f"the memory on the PostgreSQL server cannot be read: {type(error).__name__}{code}"
+            f"{postgres_connection.name_place(address)} cannot be read as a memory: {type(error).__name__}{code}"
         ) from None

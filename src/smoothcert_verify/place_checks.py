@@ -17,10 +17,9 @@ from smoothcert_verify.kept_inputs import INPUTS
 from smoothcert_verify.memory_log import Inputs, MemoryReport, verify_memory
 from smoothcert_verify.replay import Replay, choose_inputs
 from smoothcert_verify.replay_model import open_data
+from smoothcert_verify.reports import Progress, Report
 from smoothcert_verify.run_checks import (
     SIGMA_RULE,
-    Progress,
-    Report,
     check_attack_records,
     verify_certificates,
     verify_documents,
@@ -273,7 +272,7 @@ def _prepare_replay(
         data_root=options.data_root,
         batch=options.batch,
         rule=rule if is_run(place) and rule.exists() else None,
-        labelled=any(one.document["input"]["label"] is not None for one in report.entries),
+        labelled=any(one.label is not None for one in report.entries),
     )
     report.discrepancies += replay.discrepancies
     return selection, replay

@@ -16,6 +16,7 @@ from fractions import Fraction
 from flint import arb, ctx
 
 from smoothcert_verify.arithmetic import (
+    MOST_KEPT,
     PRECISIONS,
     ball,
     binomial_tail,
@@ -23,8 +24,8 @@ from smoothcert_verify.arithmetic import (
     is_proved,
     lower_limit,
     lower_tail,
+    proves_lower,
     share_of_beta_above,
-    tail_at_most,
     upper_limit,
 )
 from smoothcert_verify.findings import Finding, note, refuse
@@ -135,15 +136,6 @@ def check_proof(proof: str, values: Values, evidence: Evidence, *, alpha: Fracti
     return form.check(values, evidence, alpha)
 
 
-def proves_lower(successes: int, trials: int, p: Fraction, alpha: Fraction) -> bool:
-    """Whether P(Bin(trials, p) ≥ successes) ≤ α, which makes p a lower confidence bound; 0 always is one."""
-    if p <= 0:
-        return True
-    if successes == 0 or p >= 1:
-        return False
-    return tail_at_most(successes, trials, p, alpha)
-
-
 def _check_lower(
     quantity: str, stored: Fraction, k: int, n: int, p: Fraction, alpha: Fraction, *, grain: Fraction = Fraction(0)
 ) -> list[Finding]:
@@ -151,13 +143,19 @@ def _check_lower(
 
     quantity, stored: what the finding names; for an upper bound the count is that of the failures.
     """
-    values = {"quantity": quantity, "value": stored, "count": k, "trials": n, "alpha": alpha}
+    code = _judge_lower(k, n, p, alpha, grain)
+    if code is None:
+        return []
+    return [Finding(code, {"quantity": quantity, "value": stored, "count": k, "trials": n, "alpha": alpha})]
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _judge_lower(k: int, n: int, p: Fraction, alpha: Fraction, grain: Fraction) -> str | None:
+    """The code of what is wrong. Kept, because many inputs of a run have the same votes."""
     if not proves_lower(k, n, p, alpha):
-        return [Finding("bound-not-proved", values)]
+        return "bound-not-proved"
     closer = p + LOOSE * min(p, 1 - p) + grain if p > 0 else lower_limit(k, n, alpha)
-    if closer > p and proves_lower(k, n, closer, alpha):
-        return [Finding("bound-too-loose", values)]
-    return []
+    return "bound-too-loose" if closer > p and proves_lower(k, n, closer, alpha) else None
 
 
 def _check_count(
@@ -436,6 +434,7 @@ def sign_test_holds(first: int, second: int, alpha: Fraction) -> bool:
     return is_proved(lambda: (2 * binomial_tail(first, first + second, Fraction(1, 2)), ball(alpha)))
 
 
+@functools.lru_cache(maxsize=MOST_KEPT)
 def noise_price(*, reach: Fraction, levels: int, sigma: Fraction, dimension: int, draws: int) -> Fraction:
     """With at most this probability one of the draws differs from a draw of the exact law on the grid.
 

@@ -20,7 +20,7 @@ from smoothcert_verify.noise_forms import GridNoise
 from smoothcert_verify.noise_kinds import NoisyInput
 from smoothcert_verify.noise_streams import Stream
 from smoothcert_verify.replay_model import ReplayData, ReplayModel, Rows, open_data, open_model
-from smoothcert_verify.run_checks import Report
+from smoothcert_verify.reports import Report
 from smoothcert_verify.run_facts import RunFacts
 from smoothcert_verify.samples import SCORE_CELLS, IntArray, unpack_sums
 from smoothcert_verify.sigma_rules import SigmaRuleFile, read_rule

@@ -164,6 +164,7 @@ def open_model(run: RunFacts, data: ReplayData, *, place: str, weights: str | No
         standardise=None if standardise is None else (tuple(standardise[0]), tuple(standardise[1])),
         noise_at=run.noise["place"],
         backend=spec["backend"],
+        dtype=spec.get("dtype"),
         weights=recorded if weights is None else weights,
     )
     if run.scale is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from smoothcert_verify.feature_scales import check_scale
 from smoothcert_verify.findings import Finding, note, refuse
-from smoothcert_verify.manifest_shapes import FLOAT_GENERATOR, GRID_GENERATOR, LEVEL, MANIFEST, SCHEMA
+from smoothcert_verify.manifest_shapes import DTYPES, FLOAT_GENERATOR, GRID_GENERATOR, LEVEL, MANIFEST, SCHEMA
 from smoothcert_verify.noise_forms import NOISES
 from smoothcert_verify.noise_kinds import NoiseForm
 from smoothcert_verify.proof_checks import EVERY_EVALUATION
@@ -87,6 +87,12 @@ class RunFacts:
         """By what features are divided before noise is added and distances are measured; None without a scale."""
         scale: list[float] | None = self.noise.get("scale")
         return scale
+
+    @property
+    def dtype(self) -> str | None:
+        """The half precision in which the model is computed; None for its own."""
+        dtype: str | None = self.manifest["spec"]["model"].get("dtype")
+        return dtype
 
     @property
     def dimension(self) -> int:
@@ -236,6 +242,7 @@ def check_run(run: RunFacts) -> Iterator[Finding]:
     if run.width is not None and not run.width > 0:
         yield _differ("run.spec.question.width", run.width, "a positive width")
     yield from _check_noise(run)
+    yield from _check_precision(run)
     yield from _check_sigma(run)
     yield from _check_split(run)
     yield from _check_source(run)
@@ -262,6 +269,22 @@ def _check_noise(run: RunFacts) -> Iterator[Finding]:
         if run.n != evaluations or not run.form.has_room(sigma=run.level, levels=run.grid):
             yield note("number-of-evaluations", n=run.n, sigma=run.level, grid=run.grid, evaluations=evaluations)
     yield from check_scale(noise, shape=run.shape, sigma=run.manifest["spec"]["sigma"]["kind"])
+
+
+def _check_precision(run: RunFacts) -> Iterator[Finding]:
+    """Half precision is computed by torch, with the noise at the input, and is named by the back end."""
+    spec, backend = run.manifest["spec"]["model"], run.manifest["measured"]["backend"]
+    named = next(
+        (dtype for dtype in DTYPES if backend.startswith("torch ") and f", autocast to {dtype}" in backend), None
+    )
+    if run.dtype != named:
+        yield _differ("run.spec.model.dtype", run.dtype, named)
+    if run.dtype is None:
+        return
+    if spec["backend"] not in (None, "torch"):
+        yield _differ("run.spec.model.backend", spec["backend"], "torch")
+    if run.noise["place"] != "input":
+        yield _differ("run.spec.noise.place", run.noise["place"], "input")
 
 
 def _check_sigma(run: RunFacts) -> Iterator[Finding]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import itertools
 import json
 import sqlite3
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from smoothcert_verify.json_values import Document, canonical_digest, parse_json
 from smoothcert_verify.run_facts import RunFacts
 
 MANIFEST, RESULTS, ARCHIVE = "manifest.json", "results.sqlite", "results.json.gz"
+INDEX = "certificates.index"
+"""Beside certificates: how many there are, and their digests."""
 
 _MOST_BYTES = 1 << 29
 """The longest file that is read into memory."""
@@ -41,6 +44,7 @@ _COLUMNS = {
 }
 _ORDER = {"points": "idx", "verdicts": "place", "tallies": "stage, start", "promises": "idx", "model_checks": "idx"}
 """The tables with rows of an input, and the order in which these rows are sealed."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 _OUTCOMES = {name.upper(): name for name in ("certified", "predicted", "abstained", "failed")}
 
 
@@ -77,7 +81,7 @@ def list_certificate_files(path: Path) -> list[Path]:
         found = sorted(file for file in path.iterdir() if file.suffix == ".json" and file.is_file())
     except OSError as error:
         raise PlaceError(f"{path} cannot be read: {error.strerror or error}") from error
-    if not found:
+    if not found and not (path / INDEX).exists():
         raise PlaceError(f"{path} contains neither a run ({MANIFEST}) nor certificates (*.json)")
     return found
 
@@ -98,7 +102,7 @@ class StoredInput:
             ]
             for table in _ORDER
         ]
-        text = json.dumps(content, separators=(",", ":"))
+        text = _ENCODER.encode(content)
         return hashlib.sha256(f"{previous}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
 
     def to_document(self, run: RunFacts) -> Document:
@@ -152,7 +156,9 @@ class RunReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._file = path / RESULTS
         self._connection: sqlite3.Connection | None = None
+        self._plain_indices: bool | None = None
 
     def __enter__(self) -> RunReader:
         return self
@@ -169,14 +175,13 @@ class RunReader:
 
     def open_results(self) -> None:
         """Open the database in one transaction, and check that it has the tables and columns of a run."""
-        file = self.path / RESULTS
-        if not file.exists() and (self.path / ARCHIVE).is_file():
+        if not self._file.exists() and (self.path / ARCHIVE).is_file():
             self._open_archive(self.path / ARCHIVE)
             return
-        if not file.is_file():
+        if not self._file.is_file():
             raise refuse("missing-file", name=RESULTS)
-        with _translate_errors(file):
-            self._connection = connect_read_only(file)
+        with _translate_errors(self._file):
+            self._connection = connect_read_only(self._file)
             self._connection.execute("BEGIN")
         tables = {name for (name,) in self._select("SELECT name FROM sqlite_master WHERE type = 'table'")}
         missing = [name for name in _COLUMNS if name not in tables]
@@ -234,10 +239,61 @@ class RunReader:
         queries = {table: f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}" for table, order in _ORDER.items()}
         return StoredInput(index, {table: self._select(query, (index,)) for table, query in queries.items()})
 
+    def stream_inputs(self, indices: Sequence[Any]) -> Generator[StoredInput, None, None]:
+        """All rows of these inputs, in this order, in one pass over every table.
+
+        It ends at once where that could miss rows of `read_input`: the indices must ascend, and all tables must hold
+        nothing but whole numbers as indices, which compare alike wherever they are stored.
+        """
+        if not indices or not self._has_plain_indices() or not _ascend(indices):
+            return
+        rows = {table: _Rows(self._iterate(table, indices[0], indices[-1])) for table in _ORDER}
+        try:
+            for index in indices:
+                yield StoredInput(index, {table: each.take(index) for table, each in rows.items()})
+        finally:
+            for each in rows.values():
+                each.close()
+
+    def _has_plain_indices(self) -> bool:
+        if self._plain_indices is None:
+            queries = (f"SELECT 1 FROM {table} WHERE typeof(idx) != 'integer' LIMIT 1" for table in _ORDER)
+            self._plain_indices = not any(self._select(query) for query in queries)
+        return self._plain_indices
+
+    def _iterate(self, table: str, first: int, last: int) -> Generator[tuple[Any, ...], None, None]:
+        assert self._connection is not None
+        order = "idx" if _ORDER[table] == "idx" else f"idx, {_ORDER[table]}"
+        with _translate_errors(self._file):
+            query = f"SELECT * FROM {table} WHERE idx BETWEEN ? AND ? ORDER BY {order}"
+            yield from self._connection.execute(query, (first, last))
+
     def _select(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         assert self._connection is not None
-        with _translate_errors(self.path / RESULTS):
+        with _translate_errors(self._file):
             return self._connection.execute(query, parameters).fetchall()
+
+
+class _Rows:
+    """The rows of a table in the order of their indices, taken input by input."""
+
+    def __init__(self, rows: Generator[tuple[Any, ...], None, None]) -> None:
+        self.close = rows.close
+        self._rows = rows
+        self._next = next(rows, None)
+
+    def take(self, index: int) -> list[tuple[Any, ...]]:
+        """The rows of this input. Those of smaller indices, which belong to no input, are passed over."""
+        found = []
+        while self._next is not None and self._next[0] <= index:
+            if self._next[0] == index:
+                found.append(self._next)
+            self._next = next(self._rows, None)
+        return found
+
+
+def _ascend(indices: Sequence[Any]) -> bool:
+    return all(type(index) is int for index in indices) and all(a < b for a, b in itertools.pairwise(indices))
 
 
 def connect_read_only(file: Path) -> sqlite3.Connection:

@@ -11,7 +11,8 @@ from typing import Any
 from smoothcert_verify.attack_records import PATTERN
 from smoothcert_verify.findings import CheckerError, Finding, MalformedError, note, refuse
 from smoothcert_verify.json_values import Document, parse_json
-from smoothcert_verify.run_checks import Progress, Report, verify_run
+from smoothcert_verify.reports import Progress, Report
+from smoothcert_verify.run_checks import verify_run
 from smoothcert_verify.run_facts import RunFacts, read_run
 from smoothcert_verify.run_reading import RunReader, StoredInput, is_run, read_bytes
 from smoothcert_verify.selection_claims import PartAnswer, Selected, check_claim, choose_again, read_claims

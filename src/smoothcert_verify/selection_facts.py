@@ -181,6 +181,9 @@ def check_selection(facts: SelectionFacts) -> Iterator[Finding]:
     for name, expected in (("kind", "gaussian"), ("place", "input"), ("scale", None)):
         if spec["noise"].get(name) != expected:
             yield _differ(f"selection.spec.noise.{name}", spec["noise"].get(name), expected)
+    for model in spec["models"]:
+        if model.get("dtype") != spec["selector"].get("dtype"):
+            yield _differ("selection.spec.models.dtype", model.get("dtype"), spec["selector"].get("dtype"))
     if facts.each_level and spec["selector_question"]["kind"] != "fixed-n":
         yield _differ("selection.spec.selector_bounds", spec["selector_bounds"], "two-class")
 

@@ -12,7 +12,7 @@ from smoothcert_verify.json_values import parse_json
 from smoothcert_verify.kept_inputs import INPUTS
 from smoothcert_verify.replay import Progress, Replay, choose_inputs
 from smoothcert_verify.replay_model import ReplayData
-from smoothcert_verify.run_checks import Report
+from smoothcert_verify.reports import Report
 from smoothcert_verify.run_reading import read_bytes
 from smoothcert_verify.selection_claims import read_claims
 from smoothcert_verify.selection_facts import CLAIMS, SELECTOR

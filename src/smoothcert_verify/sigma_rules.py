@@ -112,7 +112,10 @@ def _list_numbered(header: Mapping[str, Any], prefix: str) -> list[str]:
 def _read_safetensors(file: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The header of a safetensors file, and the bytes of every tensor."""
     with file.open("rb") as stream:
-        (length,) = struct.unpack("<Q", stream.read(8))
+        beginning = stream.read(8)
+        if len(beginning) < 8:
+            raise refuse("invalid-value", field="length of the file", value=len(beginning), expected="at least 8 bytes")
+        (length,) = struct.unpack("<Q", beginning)
         if length > _MOST_HEADER:
             raise refuse("invalid-value", field="header length", value=length, expected=f"at most {_MOST_HEADER}")
         header = parse_json(stream.read(length))

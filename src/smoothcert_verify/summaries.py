@@ -8,7 +8,8 @@ from pathlib import Path
 
 from smoothcert_verify.memory_log import MemoryReport
 from smoothcert_verify.place_checks import Inspection
-from smoothcert_verify.run_checks import ERROR, Report, bound_other_votes
+from smoothcert_verify.reports import Report
+from smoothcert_verify.run_checks import ERROR, bound_other_votes
 from smoothcert_verify.texts import describe_guarantee, describe_selected_guarantee
 
 MOST_LINES = 100
@@ -38,8 +39,8 @@ def _summarise_report(report: Report, *, has_memories: bool) -> Iterator[str]:
         f"{report.name}: {_count(report.inputs, 'inputs')}, {_count(report.bounds, 'bounds')} and "
         f"{_count(report.radii, 'radii')} checked: {verdict}"
     )
-    if consistent and len(report.entries) == 1:
-        yield f"  {describe_guarantee(report.entries[0].document)}"
+    if consistent and len(report.entries) == 1 and report.first_document is not None:
+        yield f"  {describe_guarantee(report.first_document)}"
     if consistent and len(report.statements) == 1:
         yield f"  {describe_selected_guarantee(report.statements[0])}"
     if report.alpha and consistent:

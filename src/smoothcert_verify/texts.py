@@ -124,6 +124,7 @@ TEMPLATES: Mapping[str, str] = {
     "length-of-tensors": "the tensors take {expected} bytes, and the file has {length}",
     "manifest-seal-broken": "the manifest is not the one the run was started with: seal 0 is another digest",
     "missing-file": "there is no {name}",
+    "missing-certificates": "{missing} of the {certificates} certificates of the index are missing, such as {name}",
     "missing-inputs": "{missing} of the {inputs} requested inputs are missing: unfinished, or removed",
     "missing-seals": "after seal {before} comes seal {position}: some were removed",
     "missing-tables": "the results have no table {tables}. Runs of earlier versions cannot be verified",
@@ -132,9 +133,13 @@ TEMPLATES: Mapping[str, str] = {
     "not-sealed": "this input is not sealed",
     "other-columns": "the table {table} of the results does not have the columns of a run",
     "rows-of-input": "there are {rows} rows in the table {table}",
+    "not-as-indexed": "this is not the certificate that the index of the directory names",
+    "not-in-index": "this file is not in the index of the directory",
     "same-input": "this is about the same input of the same run as {other}",
     "seal-broken": "the seal is broken: a row is not what was stored, or not in its place",
     "sealed-but-missing": "input {index!r} is sealed, and it is missing",
+    "unfinished-export": "{found} of {certificates} certificates are there: the export was cut short; the same command "
+    "continues it",
     "steeper-network": "the network has the Lipschitz constant {norm:.6g}, more than the stated {stated!r}",
     "stopped-run": "the run was stopped by a check of its model, and its results must not be used: {reason}",
     "stray-rows": "the table {table} has rows of input {index!r}, which is missing",
@@ -196,6 +201,7 @@ TEMPLATES: Mapping[str, str] = {
     "levels-unmeasured": "distances between inputs were not measured, so the sigmas were only compared across the "
     "whole range of the inputs: give the data by --data",
     "model-not-asked": "the run stores no checks of the model against the counted votes, because it drew none itself",
+    "no-index": "there is no {name}, so certificates may be missing without notice",
     "no-rule-file": "{name} is not in the run, so the rule for sigma was not checked",
     "promises-unchecked": "the promises of the memory were not looked up: give the memory by --memory",
     "replay-skipped": "no samples were drawn again, because what is stored is not consistent",
@@ -260,7 +266,8 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
     alpha = float(sum(map(Fraction, verdict["bounds"]["spent"].values()))) if voted else None
     noise = document["smoothing"]["noise"]
     if promise is None and alpha == 0:
-        return f"{index}: {_describe_certainty(label, radius, distance, noise)}"
+        certain = _describe_certainty(label, radius, distance, noise)
+        return f"{index}: {certain}{_name_precision(document['run']['spec']['model'])}"
     if promise is None:
         text = (
             f"{index}: except with probability at most {alpha!r} over the sampling, the smoothed classifier answers "
@@ -277,7 +284,7 @@ def describe_guarantee(document: Mapping[str, Any]) -> str:
             if voted
             else "; an earlier claim promised it, in whose region this input lies"
         )
-    return text + _warn_of_float(noise)
+    return text + _name_precision(document["run"]["spec"]["model"]) + _warn_of_float(noise)
 
 
 def _describe_certainty(label: int, radius: float, distance: str, noise: Mapping[str, Any]) -> str:
@@ -301,8 +308,14 @@ def describe_selected_guarantee(document: Mapping[str, Any]) -> str:
     return (
         f"{index}: except with probability at most {selection['alpha']!r} over the sampling, the classifier whose "
         f"noise level is chosen by the selector answers class {label} at every point closer than "
-        f"{verdict['radius']!r} in {verdict['norm']} distance" + _warn_of_float(selection["noise"])
+        f"{verdict['radius']!r} in {verdict['norm']} distance{_name_precision(selection['selector'])}"
+        + _warn_of_float(selection["noise"])
     )
+
+
+def _name_precision(model: Mapping[str, Any]) -> str:
+    dtype = model.get("dtype")
+    return "" if dtype is None else f"; the model is computed in {dtype}"
 
 
 def _warn_of_float(noise: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from flint import arb, ctx
 
 from smoothcert_verify import proof_checks as proofs
 from smoothcert_verify.arithmetic import (
+    MOST_KEPT,
     PRECISIONS,
     ball,
     density,
@@ -74,8 +75,15 @@ class CertificateForm:
 
 def certifies(theorem: Theorem, values: Values, radius: Fraction, setting: Setting) -> bool:
     """Whether these bounds prove that the class is the answer at every point closer than the radius (> 0)."""
-    top = values.get("p-a")
-    return (top is None or 0 < top < 1) and theorem(values, radius, setting)
+    return _certifies(theorem, tuple(values.items()), radius, setting)
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _certifies(theorem: Theorem, values: tuple[tuple[str, Fraction], ...], radius: Fraction, setting: Setting) -> bool:
+    """Kept, because many inputs of a run have the same votes."""
+    bounds = dict(values)
+    top = bounds.get("p-a")
+    return (top is None or 0 < top < 1) and theorem(bounds, radius, setting)
 
 
 def uniform_l1_holds(values: Values, radius: Fraction, setting: Setting) -> bool:

@@ -113,6 +113,17 @@ def test_a_chunk_holds_the_batches_and_nothing_else() -> None:
     assert found == whole
 
 
+def test_rows_that_are_adjacent_are_not_copied() -> None:
+    """Fails where every chunk copies its inputs: an image of 600 kB may take thousands of chunks."""
+    requests = [Request(row, StreamId(0, row, Stage.ESTIMATION), 0.5, 0, 16) for row in range(3)]
+    job = OpenJob(INPUTS, requests, batch=8)
+    chunks = [piece.chunk for piece in job.pieces(lambda: 2)]
+    assert len(chunks) == 3
+    for row, chunk in enumerate(chunks):
+        assert np.shares_memory(chunk.inputs, INPUTS)
+        assert np.array_equal(chunk.inputs, INPUTS[row : row + 1])
+
+
 def test_a_job_without_requests_is_done_at_once() -> None:
     job = OpenJob(INPUTS, [], batch=8)
     assert list(job.pieces(lambda: 1)) == []
@@ -127,6 +138,8 @@ def test_a_job_without_requests_is_done_at_once() -> None:
         (0.01, 100, 10, 5),  # a share for everybody, twice
         (0.001, 100, 50, 50),  # not less than a twentieth of a second
         (3.0, 100, 2, 1),  # never less than a batch
+        (0.01, 10_000, 400, 40),  # so much that a chunk can be sent to every actor meanwhile
+        (0.01, 10_000, 4000, 400),  # which may be more than a second
     ],
 )
 def test_how_much_is_dealt_out_at_once(seconds: float, batches: int, actors: int, size: int) -> None:

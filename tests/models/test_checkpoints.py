@@ -8,6 +8,7 @@ import pickle
 import struct
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -322,6 +323,33 @@ def test_levines_checkpoint_loads_and_classifies(shared_reference):
     hidden = functional.linear(hidden.relu().flatten(1), weights["1.lin1.weight"], weights["1.lin1.bias"])
     logits = functional.linear(hidden.relu(), weights["1.lin2.weight"], weights["1.lin2.bias"])
     np.testing.assert_array_equal(classifier.classify(batch), logits.argmax(1).numpy())
+
+
+@pytest.mark.parametrize(
+    ("stated", "arch", "widths"),
+    [("small_mnist_pca_net", "mlp-100-100", (10, 100, 100, 10)), ("swiss_roll_net", "mlp-10-10", (2, 10, 10, 2))],
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_levines_fully_connected_networks_load(tmp_path, stated, arch, widths, named):
+    """Sequential(Identity, network with lin1, lin2, lin3), as their program saves it."""
+    generator = torch.Generator().manual_seed(3)
+    state = {}
+    for place, (before, after) in enumerate(pairwise(widths), start=1):
+        state[f"1.lin{place}.weight"] = torch.randn(after, before, generator=generator)
+        state[f"1.lin{place}.bias"] = torch.randn(after, generator=generator)
+    path = tmp_path / "checkpoint.pth.tar"
+    torch.save({"epoch": 90, "arch": stated, "state_dict": state, "optimizer": {}}, path)
+    with pytest.warns(ForeignCheckpointWarning):
+        loaded = load_checkpoint(path, arch=arch if named else None)
+    assert (loaded.header.arch, loaded.header.input_shape, loaded.header.num_classes) == (arch, widths[:1], widths[-1])
+    assert loaded.header.standardise is None
+    batch = torch.randn(64, widths[0], generator=generator)
+    hidden = batch
+    for place in (1, 2):
+        linear = torch.nn.functional.linear(hidden, state[f"1.lin{place}.weight"], state[f"1.lin{place}.bias"])
+        hidden = linear.relu()
+    logits = torch.nn.functional.linear(hidden, state["1.lin3.weight"], state["1.lin3.bias"])
+    torch.testing.assert_close(loaded.module(batch), logits, rtol=0, atol=0)
 
 
 def test_naming_the_architecture_a_file_states_changes_nothing(tmp_path):

@@ -40,7 +40,7 @@ def lower_ends() -> dict[str, str]:
     """By name of a package: the lower end of its version range, in the core and in the extras that people install."""
     extras = PROJECT["optional-dependencies"]
     ranges = [*PROJECT["dependencies"], *(line for name in set(extras) - NO_SMOKE_TEST for line in extras[name])]
-    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", line) for line in ranges]
+    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)(?:; .+)?", line) for line in ranges]
     assert all(found), ranges
     return {match[1].lower(): match[2] for match in found if match}
 

@@ -1,4 +1,4 @@
-"""The network Levine et al. released, certified again: our counts against those in their logs.
+"""The networks Levine et al. released, certified again: our counts against those in their logs.
 
 For every input the two counts are binomial with the same p if and only if the same network was fed the same image with
 the same noise law. The test: z = (ours - theirs)/sqrt(2 n p(1-p)), p pooled; under that hypothesis the sum of z² over
@@ -9,6 +9,7 @@ the variance of z·z' 1[both votes] is taken as d p². A network fed images that
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -26,6 +27,23 @@ SIGMA, SAMPLES, DIMENSION, INPUTS = 0.25, 100_000, 49, 12
 FALSE_ALARM = 1e-6
 LOGS = "levine2021/certify/small_mnist/small_mnist_net/noise_0.25/test"
 NETWORK = "levine2021/models/small_mnist_net_noise_0.25.pth.tar"
+
+
+class Released(NamedTuple):
+    """A released network, which is looked for as `ARCH_noise_SIGMA.pth.tar` beside NETWORK, and its first log."""
+
+    arch: str
+    data: str
+    log: str
+    sigma: float
+    samples: int
+    step: int
+
+
+OTHERS = [
+    Released("small_mnist_pca_net", "levine-mnist-pca", "small_mnist_10pcs", 0.25, 100_000, 10),
+    Released("swiss_roll_net", "levine-swiss-roll", "swiss_roll", 0.5, 100_000_000, 1),
+]
 
 pytestmark = [
     pytest.mark.network,  # MNIST is fetched where it is not there yet
@@ -69,11 +87,11 @@ def common(
     return found
 
 
-def chi_square(ours: list[int], theirs: list[float], trials: int) -> float:
+def chi_square(ours: list[int], theirs: list[float], trials: int, their_trials: int | None = None) -> float:
     """p-value of the hypothesis that both counts of every input come from the same probability."""
-    a, b = np.array(ours, dtype=float), np.array(theirs, dtype=float)
-    pooled = (a + b) / (2 * trials)
-    z = (a - b) / np.sqrt(2 * trials * pooled * (1 - pooled))
+    a, b, others = np.array(ours, dtype=float), np.array(theirs, dtype=float), their_trials or trials
+    pooled = (a + b) / (trials + others)
+    z = (a / trials - b / others) / np.sqrt((1 / trials + 1 / others) * pooled * (1 - pooled))
     return float(stats.chi2.sf(np.sum(z**2), len(z)))
 
 
@@ -122,3 +140,31 @@ def test_the_test_can_fail(certify: Callable[..., list[CertifiedPoint]], logs: C
             ours.append(int(tally.independent_votes().counts[log.prediction[rows[point.index]]]))
             theirs.append(float(log.extra["raw_count"][rows[point.index]]))
     assert chi_square(ours, theirs, SAMPLES) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("mirrored", [False, True], ids=["as given", "one coordinate mirrored"])
+@pytest.mark.parametrize("released", OTHERS, ids=lambda released: released.arch)
+def test_other_networks(shared_reference: Path, released: Released, mirrored: bool) -> None:
+    """Also that a wrong sign of a component would be seen. The files are not on every machine that has the others."""
+    noise = f"noise_{released.sigma:.2f}"
+    network = shared_reference / "levine2021" / "models" / f"{released.arch}_{noise}.pth.tar"
+    path = shared_reference / "levine2021/certify" / released.log / released.arch / noise / f"test/N_{released.samples}"
+    if not (network.is_file() and path.is_file()):
+        pytest.skip(f"the network {released.arch} of Levine et al. or its log is not on this machine")
+    data, log = load_dataset(released.data, split="test"), read_log(path)
+    classifier = load_classifier(str(network), input_shape=data.input_shape)
+    smoothed = SmoothedClassifier(
+        classifier, sigma=released.sigma, seed=2021, batch=256, input_shape=data.input_shape, input_range=None
+    )
+    indices = list(range(0, released.step * INPUTS, released.step))
+    inputs = data.inputs(indices)
+    if mirrored:
+        inputs[:, -1] *= -1
+    ours, theirs = [], []
+    for point in smoothed.certify(inputs, n=SAMPLES, certificate="gaussian", indices=indices):
+        row, tally = list(log.index).index(point.index), point.tally(Stage.ESTIMATION)
+        if tally is not None and log.decided[row]:
+            ours.append(int(tally.independent_votes().counts[log.prediction[row]]))
+            theirs.append(float(log.extra["raw_count"][row]))
+    assert len(ours) >= INPUTS - 3
+    assert (chi_square(ours, theirs, SAMPLES, released.samples) < FALSE_ALARM) == mirrored

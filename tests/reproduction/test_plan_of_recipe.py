@@ -115,3 +115,22 @@ def test_invalid_recipes_are_refused(old: str, new: str, complaint: str) -> None
     assert old in TEXT
     with pytest.raises(InputError, match=complaint):
         plan(TEXT.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("--note '{note}'", "--note '{note}}'"),
+        ("--note '{note}'", "--note '{note'"),
+        ("--note '{note}'", "--note '{}'"),
+        ("--note '{note}'", "--note '{note.real}'"),
+        ("--note '{note}'", "--note '{note:d}'"),
+        ("--note '{note}'", "--note 'open"),
+        ('name = "b {sigma}"', 'name = "b }{sigma}"'),
+    ],
+)
+def test_a_malformed_text_is_named(old: str, new: str) -> None:
+    """A stray } was a ValueError of Python's formatter."""
+    assert old in TEXT
+    with pytest.raises(InputError, match=r"the recipe example has (the malformed text|a command with an open quote)"):
+        plan(TEXT.replace(old, new))

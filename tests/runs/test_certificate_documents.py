@@ -10,8 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from smoothcert.errors import RunError
+from smoothcert.errors import CorruptRunError, RunError
 from smoothcert.runs.certificate_documents import document_of, write_certificates
+from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.seals import document_digest
 from smoothcert.runs.store import RunStore, read_manifest
 from verified_runs import KINDS, SPLIT_KINDS, make_run
@@ -140,7 +141,7 @@ class TestFiles:
             votes, tmp_path / "a" / "b", progress=lambda done, total: heard.append((done, total))
         )
         assert [file.name for file in files] == [f"certificate-{index:06d}.json" for index in (0, 60, 120, 180)]
-        assert sorted((tmp_path / "a" / "b").iterdir()) == files
+        assert sorted((tmp_path / "a" / "b").iterdir()) == [*files, tmp_path / "a" / "b" / "certificates.index"]
         assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
         assert [json.loads(file.read_text()) for file in files] == documents(votes)
 
@@ -152,6 +153,49 @@ class TestFiles:
         assert file.read_text() == "precious"
         write_certificates(votes, tmp_path, overwrite=True)
         assert json.loads(file.read_text())["input"]["index"] == 60
+
+    def test_the_index_has_the_digests(self, votes: Path, tmp_path: Path) -> None:
+        write_certificates(votes, tmp_path / "out")
+        index = json.loads((tmp_path / "out" / "certificates.index").read_text())
+        found = documents(votes)
+        names = [f"certificate-{one['input']['index']:06d}.json" for one in found]
+        assert index == {
+            "format": "smoothcert certificates",
+            "version": 1,
+            "run_digest": found[0]["run_digest"],
+            "certificates": 4,
+            "digests": dict(zip(names, [one["digest"] for one in found], strict=True)),
+        }
+
+    def test_what_was_cut_short_is_continued(self, votes: Path, tmp_path: Path) -> None:
+        """It was refused, because some certificates existed."""
+        out = tmp_path / "out"
+
+        def stop(done: int, _: int) -> None:
+            if done == 2:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            write_certificates(votes, out, progress=stop)
+        times = {file.name: file.stat().st_mtime_ns for file in out.glob("*.json")}
+        assert len(times) == 2
+        files = write_certificates(votes, out)
+        assert [json.loads(file.read_text()) for file in files] == documents(votes)
+        assert times.items() <= {file.name: file.stat().st_mtime_ns for file in files}.items()  # not written again
+        with pytest.raises(RunError, match="already holds all 4 certificates"):
+            write_certificates(votes, out)
+
+    def test_another_run_or_a_damaged_index(self, votes: Path, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        write_certificates(votes, out)
+        recertify_run(votes, alpha=0.01).save(tmp_path / "other")
+        with pytest.raises(RunError, match="certificates of another run"):
+            write_certificates(tmp_path / "other", out)
+        write_certificates(tmp_path / "other", out, overwrite=True)
+        for content in ("{", "{}", '{"run_digest": "0", "certificates": 1, "version": 2}'):
+            (out / "certificates.index").write_text(content)
+            with pytest.raises(CorruptRunError, match=r"certificates.index is not an index"):
+                write_certificates(votes, out)
 
     def test_an_unfinished_run(self, votes: Path, tmp_path: Path) -> None:
         with (

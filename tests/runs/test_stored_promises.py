@@ -16,7 +16,8 @@ from sample_points import POINT, undecided
 from smoothcert.errors import CorruptRunError, InputError
 from smoothcert.records import CertifiedPoint, Noise, Outcome, Promise, Settlement
 from smoothcert.runs.load import load_results
-from smoothcert.runs.store import RESULTS, RunStore
+from smoothcert.runs.run_database import RESULTS
+from smoothcert.runs.store import RunStore
 from smoothcert.spec import DataFacts, FixedN, ModelFacts, NoiseSpec
 
 DIGEST = "ab" * 32

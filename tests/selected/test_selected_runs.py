@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ def test_recertified_claims_are_those_of_a_fresh_run(
         ({"certificate": "gaussian"}, "use selected or selected-published"),
         ({"best_of": True}, "cannot share alpha"),
         ({"n": 10_000}, "n=10000 is not possible"),
-        ({"alpha": 0.7}, "alpha"),
+        *[({"alpha": alpha}, rf"^alpha={alpha} is outside \(0, 0.5\)") for alpha in (0.7, math.nan, math.inf, -1.0)],
     ],
 )
 def test_what_cannot_be_recertified_is_refused(run: Path, asked: dict[str, Any], expected: str) -> None:

@@ -158,6 +158,7 @@ LANES: dict[str, Kind] = {
     ),
     "the checker, in ball arithmetic": Kind(
         slow=(
+            "tests/verify/test_check_processes.py",
             "tests/verify/test_document_checks.py",
             "tests/verify/test_memory_log.py",
             "tests/verify/test_reason_rules.py",
@@ -170,6 +171,7 @@ LANES: dict[str, Kind] = {
         representatives=(
             "tests/verify/test_document_checks.py::test_honest_documents_pass_and_a_billionth_more_does_not[dipole-separate]",
             "tests/verify/test_run_checks.py::test_a_fresh_run_is_proved[votes]",
+            "tests/verify/test_check_processes.py::test_other_processes_confirm_what_is_proved[votes]",
         ),
     ),
     "forged documents and runs": Kind(
@@ -259,6 +261,10 @@ LANES: dict[str, Kind] = {
         representatives=(
             "tests/documentation/test_snippets.py::test_python_snippets_run_one_after_the_other[README.md]",
         ),
+    ),
+    "noise kernels in Triton's interpreter": Kind(
+        slow=("tests/noise/test_noise_kernel.py",),
+        representatives=("tests/noise/test_noise_kernel.py::test_its_bits_are_those_of_the_host[float_words]",),
     ),
     "large networks, and models that deceive": Kind(
         slow=(

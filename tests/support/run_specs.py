@@ -47,6 +47,7 @@ def make_spec(
     data_root: str | None = None,
     device: str = "auto",
     backend: str | None = None,
+    dtype: str | None = None,
     noise_at: str = "input",
     shared_noise: bool = False,
     rigorous: bool = False,
@@ -73,6 +74,7 @@ def make_spec(
             backend=backend,
             device=device,
             weights=weights,
+            dtype=dtype,
         ),
         data=build.build_data(
             data,

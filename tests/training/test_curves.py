@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import os
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 
 from small_training import SmallDigits
-from smoothcert.errors import InterruptedRunError, MissingExtraError
+from smoothcert.errors import InputError, InterruptedRunError, MissingExtraError
 from smoothcert.training import CarriedSigma, TrainingConfig, curves_path, run_training, training_loop
 from smoothcert.training.objectives.consistency import Consistency
 
@@ -121,3 +123,17 @@ def test_without_tensorboard_there_is_a_sentence_and_no_training(tmp_path, monke
     with pytest.raises(MissingExtraError, match="curves for TensorBoard needs tensorboard"):
         run(tmp_path / "m.safetensors", tensorboard=tmp_path / "board")
     assert [path.name for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
+
+
+def test_a_tensorboard_directory_that_is_no_text(tmp_path):
+    """Was a UnicodeEncodeError, after the first epoch."""
+    pytest.importorskip("tensorboard")
+    with pytest.raises(InputError, match="is not UTF-8"):
+        run(tmp_path / "m.safetensors", tensorboard=Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")))
+
+
+def test_a_tensorboard_directory_that_cannot_be_written(tmp_path):
+    pytest.importorskip("tensorboard")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"TensorBoard curves cannot be written to .*file/log: Not a directory"):
+        run(tmp_path / "m.safetensors", tensorboard=tmp_path / "file" / "log")

@@ -134,6 +134,7 @@ def test_json_tells_what_was_optimised(tmp_path):
         (["--sigma-rule", "optimised:speed=1"], "'speed' is unknown; optimised takes steps, noises, rate, within"),
         (["--sigma-rule", "optimised", "--sigma", 0], "an optimised sigma starts at a positive number, but sigma is 0"),
         (["--average", 1.5], "average is 1.5: expected a decay in [0, 1)"),
+        *[(["--threads", threads], f"threads={threads} is not possible") for threads in (-1, 10**5, 2**63 - 1)],
         (["--patience", 0], "patience is 0: expected at least 1"),
         (["--lr", -1], "learning rate is -1.0: expected a positive finite number"),
     ],

@@ -68,8 +68,8 @@ def inputs_of(run: Path) -> list[CheckedInput]:
 
 def with_document(one: CheckedInput, **parts: Any) -> CheckedInput:
     """The same input with other parts of its document, whose run is read again."""
-    document = json.loads(json.dumps(one.document | parts))
-    return CheckedInput(document, read_run(document["run"]), one.read_again)
+    document = json.loads(json.dumps(one.read_again() | parts))
+    return CheckedInput.of(document, read_run(document["run"]), one.read_again)
 
 
 def codes(report: MemoryReport) -> list[str]:
@@ -195,7 +195,7 @@ class TestMutations:
         assert one_report(folder / "memory.sqlite", others).discrepancies
 
     def test_it_is_the_memory_of_another_model(self, folder: Path, documents: list[CheckedInput]) -> None:
-        run = documents[0].document["run"]
+        run = documents[0].read_again()["run"]
         told = with_document(documents[0], run=run | {"digests": run["digests"] | {"model": "0" * 64}})
         (found,) = [
             f for f in one_report(folder / "memory.sqlite", [told]).discrepancies if f.code == "another-classifier"
@@ -203,7 +203,7 @@ class TestMutations:
         assert found.values["field"] == "model"
 
     def test_it_is_not_there(self, folder: Path, documents: list[CheckedInput]) -> None:
-        run = documents[0].document["run"]
+        run = documents[0].read_again()["run"]
         told = with_document(documents[0], run=run | {"digests": run["digests"] | {"memory": "0" * 64}})
         assert codes(one_report(folder / "memory.sqlite", [told])) == ["no-such-memory"]
 
@@ -263,7 +263,7 @@ class TestGeometry:
     def promised(noise: str, digest: str) -> CheckedInput:
         described = manifest(certificate="gaussian", noise=noise, sigma=None, shape=(12,), memory=digest)
         run = json.loads(json.dumps(described.to_json()))
-        return CheckedInput({"run": run, "promise": None, "input": {"index": 0}}, read_run(run), dict)
+        return CheckedInput(read_run(run), 0, None, None, None, (), dict)
 
     def test_consistent(self, claims: tuple[Path, str, str]) -> None:
         place, *named = claims

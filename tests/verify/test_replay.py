@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from contextlib import closing
@@ -21,7 +22,6 @@ from smoothcert.noise.grid_law import grid_law
 from smoothcert.noise.grid_with_numpy import grid_draws
 from smoothcert.records import CheckCounts, Noise, Stage, StreamId
 from smoothcert.sampling import ModelChecks
-from smoothcert_verify.document_checks import CheckedInput
 from smoothcert_verify.findings import OptionError
 from smoothcert_verify.noise_forms import (
     FloatNoise,
@@ -34,7 +34,8 @@ from smoothcert_verify.noise_forms import (
 )
 from smoothcert_verify.noise_streams import Stream, chacha
 from smoothcert_verify.replay import SAMPLING_VERSION, Replay, choose_inputs
-from smoothcert_verify.run_checks import Report, verify_run
+from smoothcert_verify.reports import Report
+from smoothcert_verify.run_checks import verify_run
 from smoothcert_verify.run_facts import read_run
 from verified_runs import MODEL, altered, copy_of, make_run, resealed
 
@@ -317,7 +318,7 @@ class TestMadeUp:
         selection = [tally for tally in whole["tallies"] if tally["stage"] == "SELECTION"]
         report = Report("run")
         replay = Replay.open(one.run, model=MODEL, data=None, data_root=None)
-        replay.run([CheckedInput(one.document, one.run, lambda: whole | {"tallies": selection})], report)
+        replay.run([dataclasses.replace(one, read_again=lambda: whole | {"tallies": selection})], report)
         assert codes(report) == ["nothing-proved-again"]
 
     def test_another_sigma(self, folder: Path, tmp_path: Path) -> None:

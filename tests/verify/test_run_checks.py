@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from smoothcert.runs.certificate_documents import write_certificates
-from smoothcert_verify.run_checks import Report, verify_certificates, verify_run
+from smoothcert_verify.reports import Report
+from smoothcert_verify.run_checks import verify_certificates, verify_run
 from verified_runs import KINDS, SPLIT_KINDS, altered, changed, copy_of, leaves, make_run, resealed, with_change
 
 TABLES = {
@@ -179,12 +180,69 @@ class TestMutations:
     def test_the_rule_for_sigma_is_another(self, folder: Path, tmp_path: Path) -> None:
         run = copy_of(make_run("envelope", folder / "rule"), tmp_path)
         rule = run / "sigma.safetensors"
-        content = bytearray(rule.read_bytes())
-        content[-1] ^= 1
-        rule.write_bytes(bytes(content))
+        changed = bytearray(rule.read_bytes())
+        changed[-1] ^= 1
+        rule.write_bytes(bytes(changed))
         assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
-        rule.write_bytes(b"\xff" * 8)
-        assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
+        for content in (b"\xff" * 8, b"abc", b"", (2).to_bytes(8, "little") + b"[]"):
+            rule.write_bytes(content)
+            assert any(finding.where == "sigma.safetensors" for finding in checked(run).discrepancies)
+
+
+class TestIndex:
+    """A directory of certificates that is not what its index says."""
+
+    @pytest.fixture
+    def exported(self, votes: Path, tmp_path: Path) -> Path:
+        write_certificates(votes, tmp_path / "exported")
+        return tmp_path / "exported"
+
+    def change(self, exported: Path, **changes: object) -> None:
+        file = exported / "certificates.index"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+    def test_a_certificate_is_missing(self, exported: Path) -> None:
+        """A directory with half of the certificates was verified as if it were whole."""
+        (exported / "certificate-000060.json").unlink()
+        (finding,) = verify_certificates(exported).discrepancies
+        assert (finding.code, finding.values["missing"]) == ("missing-certificates", 1)
+        assert "certificate-000060.json" in str(finding)
+
+    def test_an_export_was_cut_short(self, exported: Path) -> None:
+        self.change(exported, digests=None)
+        (finding,) = verify_certificates(exported).discrepancies
+        assert str(finding).startswith("4 of 4 certificates are there: the export was cut short")
+        for file in exported.glob("*.json"):
+            file.unlink()
+        assert set(codes(verify_certificates(exported))) == {"unfinished-export"}
+
+    def test_a_certificate_too_many(self, exported: Path, folder: Path) -> None:
+        (other,) = write_certificates(make_run("dipole", folder / "index"), exported.parent / "other")[:1]
+        (exported / "more.json").write_bytes(other.read_bytes())
+        assert set(codes(verify_certificates(exported))) == {"not-in-index"}
+
+    def test_another_certificate(self, exported: Path, folder: Path) -> None:
+        (other,) = write_certificates(make_run("dipole", folder / "index"), exported.parent / "other")[:1]
+        (exported / other.name).write_bytes(other.read_bytes())
+        assert set(codes(verify_certificates(exported))) == {"not-as-indexed"}
+
+    def test_the_index_itself(self, exported: Path) -> None:
+        self.change(exported, certificates=5)
+        assert set(codes(verify_certificates(exported))) == {"differs"}
+        self.change(exported, certificates=4, run_digest="0" * 64)
+        assert set(codes(verify_certificates(exported))) == {"not-as-indexed"}
+        for content in ("{", "[]", "{}", json.dumps({"digests": []})):
+            (exported / "certificates.index").write_text(content)
+            assert verify_certificates(exported).discrepancies
+
+    def test_without_an_index_it_is_remarked_on(self, exported: Path) -> None:
+        """As of certificates of earlier versions, or of some that somebody passed on."""
+        (exported / "certificates.index").unlink()
+        report = verify_certificates(exported)
+        assert report.discrepancies == []
+        assert [remark.code for remark, _ in report.remarks] == ["no-index"]
+        (file, *_) = sorted(exported.glob("*.json"))
+        assert verify_certificates(file).remarks == []
 
 
 class TestForgery:

@@ -15,7 +15,7 @@ from certified_documents import manifest
 from smoothcert_verify import sigma_levels
 from smoothcert_verify.document_checks import CheckedInput
 from smoothcert_verify.findings import Finding
-from smoothcert_verify.run_checks import Report
+from smoothcert_verify.reports import Report
 from smoothcert_verify.run_facts import read_run
 from smoothcert_verify.sigma_levels import check_levels, count_classifiers, measure_levels, needs_distances
 
@@ -29,10 +29,7 @@ def inputs_of(sigmas: list[float], envelope: dict[str, Any], *, dimension: int =
     document = json.loads(json.dumps(manifest(certificate="envelope", sigma=None, shape=(dimension,)).to_json()))
     rule = {"kind": "callable", "name": "s", "envelope": envelope}
     run = read_run(document | {"sigma": {"rule": rule, "envelope": envelope}, "data": document["data"] | data})
-    return [
-        CheckedInput({"input": {"index": index}, "smoothing": {"sigma": sigma}, "promise": None}, run, dict)
-        for index, sigma in enumerate(sigmas)
-    ]
+    return [CheckedInput(run, index, None, sigma, None, (), dict) for index, sigma in enumerate(sigmas)]
 
 
 def semi_elastic(sigmas: list[float], **data: Any) -> list[CheckedInput]:

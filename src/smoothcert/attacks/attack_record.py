@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
+import msgspec
+
 from smoothcert.errors import CorruptRunError, ManifestMismatchError
 from smoothcert.files import hold_lock
 from smoothcert.runs.seals import canonical_json
@@ -118,11 +120,10 @@ class AttackResult(FreshVerdict):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        counts, stages = document["counts"], document.get("stages")
-        fields = {**document, "fate": Fate(document["fate"]), "counts": None if counts is None else tuple(counts)}
-        if stages is not None:
-            fields["stages"] = tuple(StageVotes(**{**one, "counts": tuple(one["counts"])}) for one in stages)
-        return cls(**fields)
+        """A result from a file; a ValueError that names the field if it is not one."""
+        if unknown := document.keys() - {field.name for field in dataclasses.fields(cls)}:
+            raise ValueError(f"a result has the unknown field {min(unknown)!r}")
+        return msgspec.convert(document, cls)
 
 
 class AttackRecord:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _REPEATED = (
     "model", "data", "split", "input_range", "input_shape", "resize", "label_column", "data_root", "weights", "arch",
-    "standardise", "num_classes", "backend", "device", "workers", "sigma_scale", "grid",
+    "standardise", "num_classes", "backend", "dtype", "device", "workers", "sigma_scale", "grid",
 )  # fmt: skip
 """Options that the printed command repeats as they were given."""
 
@@ -72,6 +72,7 @@ def advise(
     standardise: o.Standardise = None,
     num_classes: o.NumClasses = None,
     backend: o.Backend = None,
+    dtype: o.Dtype = None,
     sigma_scale: o.SigmaScale = None,
     grid: o.Grid = "detect",
 ) -> None:
@@ -115,6 +116,7 @@ def advise(
             backend=backend,
             device=device,
             weights=weights,
+            dtype=dtype,
         ),
         data=build.build_data(
             data,

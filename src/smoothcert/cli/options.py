@@ -341,6 +341,16 @@ Backend = Annotated[
         "part of what is certified.",
     ),
 ]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        rich_help_panel=RARE,
+        autocompletion=complete_words("bfloat16", "float16"),
+        help="Compute a float32 torch model in bfloat16 or float16, by torch.autocast (default: the precision of the "
+        "model). It is part of what is certified.",
+    ),
+]
 Rigorous = Annotated[
     bool,
     typer.Option(

@@ -73,13 +73,9 @@ def recertify(
 def _recertify_run(
     run: Path, *, alpha: float | None, n: int | None, certificate: list[str] | None, best_of: bool, out: Path | None
 ) -> tuple[list[ResultColumns], list[str]]:
-    from smoothcert.runs.recertification import recertify_run
+    from smoothcert.runs.recertification import recertify_stored
 
-    recertified = recertify_run(run, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
-    if out is not None:
-        recertified.save(out)
-    spec = recertified.spec
-    results = recertified.results(name=(out or run).name)
+    results, spec = recertify_stored(run, out, alpha=alpha, n=n, certificate=certificate or None, best_of=best_of)
     notes = [f"alpha {spec.alpha:g}, n {spec.question.n}, {spec.certificate_text}"]
     notes += [note for one in results for note in one.notes]
     return results, list(dict.fromkeys(notes))

@@ -50,6 +50,7 @@ class RunOptions:
     standardise: o.Standardise = None
     num_classes: o.NumClasses = None
     backend: o.Backend = None
+    dtype: o.Dtype = None
     memory: o.Memory = None
     search: o.Search = None
     sigma_range: o.SigmaRange = None

@@ -16,11 +16,12 @@ from smoothcert.analysis.table_choices import TableFormat
 from smoothcert.analysis.tables import render
 from smoothcert.cli.printing import say, terminal_width
 from smoothcert.cli.progress import fetch_progress, show_count, stop_on_interrupt
-from smoothcert.errors import InterruptedRunError, RunError
+from smoothcert.errors import ClusterError, InterruptedRunError, RegionMemoryError, RunError
 from smoothcert.records import Outcome
 from smoothcert.runs.building import RunParts
 from smoothcert.runs.execution import PreparedRun, check_spec, execute_run, prepare_run
 from smoothcert.runs.load import load_each
+from smoothcert.runs.run_database import check_can_create_run
 from smoothcert.runs.selected_execution import NamedObjects, make_selected_run
 from smoothcert.runs.selected_spec import SelectedSpec
 from smoothcert.runs.store import RunStore
@@ -45,7 +46,7 @@ def run_specs(specs: Mapping[Path, RunSpec], *, as_json: bool) -> None:
         if RunStore.exists(out.parent):
             raise RunError(f"{out.parent} is a run itself, and several runs are made below --out: choose another one")
         if not RunStore.exists(out):
-            RunStore.check_can_create(out)
+            check_can_create_run(out)
     for number, (out, spec) in enumerate(specs.items(), start=1):
         say(f"run {number} of {len(specs)}: {out}")
         try:
@@ -94,6 +95,9 @@ def _make_run(spec: RunSpec, out: Path, *, resume: str, parts: RunParts | None =
                 raise InterruptedRunError(
                     f"stopped; {finished} of {len(run.indices)} inputs are stored. {resume}"
                 ) from error
+            except (ClusterError, RegionMemoryError):
+                say(f"{len(run.store.indices())} of {len(run.indices)} inputs are stored. {resume}")
+                raise
         rule = run.smoothed.rule
         if isinstance(rule, OptimisedRule) and rule.evaluations_spent:
             say(f"the search for sigma took {rule.evaluations_spent} evaluations of the model")

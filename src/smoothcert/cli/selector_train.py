@@ -79,6 +79,15 @@ def train_selector_command(
             "choice; 0: only the best level is right.",
         ),
     ] = 0.0,
+    balance: Annotated[
+        bool,
+        typer.Option(
+            "--balance/--no-balance",
+            rich_help_panel=o.TRAINING,
+            help="At the end, shift the outputs so that the mean estimated radius is largest on inputs that were kept "
+            "out.",
+        ),
+    ] = True,
     objective: Annotated[
         str,
         typer.Option("--objective", rich_help_panel=o.TRAINING, help="As in `train`, with its settings."),
@@ -145,7 +154,7 @@ def train_selector_command(
     if votes_seed != own_seed:
         say(f"the votes in {store} are used, which were sampled with seed {votes_seed}")
     config = training.SelectorConfig(
-        levels=chosen, n=n, softness=softness,
+        levels=chosen, n=n, softness=softness, balance=balance,
         training=training.TrainingConfig(
             arch=arch or training.find_arch(places[-1]), objective=training.parse_objective(objective),
             sigma=max(chosen) if sigma is None else sigma, seed=own_seed,
@@ -207,6 +216,11 @@ def _print_result(selector: TrainedSelector, data: str, models: str, store: Path
         f"{report.right:.1%}; {report.certainty:.1%} of the samples agree, all of them for {report.certain:.1%} of the "
         "inputs"
     )
+    if (balance := facts.get("balance")) is not None:
+        typer.echo(
+            f"outputs shifted by {', '.join(f'{shift:.3g}' for shift in balance['shifts'])}: estimated mean radius "
+            f"{balance['after']:.3f} instead of {balance['before']:.3f}, on other inputs that were kept out"
+        )
     typer.echo("\n  level   best for  chosen for  estimated mean radius")
     for level, best, chosen, radius in zip(levels, report.best, report.chosen, report.radii, strict=True):
         typer.echo(f"{level:7g}  {best:9.1%}  {chosen:10.1%}  {radius:.3f}")

@@ -14,6 +14,7 @@ from smoothcert.data import parse_input_range, parse_resize, parse_shape
 from smoothcert.errors import InputError
 from smoothcert.models import NOISE_AT, parse_standardisation
 from smoothcert.models.backends import check_backend
+from smoothcert.models.half_precision import read_dtype
 from smoothcert.noise import DETECT, FLOAT, as_noise, parse_grid
 from smoothcert.records import Noise
 from smoothcert.records.feature_scale import FeatureScale
@@ -35,6 +36,7 @@ from smoothcert.spec import (
     SigmaSpec,
     Task,
     make_question,
+    spec_dtype,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +134,7 @@ def build_model_of(run: RunOptions, place: str, *, weights: str | None) -> Model
         backend=run.backend,
         device=run.device,
         weights=weights,
+        dtype=run.dtype,
     )
 
 
@@ -184,6 +187,7 @@ def build_model(
     backend: str | None,
     device: str,
     weights: str | None,
+    dtype: str | None = None,
 ) -> ModelSpec:
     check_backend(backend)
     statistics = parse_standardisation(standardise)
@@ -195,6 +199,7 @@ def build_model(
         backend=cast(Literal["torch", "onnxruntime", "fastest"] | None, backend),
         device=device,
         weights=weights,
+        dtype=spec_dtype(read_dtype(dtype)),
     )
 
 

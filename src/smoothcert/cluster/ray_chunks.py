@@ -87,13 +87,19 @@ class OpenJob:
         places[:, column] = [position[number] for number in places[:, column].tolist()]
         draws = [slices[-1].last_row for slices in batches]
         chunk = Chunk(
-            inputs=np.ascontiguousarray(self._inputs[rows], dtype=np.float32),
+            inputs=np.ascontiguousarray(self._take(rows), dtype=np.float32),
             requests=tuple(dataclasses.replace(request, row=rows.index(request.row)) for request in requests),
             places=places,
             draws=max(draws),
         )
         samples = sum(draws) * samples_per_draw(self._kind)
         return ChunkPiece(chunk=chunk, request_numbers=request_numbers, batches=len(batches), samples=samples)
+
+    def _take(self, rows: Sequence[int]) -> InputArray:
+        """These rows; without a copy if they are adjacent, because one large image may take many chunks."""
+        first, last = rows[0], rows[-1] + 1
+        found: InputArray = self._inputs[first:last] if last - first == len(rows) else self._inputs[rows]
+        return found
 
     def add(self, piece: ChunkPiece, sums: Sequence[IntArray], picked: Sequence[PickedVote] = ()) -> None:
         """Add the results of a piece."""

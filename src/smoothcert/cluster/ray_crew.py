@@ -39,17 +39,23 @@ class Task:
 class _Member:
     """One actor. calls: tasks by the reference of their answer, in order of execution; None for the first two calls.
 
-    placed: whether it has a node. ready: whether it has loaded the model.
+    placed: whether it has a node. ready: whether it has loaded the model. listed: where it is in `Crew._free`, if it
+    is.
     """
 
     handle: Any
     calls: dict[Any, Task | None] = field(default_factory=dict)
     placed: bool = False
     ready: bool = False
+    listed: int | None = None
 
 
 class Crew:
-    """Actors that hold a model. load: the arguments of `Worker.load`. check: refuses an actor with another model."""
+    """Actors that hold a model. load: the arguments of `Worker.load`. check: refuses an actor with another model.
+
+    Of thousands of actors none is looked at for the task of another: they are listed by the number of their calls, and
+    their first calls by themselves.
+    """
 
     def __init__(
         self,
@@ -68,7 +74,10 @@ class Crew:
         self._kind = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus, max_restarts=0)(Worker)
         self._queue: deque[Task] = deque()
         self._done: dict[Task, Any] = {}
-        self._members: list[_Member] = []
+        self._members: dict[_Member, None] = {}
+        self._first_calls: dict[Any, _Member] = {}
+        self._free = [dict[_Member, None]() for _ in range(_WAITING_PER_ACTOR)]
+        self._assigned = 0
         self._failed_starts = 0
         self._last_placed = time.monotonic()
         for _ in range(size):
@@ -77,8 +86,7 @@ class Crew:
     @property
     def has_room(self) -> bool:
         """Whether the actors can take another task."""
-        held = sum(task is not None for member in self._members for task in member.calls.values())
-        return len(self._queue) + held < self.size * _WAITING_PER_ACTOR
+        return len(self._queue) + self._assigned < self.size * _WAITING_PER_ACTOR
 
     def submit(self, task: Task) -> None:
         self._queue.append(task)
@@ -90,7 +98,7 @@ class Crew:
         self._done = {task: answer for task, answer in self._done.items() if task not in unwanted}
         for member in self._members:
             for call in [call for call, task in member.calls.items() if task in unwanted]:
-                del member.calls[call]
+                self._remove_call(member, call)
                 with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
                     self._ray.cancel(call)
 
@@ -107,12 +115,12 @@ class Crew:
         """
         while not (finished := [task for task in self._done if task in wanted]):
             self._assign_tasks()
-            calls = {call: member for member in self._members for call in member.calls}
-            done, _ = self._ray.wait(list(calls), num_returns=1, timeout=_TICK_SECONDS)
+            calls = list(self._first_calls)  # an actor answers in order
+            done, _ = self._ray.wait(calls, num_returns=1, timeout=_TICK_SECONDS)
             if done:
-                done, _ = self._ray.wait(list(calls), num_returns=len(calls), timeout=0)
+                done, _ = self._ray.wait(calls, num_returns=len(calls), timeout=0)
             for call in done:
-                self._receive(calls[call], call)
+                self._receive(self._first_calls[call], call)
             self._check_progress()
         return {task: self._done.pop(task) for task in finished}
 
@@ -120,28 +128,51 @@ class Crew:
         """End all actors."""
         for member in self._members:
             self._kill(member)
-        self._members.clear()
-        self._queue.clear()
+        for held in (self._members, self._first_calls, self._queue, *self._free):
+            held.clear()
+        self._assigned = 0
 
     def _start_actor(self) -> None:
         member = _Member(self._kind.remote())
-        member.calls[member.handle.begin.remote()] = None
-        member.calls[member.handle.load.remote(*self._load)] = None
-        self._members.append(member)
+        self._members[member] = None
+        self._add_call(member, member.handle.begin.remote(), None)
+        self._add_call(member, member.handle.load.remote(*self._load), None)
 
     def _assign_tasks(self) -> None:
+        """Give tasks to the ready members with the fewest calls."""
         while self._queue:
-            free = [each for each in self._members if each.ready and len(each.calls) < _WAITING_PER_ACTOR]
-            if not free:
+            member = next((next(iter(listed)) for listed in self._free if listed), None)
+            if member is None:
                 return
-            member = min(free, key=lambda each: len(each.calls))
             task = self._queue.popleft()
-            member.calls[getattr(member.handle, task.method).remote(*task.arguments)] = task
+            self._add_call(member, getattr(member.handle, task.method).remote(*task.arguments), task)
+
+    def _add_call(self, member: _Member, call: Any, task: Task | None) -> None:
+        if not member.calls:
+            self._first_calls[call] = member
+        member.calls[call] = task
+        self._assigned += task is not None
+        self._list(member)
+
+    def _remove_call(self, member: _Member, call: Any) -> Task | None:
+        task = member.calls.pop(call)
+        self._assigned -= task is not None
+        if self._first_calls.pop(call, None) is not None and member.calls:
+            self._first_calls[next(iter(member.calls))] = member
+        self._list(member)
+        return task
+
+    def _list(self, member: _Member) -> None:
+        """List a member by the number of its calls, if it can take another."""
+        if member.listed is not None:
+            del self._free[member.listed][member]
+        calls = len(member.calls)
+        member.listed = calls if member.ready and member in self._members and calls < _WAITING_PER_ACTOR else None
+        if member.listed is not None:
+            self._free[member.listed][member] = None
 
     def _receive(self, member: _Member, call: Any) -> None:
         """Take the answer of a finished call."""
-        if call not in member.calls:  # lost together with an earlier one
-            return
         try:
             answer = self._ray.get(call)
         except self._ray.exceptions.RayTaskError as error:
@@ -151,22 +182,22 @@ class Crew:
             return
         if isinstance(answer, Failure):
             raise answer.to_exception()
-        task = member.calls.pop(call)
+        task = self._remove_call(member, call)
         member.placed = True
         self._last_placed = time.monotonic()
         if isinstance(answer, LoadedModel):
             self._check(answer)
             member.ready = True
+            self._list(member)
             self._failed_starts = 0
         if task is not None:
             self._done[task] = answer
 
     def _replace(self, member: _Member, error: Exception) -> None:
         """Start a new actor for one that died, and put its tasks at the head of the queue."""
-        self._members.remove(member)
+        del self._members[member]
         self._kill(member)
-        tasks = [task for task in member.calls.values() if task is not None]
-        member.calls.clear()
+        tasks = [task for call in list(member.calls) if (task := self._remove_call(member, call)) is not None]
         self._queue.extendleft(reversed(tasks))
         if not member.ready:
             self._failed_starts += 1

@@ -29,7 +29,8 @@ from smoothcert.spec import RayEngineSpec
 
 _SECONDS_PER_CHUNK = 1.0
 _LEAST_SECONDS_PER_CHUNK = 0.05
-"""Sending a chunk takes about a millisecond."""
+_SECONDS_TO_SEND = 0.001
+"""What a chunk takes the driver, about. So chunks for very many actors last longer: one is sent at a time."""
 
 
 class RayEngine:
@@ -174,11 +175,15 @@ class Pace:
         self._seconds = each if self._seconds is None else (self._seconds + each) / 2
 
     def chunk_size(self, *, batches: int, actors: int) -> int:
-        """Batches per chunk: a second of work, or less if some actors would get none."""
+        """Batches per chunk: a second of work, or less if some actors would get none.
+
+        It is never so little that the driver could not send a chunk to every actor meanwhile.
+        """
         if self._seconds is None:
             return 1
         seconds = max(self._seconds, 1e-9)
-        most, least = math.ceil(_SECONDS_PER_CHUNK / seconds), math.ceil(_LEAST_SECONDS_PER_CHUNK / seconds)
+        shortest = max(_LEAST_SECONDS_PER_CHUNK, _SECONDS_TO_SEND * actors)
+        most, least = math.ceil(max(_SECONDS_PER_CHUNK, shortest) / seconds), math.ceil(shortest / seconds)
         fair = math.ceil(batches / (2 * actors))
         return min(most, max(least, fair))
 

@@ -107,6 +107,7 @@ class ImageFolderDataset:
     form: ImageForm = IMAGENET_FORM
     input_range: tuple[float, float] | None = (0.0, 1.0)
     levels: int | None = 256
+    reads_files: bool = field(default=True, init=False, repr=False)
     _size: tuple[int, int] | None = field(default=None, init=False, repr=False)
     _digest: str | None = field(default=None, init=False, repr=False)
 

@@ -25,8 +25,8 @@ from smoothcert.data.named_datasets import (
     unknown_dataset_error,
 )
 from smoothcert.data.published import PUBLISHED
-from smoothcert.data.small_mnist import block_sums, principal_components, project
-from smoothcert.data.synthetic import make_cone, make_swiss_roll
+from smoothcert.data.small_mnist import block_sums, principal_components, project, signs_by_extreme_image
+from smoothcert.data.synthetic import make_cone, make_levine_swiss_roll, make_swiss_roll
 from smoothcert.data.user_files import FILE_ENDINGS, InputRange, load_file
 from smoothcert.errors import DataError, InputError, MissingExtraError
 from smoothcert.records import IntArray
@@ -173,6 +173,8 @@ def _load_named(
         return load_digits(split)
     if entry.name == "swiss-roll":
         return make_swiss_roll(split)
+    if entry.name == "levine-swiss-roll":
+        return make_levine_swiss_roll(split)
     if entry.name == "imagenet":
         return open_image_folder("imagenet", _find_imagenet(root), split=split, classes=IMAGENET_CLASSES)
     assert entry.files is not None
@@ -220,9 +222,12 @@ def _load_stored(entry: NamedDataset, split: str, root: Path) -> ArrayDataset:
     stored: NDArray[Any] = images
     if entry.name == "small-mnist":
         stored = block_sums(images)
-    elif entry.name == "small-mnist-pca":
+    elif entry.name in ("small-mnist-pca", "levine-mnist-pca"):
         train = images if split == "train" else store.read_array(spec, spec.find_file("train", "inputs"), root)
-        total, components = principal_components(block_sums(train))
+        train_sums = block_sums(train)
+        total, components = principal_components(train_sums)
+        if entry.name == "levine-mnist-pca":
+            components = components * signs_by_extreme_image(train_sums, components)[:, None]
         stored = project(block_sums(images), total, components, train_size=len(train))
     return _make_dataset(entry, split, stored, labels.astype(np.int64))
 

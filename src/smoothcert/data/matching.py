@@ -38,6 +38,10 @@ class MatchedDataset:
         return self.base.split
 
     @property
+    def reads_files(self) -> bool:
+        return reads_files(self.base)
+
+    @property
     def num_classes(self) -> int:
         return len(self.class_names)
 
@@ -94,6 +98,11 @@ def get_feature_names(dataset: Dataset) -> tuple[str, ...]:
     """The names of the columns; empty if the data has none."""
     names: tuple[str, ...] = getattr(dataset, "feature_names", ())
     return names
+
+
+def reads_files(dataset: Dataset) -> bool:
+    """Whether inputs are read from files when they are asked for, by our own code, which any thread may run."""
+    return bool(getattr(dataset, "reads_files", False))
 
 
 def list_class_names(dataset: Dataset, num_classes: int) -> tuple[str, ...]:

@@ -58,6 +58,8 @@ class NamedDataset:
 
 
 _PCA_SUMMARY = "10 leading principal components of small-mnist, fitted on its training images"
+_LEVINE_PCA_SUMMARY = "small-mnist-pca with the signs of Levine et al. 2021, for their networks"
+_LEVINE_ROLL_SUMMARY = "the swiss roll of Levine et al. 2021, for their network; fewer points, more scatter"
 _CONE_SUMMARY = "a narrow cone against everything around it; cone-18 is the same in 18 dimensions"
 _DATASETS = (
     NamedDataset(
@@ -67,6 +69,10 @@ _DATASETS = (
     NamedDataset(
         "swiss-roll", DatasetOrigin.GENERATED, "two interleaved spirals in the plane",
         (2,), ("first arm", "second arm"), 2000, 500, input_range=None,
+    ),
+    NamedDataset(
+        "levine-swiss-roll", DatasetOrigin.GENERATED, _LEVINE_ROLL_SUMMARY,
+        (2,), ("inner half", "outer half"), 1000, 100, input_range=None,
     ),
     NamedDataset(
         "cone", DatasetOrigin.GENERATED, _CONE_SUMMARY,
@@ -82,6 +88,10 @@ _DATASETS = (
     ),
     NamedDataset(
         "small-mnist-pca", DatasetOrigin.DERIVED, _PCA_SUMMARY,
+        (10,), _DIGITS, 60000, 10000, input_range=None, files="mnist",
+    ),
+    NamedDataset(
+        "levine-mnist-pca", DatasetOrigin.DERIVED, _LEVINE_PCA_SUMMARY,
         (10,), _DIGITS, 60000, 10000, input_range=None, files="mnist",
     ),
     NamedDataset(

@@ -40,6 +40,17 @@ def principal_components(train_sums: NDArray[np.uint16]) -> tuple[FloatArray, Fl
     return total, np.rint(leading * np.sign(largest)[:, None] * _COMPONENT_GRID)
 
 
+def signs_by_extreme_image(train_sums: NDArray[np.uint16], components: FloatArray) -> FloatArray:
+    """(10,) factors ±1 for the components, by the rule of scikit-learn before version 1.5.
+
+    Of all training images, the one farthest from the mean along a component lies in its positive direction.
+    """
+    total = train_sums.reshape(len(train_sums), -1).sum(axis=0, dtype=np.float64)
+    along = project(train_sums, total, components, train_size=len(train_sums))
+    extreme = along[np.abs(along).argmax(axis=0), np.arange(COMPONENTS)]
+    return np.where(extreme < 0, -1.0, 1.0)
+
+
 def project(
     sums: NDArray[np.uint16], train_total: FloatArray, components: FloatArray, *, train_size: int
 ) -> InputArray:

@@ -2,7 +2,7 @@
 
 They use uniform draws of a counter-based generator (numpy keeps those streams fixed) and inverse-transform sampling.
 Coordinates are rounded to multiples of 2^-20, far above the last-bit differences between mathematical libraries.
-Classes alternate.
+Classes alternate. `levine-swiss-roll` is the exception: it repeats the draws of its authors.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ MAX_CONE_DIMENSION = 100_000
 _SEEDS = {"train": 0, "test": 1}
 _SWISS_ROLL_KEY, _CONE_KEY = 2021, 2022
 _SWISS_ROLL_PER_CLASS = {"train": 1000, "test": 250}
+_LEVINE_ROLL = {"train": (1000, 1), "test": (100, 2)}
 _CONE_PER_CLASS = {"train": 500, "test": 100}
 _GRID = 2.0**20
 
@@ -46,6 +47,25 @@ def make_swiss_roll(split: str) -> ArrayDataset:
     angle = t + math.pi * labels
     centre = (t / high)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     return _make_toy("swiss-roll", split, centre + 0.025 * ndtri(uniform[:, 1:]), labels, name="swiss-roll")
+
+
+def make_levine_swiss_roll(split: str) -> ArrayDataset:
+    """The Swiss roll of Levine et al., "Tight Second-Order Certificates": one arm, cut in the middle.
+
+    Angle t uniform in [3π/2, 9π/2], points (t cos t, t sin t) with standard normal scatter, divided by 10; class 1 where
+    t > 3π. Theirs is `make_swiss_roll` of scikit-learn with noise 1 and random states 1 (train) and 2 (test), without
+    the second of its three coordinates; the same numbers are drawn here. 1000 training and 100 test points; inputs
+    (n, 2).
+    """
+    count, state = _LEVINE_ROLL[split]
+    # numpy keeps the streams of RandomState fixed for ever.
+    generator = np.random.RandomState(state)
+    t = 1.5 * math.pi * (1.0 + 2.0 * generator.uniform(size=count))
+    generator.uniform(size=count)  # the coordinate that is left out
+    scatter = generator.standard_normal((3, count))
+    points = np.stack([t * np.cos(t) + scatter[0], t * np.sin(t) + scatter[2]], axis=1) / 10.0
+    labels = (t > 3.0 * math.pi).astype(np.int64)
+    return _make_toy("levine-swiss-roll", split, points, labels, name="levine-swiss-roll")
 
 
 def make_cone(split: str, *, dimension: int) -> ArrayDataset:

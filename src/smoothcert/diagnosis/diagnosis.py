@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from smoothcert.diagnosis.findings import Finding, Speed
-from smoothcert.diagnosis.noise_checks import check_bits, check_law
+from smoothcert.diagnosis.noise_checks import check_bits, check_kernel, check_law
 from smoothcert.diagnosis.speeds import measure_speed, read_peak_memory
 from smoothcert.diagnosis.vote_checks import SHAPES, check_votes
 from smoothcert.environment import list_versions, name_processor
@@ -82,6 +82,8 @@ def diagnose(
     on_device = device.type != "cpu" if accelerated is None else accelerated
     progress("noise bits")
     findings = [check_bits(device)]
+    progress("noise kernel")
+    findings.append(check_kernel(device))
     progress("noise law")
     findings.append(check_law())
     progress("votes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from smoothcert.diagnosis.findings import Finding
 from smoothcert.errors import NoiseError
 from smoothcert.noise import GridLaw, grid_law, grid_with_numpy, grid_with_torch, with_numpy, with_torch
+from smoothcert.noise.device_noise import can_have_kernel, find_kernel
+from smoothcert.noise.device_test import NoiseCase, equals_host
 from smoothcert.noise.grid_noise import from_grid, grid_draws
 from smoothcert.noise.host import unit_noise
 from smoothcert.noise.self_test import check_noise
@@ -27,6 +30,8 @@ _STARTS = (0, 2**32 - 3)
 _ROWS = 7
 _GRIDS = (4, 256, 65536)
 _SIGMAS = (0.3, 1.0)
+_TYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""What models take."""
 _STREAM = StreamId(seed=0x5EED, index=3, stage=Stage.ESTIMATION)
 
 _Array = NDArray[np.int32] | NDArray[np.float32]
@@ -52,6 +57,30 @@ def check_bits(device: torch.device) -> Finding:
             if found.shape != expected.shape or not np.array_equal(_bits(found), _bits(expected)):
                 return Finding("noise bits", passed=False, detail=f"{maker} differs from plain numpy for {case.name}")
     return Finding("noise bits", passed=True, detail=f"{count} draws of compiled code and torch equal those of numpy")
+
+
+def check_kernel(device: torch.device) -> Finding:
+    """Whether the noise kernel gives the bits of plain numpy, if this device has one."""
+    name = "noise kernel"
+    if not can_have_kernel(device):
+        return Finding(name, passed=True, detail=f"there is none for {device.type}: torch operations make the noise")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kernel = find_kernel(device, torch.float32)
+    if kernel is None:
+        missing = "Triton is not installed (pip install 'smoothcert[triton]'): torch operations make the noise, slower"
+        return Finding(name, passed=not caught, detail=str(caught[0].message) if caught else missing)
+    cases = list(zip(_list_kernel_cases(), itertools.cycle(_TYPES), strict=False))
+    for case, dtype in cases:
+        if not equals_host(kernel, case, device, dtype):
+            return Finding(name, passed=False, detail=f"{kernel.name} differs from plain numpy for {case}, {dtype}")
+    return Finding(name, passed=True, detail=f"{len(cases)} ranges of {kernel.name} equal those of numpy")
+
+
+def _list_kernel_cases() -> Iterator[NoiseCase]:
+    for noise, start, size in itertools.product([noise for noise in Noise if noise.sampled], _STARTS, _SIZES):
+        for sigma, levels in itertools.product(_SIGMAS, (None, *_GRIDS)):
+            yield NoiseCase(noise, sigma, levels, size, start, rows=_ROWS, stream=_STREAM)
 
 
 def check_law() -> Finding:

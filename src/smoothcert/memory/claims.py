@@ -114,4 +114,5 @@ def point_from_promise(promise: Promise, *, index: int, label: int | None, smoot
         promise=promise,
         grid=smoothing.grid,
         scale=smoothing.scale,
+        dtype=smoothing.dtype,
     )

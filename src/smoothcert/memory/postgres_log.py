@@ -8,9 +8,10 @@ is.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from smoothcert.errors import MissingExtraError, RegionMemoryError
 from smoothcert.memory.claim_log import SCHEMA_VERSION, TABLES, ClaimLog
@@ -21,11 +22,21 @@ if TYPE_CHECKING:
 
 _SETUP_LOCK = 0x536D436572740001
 """The advisory lock held while tables are created and checked."""
-_SECONDS_TO_CONNECT = 10
 _CORRUPTED = ("XX001", "XX002")
 """SQLSTATE codes for damaged data and damaged indexes."""
-_HARMLESS = {"host", "hostaddr", "port", "user", "dbname", "sslmode"}
-"""Parameters of an address that may be shown."""
+_HARMLESS = {
+    *("host", "hostaddr", "port", "user", "dbname", "sslmode", "connect_timeout", "tcp_user_timeout"),
+    *("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count"),
+}
+"""Parameters of an address that may be shown and stored."""
+_HARMLESS_OPTIONS = re.compile(r"(-c ?(statement|lock)_timeout=\w+ ?)+")
+_WAITED_FOR = {
+    "SELECT": "claims to be read",
+    "INSERT": "a claim to be written",
+    "UPDATE": "a claim to be written",
+    "COMMIT": "a claim to be committed",
+}
+_LOCK = "its lock, which one writer at a time holds"
 _SCHEMA = TABLES.format(
     prefix="smoothcert_",
     number="bigint GENERATED ALWAYS AS IDENTITY",
@@ -70,6 +81,7 @@ class PostgresLog(ClaimLog):
         check: check that the tables are complete. Without it, any read may fail.
         """
         self._address = address
+        self._waiting_for = ""
         super().__init__(hide_secrets(address))
         try:
             if check:
@@ -95,6 +107,7 @@ class PostgresLog(ClaimLog):
         return dict(self._query("SELECT memory, max(position) FROM smoothcert_claims GROUP BY memory"))
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
+        self._waiting_for = _WAITED_FOR.get(statement.split(maxsplit=1)[0], "a change of its tables")
         # The binary format, because centres would be sent as hexadecimal digits otherwise.
         return self._open().cursor(binary=True).execute(statement, values)
 
@@ -103,25 +116,21 @@ class PostgresLog(ClaimLog):
             lock = "LOCK TABLE smoothcert_memories IN EXCLUSIVE MODE"
         else:
             lock = f"SELECT 1 FROM smoothcert_heads WHERE memory = {int(memory)} FOR UPDATE"
+        connection = self._open()
+        self._waiting_for = _LOCK
         # Both statements in one message, because each message costs a round trip.
-        self._open().execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {lock}")
+        connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED; {lock}")
 
     def _open(self) -> psycopg.Connection[Any]:
-        driver = _import_driver()
+        _import_driver()
         if self._connection is not None and self._connection.closed:
             self._connection = None
         if self._connection is None:
             self._check_lost_connection()
-            # Statements are not prepared: a connection pooler may send them to different sessions.
-            self._connection = driver.connect(
-                self._address,
-                autocommit=True,
-                connect_timeout=_SECONDS_TO_CONNECT,
-                prepare_threshold=None,
-                application_name="smoothcert memory",
-                # Of several servers the primary: a replica may not have the last claims yet.
-                target_session_attrs="read-write",
-            )
+            from smoothcert.memory import postgres_connection
+
+            self._waiting_for = "a connection"
+            self._connection = postgres_connection.connect(self._address)
         connection: psycopg.Connection[Any] = self._connection
         return connection
 
@@ -129,16 +138,22 @@ class PostgresLog(ClaimLog):
         """Create the tables if there are none. Refuse tables of another version or that are damaged."""
         with self._translate_errors():
             connection = self._open()
-            with connection.transaction():
-                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SETUP_LOCK,))
+            try:
+                self._waiting_for = "the lock on its tables"
+                connection.execute(f"BEGIN; SELECT pg_advisory_xact_lock({_SETUP_LOCK})")
                 existing = self.tables() & _REQUIRED
                 if existing:
                     self._check_tables(existing)
                 elif create:
+                    self._waiting_for = "its tables to be created"
                     connection.execute(_SCHEMA + _EXTRAS)
                     connection.execute(f"INSERT INTO {_VERSION_TABLE} VALUES (%s)", (SCHEMA_VERSION,))
                 else:
                     raise RegionMemoryError(f"{self.location} holds no memory of promised regions")
+                connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
 
     def _check_tables(self, existing: set[str]) -> None:
         found = self._query(f"SELECT version FROM {_VERSION_TABLE}") if _VERSION_TABLE in existing else []
@@ -157,14 +172,32 @@ class PostgresLog(ClaimLog):
         try:
             yield
         except driver.Error as error:
-            message = " ".join(_remove_secrets(str(error), self._address).split())
-            if getattr(error, "sqlstate", None) in _CORRUPTED:
-                raise damage_error(self.location, message) from None
-            if self._connection is None:
-                message = f"the PostgreSQL server of {self.location} cannot be reached: {message}"
-            else:
-                message = f"the memory in {self.location} cannot be used: {message}"
-            raise RegionMemoryError(message) from None
+            raise self._describe(error) from None
+
+    def _describe(self, error: psycopg.Error) -> RegionMemoryError:
+        from smoothcert.memory.postgres_connection import SilentServerError
+
+        message = " ".join(_remove_secrets(str(error), self._address).split())
+        # A commit without an answer may have taken effect.
+        note = ". The claim being made may be stored or not: make it again, which is safe" if self._is_writing else ""
+        match error:
+            case SilentServerError():
+                return RegionMemoryError(
+                    f"the PostgreSQL server of {self.location} has not answered for {error.seconds:.0f} s; waited for: "
+                    f"{self._waiting_for}{note}. Check the server, other writers and the network; "
+                    "options=-c%20statement_timeout%3D5min in the address allows longer answers"
+                )
+            case _ if error.sqlstate in _CORRUPTED:
+                return damage_error(self.location, message)
+            case _ if self._connection is None:
+                return RegionMemoryError(
+                    f"the PostgreSQL server of {self.location} cannot be reached: {message}. Check that it runs, and "
+                    "the address; connect_timeout=30 in the address waits longer for a connection"
+                )
+            case _:
+                return RegionMemoryError(
+                    f"the memory in {self.location} cannot be used: {message} (waited for: {self._waiting_for}){note}"
+                )
 
 
 def _import_driver() -> Any:
@@ -185,11 +218,16 @@ def hide_secrets(address: str) -> str:
     place, _, query = rest.partition("?")
     hosts, slash, database = place.partition("/")
     shown = ",".join(_drop_invalid_port(host) for host in hosts.split(","))
-    options = [(name, value) for name, value in parse_qsl(query.partition("#")[0]) if name in _HARMLESS]
+    options = [option for option in parse_qsl(query.partition("#")[0]) if _is_harmless(*option)]
     return (
         f"{scheme}://{user + '@' if user else ''}{shown}{slash}{database.partition('#')[0]}"
-        f"{'?' if options else ''}{urlencode(options, safe='/:,')}"
+        f"{'?' if options else ''}{urlencode(options, safe='/:,', quote_via=quote)}"
     )
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    """Whether this parameter of an address may be shown. `options` can hold anything."""
+    return name in _HARMLESS or (name == "options" and _HARMLESS_OPTIONS.fullmatch(value) is not None)
 
 
 def _split_address(address: str) -> tuple[str, str, str]:
@@ -219,7 +257,7 @@ def _remove_secrets(text: str, address: str) -> str:
         return "its address is invalid; special characters in a password must be percent-encoded"
     typed = userinfo[len(user) + 1 :]
     secrets = {typed, unquote(typed)}
-    secrets |= {value for name, value in parse_qsl(rest.partition("?")[2]) if name not in _HARMLESS}
+    secrets |= {value for name, value in parse_qsl(rest.partition("?")[2]) if not _is_harmless(name, value)}
     for secret in sorted(secrets - {""}, key=len, reverse=True):
         text = text.replace(secret, "…")
     return text

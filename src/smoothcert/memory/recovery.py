@@ -20,7 +20,8 @@ from smoothcert.files import move_to_unused_name
 from smoothcert.memory.claim_log import COLUMNS
 from smoothcert.memory.log import BEFORE_ALL, Head, Row, StoredKey, follows
 from smoothcert.memory.opening import is_server, open_existing, open_log, parse_key, resolve_location
-from smoothcert.memory.sqlite_log import APPLICATION, primary_code
+from smoothcert.memory.sqlite_log import APPLICATION
+from smoothcert.sqlite_errors import explain_disk_error, primary_code
 
 if TYPE_CHECKING:
     from smoothcert.memory.postgres_log import PostgresLog
@@ -120,6 +121,21 @@ def _read_intact(remains: _FileRemains | _ServerRemains, stored: StoredKey) -> I
 def _write(copies: Iterable[tuple[StoredKey, Iterable[Row]]], new: str | Path, folder: Path) -> None:
     """Write the new database and check its logs by opening it. A file gets its name at the very end."""
     place = new if is_server(new) else folder / "new.sqlite"
+    try:
+        _fill(place, copies)
+    except RegionMemoryError as error:
+        # The message names the temporary file, which is removed.
+        raise RegionMemoryError(f"nothing was recovered to {resolve_location(new)}: {error}") from error
+    if isinstance(place, Path):
+        try:
+            move_to_unused_name(place, Path(new))
+        except FileExistsError as error:
+            raise RegionMemoryError(f"another process has created {new}; nothing is overwritten") from error
+        except OSError as error:
+            raise RegionMemoryError(f"{new} cannot be written: {error.strerror or error}") from error
+
+
+def _fill(place: str | Path, copies: Iterable[tuple[StoredKey, Iterable[Row]]]) -> None:
     log = open_log(place, create=True)
     try:
         log.restore(copies)
@@ -128,13 +144,6 @@ def _write(copies: Iterable[tuple[StoredKey, Iterable[Row]]], new: str | Path, f
         log.disconnect()
     for digest in digests:
         open_existing(place, digest).close()
-    if isinstance(place, Path):
-        try:
-            move_to_unused_name(place, Path(new))
-        except FileExistsError as error:
-            raise RegionMemoryError(f"another process has created {new}; nothing is overwritten") from error
-        except OSError as error:
-            raise RegionMemoryError(f"{new} cannot be written: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -168,15 +177,16 @@ def _open_copy(old: Path, folder: Path) -> sqlite3.Connection:
         _append_missing_pages(copy)
     except OSError as error:
         raise RegionMemoryError(f"{old} cannot be copied to {folder.parent}: {error.strerror or error}") from error
-    connection = sqlite3.connect(copy, isolation_level=None)
+    try:
+        connection = sqlite3.connect(copy, isolation_level=None)
+    except sqlite3.Error as error:
+        raise _unreadable_error(old, error) from error
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.Error as error:
         connection.close()
-        raise RegionMemoryError(
-            f"{old} cannot be read at all ({error}): nothing of it can be recovered. Restore a backup"
-        ) from error
+        raise _unreadable_error(old, error) from error
     if application != APPLICATION or "claims" not in names:
         connection.close()
         raise RegionMemoryError(
@@ -184,6 +194,12 @@ def _open_copy(old: Path, folder: Path) -> sqlite3.Connection:
             "backup"
         )
     return connection
+
+
+def _unreadable_error(old: Path, error: sqlite3.Error) -> RegionMemoryError:
+    if problem := explain_disk_error(error):
+        return RegionMemoryError(f"a copy of {old} in the directory of the new memory cannot be used: {problem}")
+    return RegionMemoryError(f"{old} cannot be read at all ({error}): nothing of it can be recovered. Restore a backup")
 
 
 def _append_missing_pages(file: Path) -> None:

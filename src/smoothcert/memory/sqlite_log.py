@@ -21,6 +21,7 @@ from smoothcert.errors import RegionMemoryError
 from smoothcert.files import write_whole
 from smoothcert.memory.claim_log import SCHEMA_VERSION, TABLES, ClaimLog
 from smoothcert.memory.log import damage_error
+from smoothcert.sqlite_errors import explain_disk_error, is_locked, primary_code
 
 APPLICATION = 0x536D4365
 """'SmCe'."""
@@ -44,14 +45,19 @@ BEGIN SELECT RAISE(ABORT, 'the head was not moved: an earlier version of smoothc
 """
 """Refuses a writer that knows nothing of heads, as in version 1."""
 _REQUIRED = {"memories", "claims", "heads", "claim_follows_head"}
+_BYTES_AT_ONCE = 2**20
 _LOG_SUFFIXES = ("-wal", "-journal")
 
 
 def check_folder(path: Path) -> None:
     """RegionMemoryError if no memory can be at this path: it is a folder, or its folder does not exist."""
-    if path.is_dir():
+    try:
+        is_directory, has_parent = path.is_dir(), path.parent.is_dir()
+    except OSError as error:  # a name that is too long, or a directory that may not be entered
+        raise RegionMemoryError(f"{path} cannot be used as a memory: {error.strerror or error}") from error
+    if is_directory:
         raise RegionMemoryError(f"{path} is a directory; a memory is a single file, such as memory.sqlite")
-    if not path.parent.is_dir():
+    if not has_parent:
         raise RegionMemoryError(f"{path} cannot be created: the directory {path.parent} does not exist")
 
 
@@ -69,10 +75,10 @@ class SqliteLog(ClaimLog):
         self._path = path.resolve()
         super().__init__(str(self._path))
         self._file: tuple[int, int] | None = None
-        self._check_place(create=create)
-        if not self._path.exists():
-            self._create_file()
         with self._translate_errors():
+            self._check_place(create=create)
+            if not self._path.exists():
+                self._create_file()
             self._connection = self._connect()
             try:
                 self._check_database()
@@ -117,7 +123,7 @@ class SqliteLog(ClaimLog):
         # A log of SQLite without its file is the rest of a lost memory. SQLite would play it into a new file.
         for log in (self._path.with_name(self._path.name + suffix) for suffix in _LOG_SUFFIXES):
             # In this order: a file that another process has just created exists before its log.
-            if log.is_file() and log.stat().st_size and not self._path.exists():
+            if _size_of(log) and not self._path.exists():
                 raise RegionMemoryError(
                     f"{self._path} does not exist, but its log {log.name} does: a memory was lost. Restore a backup "
                     f"and delete {log.name}. To start a new memory instead, delete {log.name}; all regions promised "
@@ -174,16 +180,14 @@ class SqliteLog(ClaimLog):
         log = self._path.with_name(self._path.name + "-wal")
         # SQLite accepts a last page that was cut where it is unused. While the log is written back to the file, the
         # file can have any size, so the size is read again once the log is known to be empty.
-        if self._path.stat().st_size % page and not (log.is_file() and log.stat().st_size):
-            size = self._path.stat().st_size
+        if _size_of(self._path) % page and not _size_of(log):
+            size = _size_of(self._path)
             if size % page:
                 raise damage_error(self.location, f"its size of {size} bytes is not a multiple of its page size {page}")
         faults = [str(row[0]) for row in self._query("PRAGMA integrity_check")]
         if faults != ["ok"]:
             first = " ".join(faults[0].split()) if faults else "no details given"
-            raise damage_error(
-                self.location, f"SQLite's integrity check found {len(faults)} faults, the first: {first}"
-            )
+            raise self._describe_damage(f"SQLite's integrity check found {len(faults)} faults, the first: {first}")
 
     def _use_wal(self) -> None:
         """Switch the file to WAL mode. Unlike other statements this one does not wait for locks, so it is repeated."""
@@ -192,8 +196,8 @@ class SqliteLog(ClaimLog):
             try:
                 (mode,) = self._execute("PRAGMA journal_mode = WAL").fetchone()
                 break
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
+            except sqlite3.OperationalError as error:
+                if not is_locked(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
         if mode != "wal":
@@ -208,42 +212,48 @@ class SqliteLog(ClaimLog):
             yield
         except sqlite3.Error as error:
             raise self._describe(error) from error
+        except OSError as error:
+            raise RegionMemoryError(f"{self._path} cannot be used: {error.strerror or error}") from error
 
     def _describe(self, error: sqlite3.Error) -> RegionMemoryError:
+        if is_locked(error):
+            return RegionMemoryError(
+                f"{self._path} has been locked by another process for {_SECONDS_TO_WAIT:.0f} seconds. Nothing was "
+                "claimed; wait for that process or stop it, then try again"
+            )
+        if problem := explain_disk_error(error):
+            # A commit that fails may have reached the disk.
+            note = (
+                ". The claim being made may be stored or not: make it again, which is safe" if self._is_writing else ""
+            )
+            return RegionMemoryError(
+                f"{self._path} cannot be written, as a memory must be even for reading: {problem}{note}"
+            )
         match primary_code(error):
             case "SQLITE_NOTADB":
                 return RegionMemoryError(
                     f"{self._path} is not a memory of promised regions: it is not a SQLite database. If it was one, "
                     "restore a backup; `smoothcert memory recover` cannot read it"
                 )
-            case "SQLITE_BUSY" | "SQLITE_LOCKED":
-                return RegionMemoryError(
-                    f"{self._path} has been locked by another process for {_SECONDS_TO_WAIT:.0f} seconds. Nothing was "
-                    "claimed; wait for that process or stop it, then try again"
-                )
-            case "SQLITE_READONLY" | "SQLITE_CANTOPEN" | "SQLITE_PERM":
-                return RegionMemoryError(
-                    f"{self._path} cannot be written ({error}); a memory and its directory must be writable, even for "
-                    "reading"
-                )
-            case "SQLITE_FULL" | "SQLITE_IOERR":
-                return RegionMemoryError(
-                    f"{self._path} cannot be written ({error}). Nothing was claimed; make room on the disk"
-                )
             case "SQLITE_CORRUPT":
-                return damage_error(self.location, str(error))
+                return self._describe_damage(str(error))
             case "" if str(error).startswith("Could not decode"):
                 return damage_error(self.location, "it holds text that is not valid UTF-8")
             case _:
                 return RegionMemoryError(f"{self._path} cannot be used: {error}")
 
-
-def primary_code(error: sqlite3.Error) -> str:
-    """The name of SQLite's primary error code, which extended codes such as SQLITE_READONLY_DIRECTORY begin with.
-
-    Empty if the error was raised by Python's sqlite3 module itself.
-    """
-    return "_".join((getattr(error, "sqlite_errorname", None) or "").split("_")[:2])
+    def _describe_damage(self, what: str) -> RegionMemoryError:
+        """SQLite reports a page that the disk cannot read as a damaged one. Reading the whole file tells them apart."""
+        try:
+            with self._path.open("rb") as stream:
+                while stream.read(_BYTES_AT_ONCE):
+                    pass
+        except OSError as error:
+            return RegionMemoryError(
+                f"{self._path} cannot be read: {error.strerror or error}. The disk is failing: copy the file to "
+                "another one, or restore a backup"
+            )
+        return damage_error(self.location, what)
 
 
 def _build_empty_database() -> bytes:
@@ -254,6 +264,14 @@ def _build_empty_database() -> bytes:
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         return connection.serialize()
+
+
+def _size_of(path: Path) -> int:
+    """In bytes; 0 if there is no file, as when another process has just removed the log of SQLite."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _identify_file(path: Path) -> tuple[int, int] | None:

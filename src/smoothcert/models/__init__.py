@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.files import require_readable
 from smoothcert.models.architectures import ARCHITECTURES, Standardisation
 from smoothcert.models.backends import (
     FASTEST,
@@ -28,6 +29,7 @@ from smoothcert.models.base import BaseClassifier, DeviceClassifier, FirstLayerN
 from smoothcert.models.callable_classifier import CallableClassifier
 from smoothcert.models.devices import import_torch, parse_device, resolve_device
 from smoothcert.models.guarded_classifier import GuardedClassifier, is_base_classifier
+from smoothcert.models.half_precision import check_dtype_fits, check_no_dtype, note_dtype, read_dtype
 from smoothcert.models.imported_models import ImportedModel, import_model, inherits, is_torch_module
 from smoothcert.models.zoo import find_zoo_model, locate_model
 from smoothcert.user_code import is_zoo_name, list_required_arguments
@@ -65,10 +67,12 @@ class _Options:
     device: str
     noise_at: str
     backend: str | None
+    dtype: str | None
 
     def __post_init__(self) -> None:
         parse_device(self.device)
         check_backend(self.backend)
+        check_dtype_fits(self.dtype, backend=self.backend, noise_at=self.noise_at)
         if self.noise_at not in NOISE_AT:
             raise InputError(f"there is no place {self.noise_at!r} for the noise: use {' or '.join(NOISE_AT)}")
 
@@ -77,6 +81,7 @@ class _Options:
         if self.noise_at != NOISE_AT[0]:
             raise InputError(f"--noise-at {self.noise_at} needs a torch network, whose layers are known, not {model}")
         check_only_backend(self.backend, only=backend, model=model)
+        check_no_dtype(self.dtype, model)
 
 
 def as_classifier(
@@ -88,6 +93,7 @@ def as_classifier(
     digest: str | None = None,
     noise_at: str = NOISE_AT[0],
     backend: str | None = None,
+    dtype: object = None,
 ) -> BaseClassifier:
     """Adapt a torch module, a fitted scikit-learn classifier, a path, or any callable. Base classifiers are returned.
 
@@ -96,9 +102,11 @@ def as_classifier(
     mps. digest replaces the computed one; callables whose weights are stored elsewhere need it. noise_at: "input", or
     "first-layer" for a torch network with a linear first layer (`first_layer`). backend: what computes a torch network:
     torch (the default), onnxruntime, or fastest, which measures both. onnxruntime needs input_shape, and its device
-    "auto" is the CPU.
+    "auto" is the CPU. dtype: "bfloat16" or "float16" computes a float32 torch network in that precision by
+    torch.autocast, which is another classifier.
     """
-    classifier = _adapt(model, _Options(num_classes, _as_shape(input_shape), device, noise_at, backend), digest)
+    options = _Options(num_classes, _as_shape(input_shape), device, noise_at, backend, read_dtype(dtype))
+    classifier = _adapt(model, options, digest)
     if digest is not None and not isinstance(classifier, CallableClassifier):
         classifier.digest = digest
     return classifier
@@ -114,6 +122,7 @@ def load_classifier(
     standardise: Standardisation | None = None,
     noise_at: str = NOISE_AT[0],
     backend: str | None = None,
+    dtype: object = None,
     weights: str | Path | None = None,
     code_folder: str | None = None,
 ) -> BaseClassifier:
@@ -126,7 +135,7 @@ def load_classifier(
     (tensors only, never code). code_folder: where the code is, if it cannot be imported from here. The other options
     are those of `as_classifier`.
     """
-    options = _Options(num_classes, _as_shape(input_shape), device, noise_at, backend)
+    options = _Options(num_classes, _as_shape(input_shape), device, noise_at, backend, read_dtype(dtype))
     return _load(str(spec), options, arch, standardise, None if weights is None else str(weights), code_folder)
 
 
@@ -253,20 +262,20 @@ def _check_is_model(model: object) -> None:
         )
 
 
-def settle_model(model: object, *, device: str, noise_at: str, backend: str | None) -> object:
+def settle_model(model: object, *, device: str, noise_at: str, backend: str | None, dtype: str | None = None) -> object:
     """The model, or the object that `package.module:attribute` names; an error for what cannot work with any inputs.
 
     Refuses a path that does not exist, a device that this machine does not have, and unknown options. A file is read
     only when it is adapted. A network whose weights are random is an ImportedModel, which says so.
     """
-    options = _Options(None, None, device, noise_at, backend)
+    options = _Options(None, None, device, noise_at, backend, dtype)
     is_file, is_random, suffix = False, False, ""
     if isinstance(model, (str, Path)):
         suffix = (place := locate_model(model)).suffix.lower()
         is_file = suffix in (".onnx", ".safetensors", *TORCH_SUFFIXES)
-        if is_file and not place.is_file():
-            raise ModelError(f"there is no file {model}; give the path of a model")
-        if not is_file:
+        if is_file:
+            require_readable(place, ModelError(f"there is no file {model}; give the path of a model"))
+        else:
             imported = _import_code(str(model))
             model, is_random = imported.model, imported.has_random_weights
     if not is_file:
@@ -318,6 +327,10 @@ def _adapt_torch(module: Any, options: _Options) -> BaseClassifier:
     from smoothcert.models.torch_classifier import TorchClassifier, TorchDeviceClassifier
 
     device = resolve_device(options.device)
+    if options.dtype is not None:
+        from smoothcert.models.autocast_module import in_half_precision
+
+        module = in_half_precision(module, options.dtype, device)
     if device.type == "cpu":
         return TorchClassifier(module, num_classes=num_classes, input_shape=input_shape)
     return TorchDeviceClassifier(module, device=device, num_classes=num_classes, input_shape=input_shape)
@@ -373,9 +386,10 @@ def _load_checkpoint(
     header = loaded.header
     options = replace(options, num_classes=header.num_classes, input_shape=header.input_shape)
     classifier = _adapt_torch(loaded.module, options)
-    source, classes = name or path.name, classifier.num_classes
-    text = f"{header.arch} from {source}, {classes} classes, inputs {_describe_inputs(header)}"
-    classifier.description = add_score_note(text, classifier)
+    text = (
+        f"{header.arch} from {name or path.name}, {classifier.num_classes} classes, inputs {_describe_inputs(header)}"
+    )
+    classifier.description = add_score_note(text + note_dtype(options.dtype), classifier)
     cast(Any, classifier).class_names = header.class_names
     return classifier
 

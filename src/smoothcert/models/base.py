@@ -81,7 +81,11 @@ class FirstLayerNoise(BaseClassifier, Protocol):
 
 @runtime_checkable
 class DeviceClassifier(BaseClassifier, Protocol):
-    """A classifier whose inputs are on an accelerator; noise and counts stay there too."""
+    """A classifier whose inputs are on an accelerator; noise and counts stay there too.
+
+    It may have an attribute `input_dtype`, a type that it converts float32 inputs to: then the noise is written in that
+    type, and `classify_tensor` gets it.
+    """
 
     device: torch.device
 
@@ -100,6 +104,14 @@ class ScoringDeviceClassifier(DeviceClassifier, ScoringClassifier, Protocol):
 def is_first_layer_noise(classifier: BaseClassifier) -> TypeGuard[FirstLayerNoise]:
     # The attribute first: comparing an object with a protocol takes longer than a small model.
     return hasattr(classifier, "lift") and isinstance(classifier, FirstLayerNoise)
+
+
+def input_dtype_of(classifier: DeviceClassifier) -> torch.dtype:
+    """The type in which noisy copies are written for a classifier: float32, unless it says otherwise."""
+    import torch
+
+    dtype: torch.dtype = getattr(classifier, "input_dtype", torch.float32)
+    return dtype
 
 
 def is_on_device(classifier: BaseClassifier) -> TypeGuard[DeviceClassifier]:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError, SmoothcertError
-from smoothcert.files import write_whole
+from smoothcert.files import require_readable, write_whole
 from smoothcert.models.architectures import Standardisation, build, canonical_name, is_own
 from smoothcert.models.digests import file_digest
 from smoothcert.models.published_networks import find_published, guess_input_shape, guess_num_classes
@@ -148,7 +148,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], document: Mapping[s
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
@@ -227,6 +227,7 @@ def _load_foreign(
         raise ModelError(f"{path} was not written by smoothcert: load it with --model {name} --weights {path}")
     tensors, stored_standardise = _remove_prefixes(state)
     known = find_published(name, stated_arch, path)
+    tensors = known.rename(tensors)
     shape = input_shape or known.input_shape or guess_input_shape(known.arch, tensors)
     if shape is None:
         raise ModelError(f"{path} does not say which inputs {name} takes: give input_shape, for example (1, 28, 28)")
@@ -278,8 +279,7 @@ def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _require_file(path: Path) -> Path:
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}; give the path of a checkpoint")
+    require_readable(path, ModelError(f"there is no file {path}; give the path of a checkpoint"))
     return path
 
 

@@ -13,6 +13,9 @@ from smoothcert.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     import torch
 
+_MOST_THREADS = 4096
+"""Far more than any machine has cores, and few enough to be started."""
+
 
 def parse_device(name: str) -> tuple[str, int | None]:
     """("auto" | "cpu" | "cuda" | "mps", index or None) of a device name. Does not import torch."""
@@ -66,8 +69,11 @@ def restore_thread_default() -> None:
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Use `count` cores in the calling thread inside the block."""
+    """Use `count` cores in the calling thread inside the block; an InputError if that is not a possible number."""
     import torch
+
+    if not 1 <= count <= _MOST_THREADS:
+        raise InputError(f"threads={count} is not possible: expected a number from 1 to {_MOST_THREADS}")
 
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -94,13 +100,13 @@ def reproducible_kernels() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-def check_bfloat16(device: torch.device) -> None:
-    """InputError if the device does not support bfloat16."""
+def check_bfloat16(device: torch.device, *, option: str = "--precision") -> None:
+    """InputError if the device does not support bfloat16. option: which requested it."""
     import torch
 
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
         raise InputError(
-            f"{torch.cuda.get_device_name(device)} has no bfloat16: leave --precision at float32, or use a newer card"
+            f"{torch.cuda.get_device_name(device)} has no bfloat16: leave {option} out, or use a newer card"
         )
 
 

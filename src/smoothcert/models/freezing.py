@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from smoothcert.models.product_chain import ProductChain, find_products
 from smoothcert.models.row_products import use_row_products
 from smoothcert.models.torch_digest import hooks_of
-from smoothcert.models.torch_original import dtype_name, floating_dtypes, logits_agree
+from smoothcert.models.torch_original import computing_dtypes, dtype_name, logits_agree
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -97,7 +97,7 @@ def freeze(network: nn.Module, input_shape: tuple[int, ...], *, input_dtype: tor
             return Frozen(None, "an operation fails inside it, and the error is caught")
         if _keeps_state(network, batches[0]):
             return Frozen(None, "it changes its own attributes or buffers when it is called")
-    coarse = [dtype for dtype in floating_dtypes(network) if dtype not in (torch.float32, torch.float64)]
+    coarse = [dtype for dtype in computing_dtypes(network) if dtype not in (torch.float32, torch.float64)]
     if coarse:
         return Frozen(None, f"it computes in {dtype_name(coarse[0])}", True, program)
     try:

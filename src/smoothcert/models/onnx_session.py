@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
+from smoothcert.files import require_readable
 from smoothcert.models.devices import parse_device
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "mps": "CoreMLExecutionProvider"}
@@ -28,8 +29,8 @@ def open_session(model: Path | bytes, *, name: str, device: str, optimise: bool 
         import onnxruntime
     except ImportError as error:
         raise MissingExtraError("onnxruntime", "onnx", "running an ONNX model") from error
-    if isinstance(model, Path) and not model.is_file():
-        raise ModelError(f"there is no file {model}; give the path of an .onnx file")
+    if isinstance(model, Path):
+        require_readable(model, ModelError(f"there is no file {model}; give the path of an .onnx file"))
     provider = _PROVIDERS[device_kind(device)]
     if provider not in onnxruntime.get_available_providers():
         raise InputError(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InputError, ModelError
+from smoothcert.files import require_readable
 from smoothcert.models.architectures import Standardisation
 from smoothcert.models.checkpoints import (
     check_plain,
@@ -45,11 +46,11 @@ def load_own_weights(network: nn.Module, path: Path, *, name: str) -> StatedForm
     The names and shapes of all tensors must be those of the network, and no number may be rounded. A state_dict inside
     a training checkpoint is found, and the prefixes of wrappers are removed; a warning says so.
     """
-    if not path.is_file():
-        raise ModelError(
-            f"there is no file {path} with the weights of {name}: give its place by --weights, or by --replay-weights "
-            "for verify"
-        )
+    missing = ModelError(
+        f"there is no file {path} with the weights of {name}: give its place by --weights, or by --replay-weights "
+        "for verify"
+    )
+    require_readable(path, missing)
     state, stated = _read_state(path)
     for prefix in _WRAPPERS:
         if all(one.startswith(prefix) for one in state) and not any(

@@ -14,22 +14,35 @@ from smoothcert.models.architectures import Standardisation, canonical_name
 
 @dataclass(frozen=True, slots=True)
 class PublishedNetwork:
-    """What the files of a published checkpoint do not say."""
+    """What the files of a published checkpoint do not say.
+
+    layers: the authors' names of the layers, in the order in which our network has them as `layers.0`, `layers.1`, ….
+    """
 
     arch: str
     input_shape: tuple[int, ...] | None = None
     standardise: Standardisation | None = None
+    layers: tuple[str, ...] = ()
+
+    def rename(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors by the names of our network. Names that are not the authors' are kept."""
+        ours = {theirs: f"layers.{place}" for place, theirs in enumerate(self.layers)}
+        parts = {name: name.rpartition(".") for name in tensors}
+        return {f"{ours.get(layer, layer)}{dot}{last}": tensors[name] for name, (layer, dot, last) in parts.items()}
 
 
 _CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _SMALL_MNIST = ((0.1307,), (0.2307,))
+_THREE_LINEAR = ("lin1", "lin2", "lin3")
 
 _PUBLISHED = {
     "cifar_resnet20": PublishedNetwork("cifar_resnet20", (3, 32, 32), _CIFAR10),
     "cifar_resnet110": PublishedNetwork("cifar_resnet110", (3, 32, 32), _CIFAR10),
     "resnet50": PublishedNetwork("resnet50", (3, 224, 224), _IMAGENET),
     "small_mnist_net": PublishedNetwork("small_net", (1, 7, 7), _SMALL_MNIST),
+    "small_mnist_pca_net": PublishedNetwork("mlp-100-100", (10,), layers=_THREE_LINEAR),
+    "swiss_roll_net": PublishedNetwork("mlp-10-10", (2,), layers=_THREE_LINEAR),
 }
 
 

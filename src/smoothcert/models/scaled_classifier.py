@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PASSED_ON = (
     "class_names", "feature_names", "scores_are", "has_independent_rows", "has_random_weights", "as_given",
-    "in_calling_thread",
+    "in_calling_thread", "autocast_dtype",
 )  # fmt: skip
 """What some classifiers have, and what is true of their scaled form too."""
 

@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from smoothcert.errors import ModelError
 from smoothcert.models.adapter import MODEL_FAILURES, Adapter
+from smoothcert.models.autocast_module import AutocastModule, autocast_dtype_of
 from smoothcert.models.backends import TORCH
 from smoothcert.models.devices import (
     make_thread_sequential,
@@ -23,6 +24,7 @@ from smoothcert.models.devices import (
     usable_cores,
 )
 from smoothcert.models.freezing import Forward, Frozen, check_batches, freeze
+from smoothcert.models.half_precision import note_dtype
 from smoothcert.models.scores import decide_rule
 from smoothcert.models.torch_digest import module_digest
 from smoothcert.models.torch_logits import LogitsOnly
@@ -55,16 +57,19 @@ class TorchAdapter(Adapter):
     """What the adapters of torch modules share. The caller's module is copied, never changed.
 
     `original` is the caller's own object. Scores are the softmax of the logits, in float64, or the outputs themselves
-    if they are probabilities (`scores_are`).
+    if they are probabilities (`scores_are`). autocast_dtype: the half precision that was requested, if any.
     """
 
     original: TorchOriginal
+    autocast_dtype: str | None = None
 
     def _adopt(
         self, module: nn.Module, network: nn.Module, *, num_classes: int | None, input_shape: tuple[int, ...] | None
     ) -> None:
         """Try the private copy `network` and compare it with the module."""
         self.input_shape = input_shape
+        chosen = autocast_dtype_of(module)
+        self.autocast_dtype = None if chosen is None else dtype_name(chosen)
         self._input_dtype = accepted_dtype(network, input_shape)
         found = _count_classes(network, input_shape, self._input_dtype)
         self.num_classes = resolve_num_classes(found, num_classes)
@@ -83,7 +88,7 @@ class TorchAdapter(Adapter):
 
 
 class TorchClassifier(TorchAdapter):
-    """A torch module on the CPU, in its own precision.
+    """A torch module on the CPU, in its own precision, or in half precision if that was requested.
 
     With `input_shape` the copy is traced, frozen and fused (about twice as fast on small networks) if that is shown to
     be the same function (`freezing`). Otherwise the copy runs as it is, and `as_given` gives the reason. Any number of
@@ -112,6 +117,8 @@ class TorchClassifier(TorchAdapter):
         backend = f"torch cpu {kind}{_precision_note(network, self._input_dtype)}{matmul_note}"
         self._identify(module, network, backend=backend, program=frozen.program)
         self.concurrency = usable_cores() if frozen.is_graph else 1
+        # Which kernel oneDNN takes for half precision is not known for every processor, so nothing is claimed of it.
+        self.has_independent_rows = self.autocast_dtype is None
 
     def _logits(self, batch: InputArray, /) -> FloatingArray:
         check_batch(batch, self.input_shape)
@@ -155,6 +162,11 @@ class TorchDeviceClassifier(TorchAdapter):
         backend = f"torch {device.type}{_precision_note(self._network, self._input_dtype)}"
         self._identify(module, self._network, backend=backend)
         self.concurrency = 1
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """The type that inputs are converted to: `classify_tensor` takes it as well as float32."""
+        return self._input_dtype
 
     def classify(self, batch: InputArray, /) -> IntArray:
         check_batch(batch, self.input_shape)
@@ -284,13 +296,18 @@ def _precision_note(network: nn.Module, input_dtype: torch.dtype) -> str:
     kinds = [dtype_name(dtype) for dtype in floating_dtypes(network) if dtype is not torch.float32]
     if input_dtype is not torch.float32:
         kinds.append(f"inputs cast to {dtype_name(input_dtype)}")
+    if (chosen := autocast_dtype_of(network)) is not None:
+        kinds.append(f"autocast to {dtype_name(chosen)}")
     return "".join(f", {kind}" for kind in kinds)
 
 
 def _describe(module: nn.Module, num_classes: int) -> str:
-    note = ""
+    note, chosen = "", autocast_dtype_of(module)
+    if isinstance(module, AutocastModule):
+        module = module.module
     if isinstance(module, LogitsOnly):
         module, note = module.module, ", its logits only"
+    note += note_dtype(None if chosen is None else dtype_name(chosen))
     count = sum(parameter.numel() for parameter in module.parameters())
     layers = ", ".join(type(part).__name__ for part in module) if isinstance(module, nn.Sequential) else ""
     name = f"{type(module).__name__}({layers})" if layers and len(layers) < 60 else type(module).__name__

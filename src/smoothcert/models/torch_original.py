@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import BatchTooLargeError, InputError, ModelError, ModelMismatchError
 from smoothcert.models.adapter import MODEL_FAILURES
+from smoothcert.models.autocast_module import autocast_dtype_of
 from smoothcert.models.devices import torch_threads
 from smoothcert.models.original import FLOAT32_ROUNDING, Answer, Ask
 from smoothcert.models.scores import ScoreRule
@@ -43,7 +44,7 @@ class TorchOriginal:
         self._input_dtype = input_dtype
         self._device = module_device(module)
         self.scores_are = ScoreRule.SOFTMAX
-        self._coarsest = max((_ROUNDING.get(dtype, 0.0) for dtype in floating_dtypes(module)), default=0.0)
+        self._coarsest = max((_ROUNDING.get(dtype, 0.0) for dtype in computing_dtypes(module)), default=0.0)
         self._mark = self._read_mark()
         self._known: tuple[InputArray, Tensor] | None = None
 
@@ -170,6 +171,12 @@ def floating_dtypes(module: nn.Module) -> list[torch.dtype]:
     """The floating-point types of parameters, then of buffers, in order of occurrence."""
     tensors = [*module.parameters(), *module.buffers()]
     return list(dict.fromkeys(tensor.dtype for tensor in tensors if tensor.is_floating_point()))
+
+
+def computing_dtypes(module: nn.Module) -> list[torch.dtype]:
+    """`floating_dtypes`, and the half precision in which the module is computed, if one was requested."""
+    chosen = autocast_dtype_of(module)
+    return floating_dtypes(module) + ([] if chosen is None else [chosen])
 
 
 def dtype_name(dtype: torch.dtype) -> str:

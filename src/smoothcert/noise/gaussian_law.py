@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -92,6 +92,11 @@ class GaussianLaw(AdditiveLaw):
         from smoothcert.noise import gaussian_with_numba as made
 
         return CompiledNoise(made.ADD_NOISE_TO_SHORT_ROWS if short else made.ADD_NOISE, several_rows=short)
+
+    def load_triton(self) -> Any:
+        from smoothcert.noise.gaussian_with_triton import normals
+
+        return normals
 
     def draw_with_generator(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         import torch

@@ -9,7 +9,7 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,10 @@ class AdditiveLaw(NoiseLaw):
 
         Raises an ImportError without numba.
         """
+        return None
+
+    def load_triton(self) -> Any:
+        """The function of Triton that does what `lanes_with_numpy` does, on uint32 words; None if the law has none."""
         return None
 
     @abc.abstractmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -72,6 +72,11 @@ class UniformLaw(AdditiveLaw):
         from smoothcert.noise import uniform_with_numba
 
         return CompiledNoise(uniform_with_numba.ADD_NOISE)
+
+    def load_triton(self) -> Any:
+        from smoothcert.noise.uniform_with_triton import centres
+
+        return centres
 
     def draw_with_generator(self, like: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         import torch

@@ -77,6 +77,7 @@ class Inquiry(ABC):
             further=tuple(further),
             grid=self.smoothing.grid,
             scale=self.smoothing.scale,
+            dtype=self.smoothing.dtype,
         )
 
     def select(self, drawing: Drawing, rows: Rows) -> dict[int, Tally]:

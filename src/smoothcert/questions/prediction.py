@@ -19,13 +19,15 @@ def predict_votes(
     norm: Norm = Norm.L2,
     grid: int | None = None,
     scale: FeatureScale | None = None,
+    dtype: str | None = None,
     price: float = 0.0,
     certain: bool = False,
 ) -> CertifiedPoint:
     """PREDICT (Cohen et al. 2019, C.1): the class with the most votes if it is significant at level α.
 
-    norm: of the radii of this classifier. grid: of the noise, if it is on one. scale: of the features, if any. price:
-    what the noise takes from α. certain: all evaluations were made, so the class with most votes is the answer.
+    norm: of the radii of this classifier. grid: of the noise, if it is on one. scale: of the features, if any. dtype:
+    the half precision of the model, if any. price: what the noise takes from α. certain: all evaluations were made, so
+    the class with most votes is the answer.
     """
     winner = plurality(tally) if certain else significant_plurality(tally, alpha=alpha_after_noise(alpha, price))
     outcome, reason = (Outcome.PREDICTED, None) if winner is not None else _explain_no_class(tally)
@@ -41,6 +43,7 @@ def predict_votes(
         seconds=seconds,
         grid=grid,
         scale=scale,
+        dtype=dtype,
     )
 
 

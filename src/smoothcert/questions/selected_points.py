@@ -73,6 +73,7 @@ def combine_points(
         seconds=selector.seconds + math.fsum(point.seconds for point in levels.values()),
         further=tuple(further),
         grid=selector.grid,
+        dtype=selector.dtype,
     )
 
 
@@ -279,4 +280,5 @@ def combine_predictions(
         tallies=(),
         seconds=selector.seconds + math.fsum(point.seconds for point in levels.values()),
         grid=selector.grid,
+        dtype=selector.dtype,
     )

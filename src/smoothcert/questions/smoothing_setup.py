@@ -30,6 +30,7 @@ def describe_smoothing(
     remembered: bool = False,
     grid: int | None = None,
     scale: FeatureScale | None = None,
+    dtype: str | None = None,
 ) -> Smoothing:
     """The record that certificates take. A σ with neither an envelope nor a memory is refused.
 
@@ -58,6 +59,7 @@ def describe_smoothing(
         remembered=remembered,
         grid=grid,
         scale=scale,
+        dtype=dtype,
     )
 
 

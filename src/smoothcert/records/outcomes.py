@@ -130,6 +130,7 @@ class RemarkCode(enum.StrEnum):
     OTHER_NORM = "other-norm"
     SCALED_NORM = "scaled-norm"
     RANDOM_WEIGHTS = "random-weights"
+    HALF_PRECISION = "half-precision"
     EVERY_EVALUATION = "every-evaluation"
 
 

@@ -48,7 +48,8 @@ class Guarantee:
     alpha: the probability that sampling was misled; 0 if nothing was sampled, and the ball is then closed; None if an
     earlier promise is the answer, not the votes.
     promise: set if a memory keeps it. grid: levels of the grid in whose steps the noise was added; None for float32.
-    scale: by which every feature is divided before distances are measured; None without a scale.
+    scale: by which every feature is divided before distances are measured; None without a scale. dtype: the half
+    precision in which the model is computed; None for its own.
     """
 
     label: int
@@ -58,6 +59,7 @@ class Guarantee:
     promise: Promise | None = None
     grid: int | None = None
     scale: FeatureScale | None = None
+    dtype: str | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -87,15 +89,17 @@ class Guarantee:
             "alpha": self.alpha,
             "grid": self.grid,
             "sound_in_floating_point": self.sound_in_floating_point,
+            **({} if self.dtype is None else {"dtype": self.dtype}),
             "supposes": [supposition.value for supposition in self.supposes],
         }
 
     def __repr__(self) -> str:
         kept = "" if self.promise is None else f", promise={self.promise!r}"
         scale = "" if self.scale is None else f", scale={self.scale.numbers!r}"
+        dtype = "" if self.dtype is None else f", dtype={self.dtype!r}"
         return (
             f"Guarantee(label={self.label}, radius={self.radius!r}, norm={self.norm.value!r}{scale}, "
-            f"alpha={self.alpha!r}, noise={describe_noise(self.grid)!r}{kept})"
+            f"alpha={self.alpha!r}, noise={describe_noise(self.grid)!r}{dtype}{kept})"
         )
 
     def __str__(self) -> str:
@@ -157,7 +161,8 @@ class CertifiedPoint:
     `promise`: what a memory of regions granted; the verdict then has the class and the radius of the promise, and the
     bounds of the votes. `sigma` is nan if the memory answered and nothing was sampled. `grid`: levels of the grid in
     whose steps the noise was added; None for noise in float32, which is not sound in floating point. `scale`: by which
-    features are divided before noise is added and distances are measured; None without one.
+    features are divided before noise is added and distances are measured; None without one. `dtype`: the half precision
+    in which the model is computed; None for its own.
     """
 
     index: int
@@ -170,16 +175,18 @@ class CertifiedPoint:
     promise: Promise | None = None
     grid: int | None = None
     scale: FeatureScale | None = None
+    dtype: str | None = None
 
     def __repr__(self) -> str:
         verdict = self.verdict
         has_radius = verdict.certificate or verdict.radius > 0  # a log does not name its certificate
         norm = name_norm(verdict.norm.value, self.scale)
         radius = f", radius={verdict.radius!r}, norm={norm!r}" if has_radius else ""
+        dtype = "" if self.dtype is None else f", dtype={self.dtype!r}"
         return (
             f"CertifiedPoint(index={self.index}, label={self.label}, prediction={verdict.prediction}, "
             f"outcome={verdict.outcome.name}{radius}, certificate={verdict.certificate!r}, sigma={self.sigma!r}, "
-            f"noise={describe_noise(self.grid)!r})"
+            f"noise={describe_noise(self.grid)!r}{dtype})"
         )
 
     @property
@@ -221,7 +228,8 @@ class CertifiedPoint:
         inherited = (Settlement.OVERRULED, Settlement.INHERITED)
         voted = self.promise is None or self.promise.settlement not in inherited
         alpha = self.bounds.alpha if self.bounds is not None and voted else None
-        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise, self.grid, self.scale)
+        settings = (self.grid, self.scale, self.dtype)
+        return Guarantee(self.prediction, self.radius, self.norm, alpha, self.promise, *settings)
 
     def tally(self, stage: Stage) -> AnyTally | None:
         """All votes of one stage, merged; None if the stage was not sampled."""

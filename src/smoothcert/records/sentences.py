@@ -94,6 +94,10 @@ _REMARKS = {
         "certain, for inputs whose values are multiples of 1/{steps}: all evaluations were made, at most {n} of an "
         "input, and no probability is involved."
     ),
+    RemarkCode.HALF_PRECISION: (
+        "the model was computed in {dtype}, by torch.autocast: the results are about it in that precision, and not in "
+        "float32."
+    ),
     RemarkCode.RANDOM_WEIGHTS: "the weights of the model were random: it was constructed for the run, not trained.",
 }
 
@@ -129,6 +133,8 @@ def describe_noise(grid: int | None, *, first_layer: bool = False) -> str:
 def describe_guarantee(guarantee: Guarantee) -> str:
     """The whole promise of a certified point."""
     statement = _state(guarantee) if guarantee.promise is None else _state_promise(guarantee, guarantee.promise)
+    if guarantee.dtype is not None:
+        statement = f"{statement} The model is computed in {guarantee.dtype}."
     return statement if guarantee.sound_in_floating_point else f"{statement} {_FLOAT_GUARANTEE}"
 
 

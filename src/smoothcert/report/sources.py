@@ -135,6 +135,7 @@ class Source:
             "error probability (α)": spec.alpha if sampled else "0: nothing is sampled",
             "certificate": spec.certificate_text or None,
             "back end": manifest.measured.backend,
+            "precision of the model": spec.model.precision,
             "seed" if sampled else "seed of the offsets": manifest.seed,
         }
         return tuple((title, str(value)) for title, value in settings.items() if value is not None)

@@ -14,6 +14,7 @@ import msgspec
 
 from smoothcert.data.unlabelled import UnlabelledDataset
 from smoothcert.errors import InputError
+from smoothcert.models.half_precision import read_dtype
 from smoothcert.noise import DETECT, FLOAT
 from smoothcert.pipeline import Pipeline
 from smoothcert.progress_display import ProgressOption
@@ -78,6 +79,7 @@ class SelectedClassifier:
         device: str = "auto",
         input_range: tuple[float, float] | None = (0.0, 1.0),
         backend: str | None = None,
+        dtype: object = None,
         shared_noise: bool = False,
     ) -> None:
         facts = settle_facts(selector, levels, selector_sigma)
@@ -90,7 +92,7 @@ class SelectedClassifier:
         check_model_count(len(self._models), levels=len(self.levels))
         self._shared: dict[str, Any] = {
             "batch": batch, "workers": workers, "device": device, "input_range": input_range, "backend": backend,
-            "shared_noise": shared_noise,
+            "dtype": read_dtype(dtype), "shared_noise": shared_noise,
         }  # fmt: skip
         self._classes: dict[str, Any] = {"num_classes": num_classes, "class_names": class_names}
         self._first = self._smooth_level(0, grid=grid, input_shape=input_shape)

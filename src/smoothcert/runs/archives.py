@@ -15,9 +15,10 @@ from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
 from smoothcert.runs.archive_files import ARCHIVE, compress, decompress
 from smoothcert.runs.manifest import dump_manifest
+from smoothcert.runs.run_database import MANIFEST, RESULTS
 from smoothcert.runs.run_files import SELECTION, is_selected
 from smoothcert.runs.selected_run import CLAIMS, SelectedRun, dump_selection
-from smoothcert.runs.store import MANIFEST, RESULTS, RunStore
+from smoothcert.runs.store import RunStore
 from smoothcert.spec import (
     DataSpec,
     EngineSpec,

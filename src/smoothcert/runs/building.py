@@ -148,6 +148,7 @@ def _model_arguments(spec: RunSpec, dataset: Dataset) -> dict[str, Any]:
         "standardise": model.standardise,
         "noise_at": spec.noise.place,
         "backend": model.backend,
+        "dtype": model.precision,
         "weights": model.weights,
         "code_folder": model.code_folder,
     }

@@ -9,16 +9,19 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import CorruptRunError, RunError
-from smoothcert.files import write_atomically
+from smoothcert.files import remove_dead_parts, write_atomically
 from smoothcert.records import AnyTally, Bounds, CertifiedPoint, Promise, TallyKind, Verdict
+from smoothcert.runs.certificate_index import CertificateIndex, begin_index
 from smoothcert.runs.held_run import HeldRun
+from smoothcert.runs.run_files import is_selected
 from smoothcert.runs.seals import document_digest
 from smoothcert.runs.selected_run import hold_stored
+from smoothcert.runs.store import RunStore
 from smoothcert.runs.stored_tallies import tally_row
 from smoothcert.spec import ConstantLevel, RunManifest, to_json
 
@@ -85,33 +88,68 @@ def write_certificates(
 ) -> list[Path]:
     """One file for each input of a run, certificate-000123.json for input 123. Returns the files, in order.
 
-    Each file is written completely or not at all. Existing files are refused unless `overwrite`. progress: is called
-    with the number of files written, and their total.
+    Each file is written completely or not at all, and an index is completed at the end: the same call continues one
+    that was cut short. Other existing files are refused unless `overwrite`. progress: is called with the number of
+    files written, and their total.
     """
-    held = hold_stored(run)
-    if not held.points:
-        raise RunError(f"{run} has no finished input yet")
-    return write_documents(held, out_dir, overwrite=overwrite, progress=progress)
+    if is_selected(run):
+        return write_documents(hold_stored(run), out_dir, overwrite=overwrite, progress=progress)
+    with RunStore.open(run) as store:
+        if not (total := len(store.indices())):
+            raise _nothing_to_write(run)
+        documents = ((point.index, document_of(point, store.manifest)) for batch in store.batches() for point in batch)
+        return _write_files(documents, total, out_dir, overwrite=overwrite, progress=progress)
 
 
 def write_documents(
     run: HeldRun, out_dir: Path, *, overwrite: bool = False, progress: Progress | None = None
 ) -> list[Path]:
     """`write_certificates` for a run in memory."""
+    if not run.points:
+        raise _nothing_to_write(out_dir)
+    return _write_files(list_documents(run), len(run.points), out_dir, overwrite=overwrite, progress=progress)
+
+
+def _nothing_to_write(run: Path) -> RunError:
+    return RunError(f"{run} has no finished input yet")
+
+
+def _write_files(
+    documents: Iterable[tuple[int, Document]],
+    total: int,
+    out_dir: Path,
+    *,
+    overwrite: bool,
+    progress: Progress | None,
+) -> list[Path]:
     if out_dir.exists() and not out_dir.is_dir():
         raise RunError(f"{out_dir} is a file; certificates are written to a directory, one for each input")
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{out_dir} cannot be created: {error.strerror or error}; give another directory") from error
-    files = []
-    for done, (index, document) in enumerate(list_documents(run), start=1):
-        files.append(out_dir / f"certificate-{index:06d}.json")
-        text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False)
-        write_atomically(files[-1], (text + "\n").encode(), overwrite=overwrite)
+    remove_dead_parts(out_dir)
+    digests: dict[str, str] = {}
+    run_digest = ""
+    for index, document in documents:
+        if not digests:
+            run_digest = document.get("run_digest") or document_digest(document["selection"])
+            begin_index(out_dir, run_digest=run_digest, certificates=total, overwrite=overwrite)
+        file = out_dir / f"certificate-{index:06d}.json"
+        _write_certificate(file, document, overwrite=overwrite)
+        digests[file.name] = document["digest"]
         if progress is not None:
-            progress(done, len(run.points))
-    return files
+            progress(len(digests), total)
+    CertificateIndex(run_digest, len(digests), digests).write(out_dir)
+    return [out_dir / name for name in digests]
+
+
+def _write_certificate(file: Path, document: Document, *, overwrite: bool) -> None:
+    """Write a certificate, unless an export that was cut short has written the same one."""
+    content = (json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+    if not overwrite and file.is_file() and file.stat().st_size == len(content) and file.read_bytes() == content:
+        return
+    write_atomically(file, content, overwrite=overwrite, tidy=False)
 
 
 def _smoothing(point: CertifiedPoint, manifest: RunManifest) -> Document:

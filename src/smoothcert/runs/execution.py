@@ -13,10 +13,12 @@ import msgspec
 from smoothcert.cluster.ray_cluster import check_ray_is_installed
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.data import Dataset, ProgressCallback
-from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names
+from smoothcert.data.matching import get_feature_names, has_text_labels, list_class_names, reads_files
+from smoothcert.data.read_ahead import ReadAhead
 from smoothcert.errors import DataError, InputError, InterruptedRunError, ModelMismatchError
 from smoothcert.models.backends import check_backend
-from smoothcert.models.base import BaseClassifier
+from smoothcert.models.base import BaseClassifier, input_dtype_of, is_on_device
+from smoothcert.models.half_precision import check_dtype_fits, read_dtype
 from smoothcert.models.probe import check_probe, probe
 from smoothcert.models.tabular_names import get_class_names
 from smoothcert.noise import check_sigma
@@ -45,6 +47,7 @@ from smoothcert.runs.resumption import (
     with_absolute_places,
 )
 from smoothcert.runs.rigorous import make_rigorous_check
+from smoothcert.runs.run_database import check_can_create_run
 from smoothcert.runs.run_description import make_manifest
 from smoothcert.runs.scales import check_scale
 from smoothcert.runs.store import RunStore, read_manifest
@@ -128,6 +131,7 @@ def check_spec(spec: RunSpec) -> None:
     if isinstance(spec.sigma, OptimisedLevel):
         load_rule(spec)
     check_backend(spec.model.backend)
+    check_dtype_fits(read_dtype(spec.model.precision), backend=spec.model.backend, noise_at=spec.noise.place)
     if isinstance(spec.engine, RayEngineSpec):
         check_ray_is_installed()
         if spec.model.device not in ("auto", "cpu") and not spec.engine.gpus_per_actor:
@@ -183,7 +187,7 @@ def prepare_run(
         if spec.memory is not None:
             check_memory_exists(spec.memory, out)
     else:
-        RunStore.check_can_create(out)
+        check_can_create_run(out)
     dataset = parts.load_data(spec)
     spec, measured = parts.settle_scale(spec, dataset)
     if measured:
@@ -264,7 +268,7 @@ def _check_memory(spec: RunSpec, smoothed: SmoothedClassifier, out: Path, *, exi
 
 
 def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> None:
-    """Test the noise generator at a level of this run."""
+    """Test the noise generators at a level of this run, on the host and where the model is."""
     sigma = spec.sigma
     if isinstance(sigma, ConstantLevel):
         level = sigma.level
@@ -273,6 +277,11 @@ def _check_noise(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) 
     else:
         level = smoothed.sigmas(smoothed.check_inputs(dataset.inputs([0])), [0])[0]
     check_noise(smoothed.noise, sigma=level, levels=smoothed.grid)
+    if is_on_device(classifier := smoothed.classifier):
+        from smoothcert.noise.device_test import check_on_device
+
+        where = classifier.device, input_dtype_of(classifier)
+        check_on_device(*where, noise=smoothed.noise, sigma=level, levels=smoothed.grid)
 
 
 def _describe(spec: RunSpec, smoothed: SmoothedClassifier, dataset: Dataset) -> Iterator[str]:
@@ -357,8 +366,9 @@ def execute_run(
     done = frozenset(store.indices())
     remaining = sum(index not in done for index in indices)
     checks = run.smoothed.plan_checks(remaining * run.least_samples_per_input, earlier=store.check_counts())
+    source = _read_source(run.dataset, indices, run.smoothed)
     try:
-        for points in _shards(run, done, progress):
+        for points in _shards(run, source, done, progress):
             store.add(points, checks=checks.take_unsaved())
             if on_shard is not None:
                 on_shard(points)
@@ -368,10 +378,13 @@ def execute_run(
     except ModelMismatchError as error:
         store.add_failure(str(error))
         raise
+    finally:
+        source.announce(())  # an interrupted run reads no further files
 
 
-def _shards(run: PreparedRun, done: frozenset[int], progress: Progress | None) -> Iterator[list[CertifiedPoint]]:
-    source = _read_source(run.dataset, run.indices, run.smoothed)
+def _shards(
+    run: PreparedRun, source: InputSource, done: frozenset[int], progress: Progress | None
+) -> Iterator[list[CertifiedPoint]]:
     pipeline = run.smoothed.pipeline(progress)
     if run.inquiry is not None:
         return pipeline.certify(run.inquiry, source, done=done, check=run.check)
@@ -380,9 +393,14 @@ def _shards(run: PreparedRun, done: frozenset[int], progress: Progress | None) -
 
 
 def _read_source(dataset: Dataset, indices: Sequence[int], smoothed: SmoothedClassifier) -> InputSource:
-    def load(positions: Sequence[int]) -> InputArray:
-        return smoothed.check_inputs(dataset.inputs([indices[position] for position in positions]))
+    def read(positions: Sequence[int]) -> InputArray:
+        return dataset.inputs([indices[position] for position in positions])
 
     # Datasets mark an unlabelled input with a negative label.
     labels = [int(label) if label >= 0 else None for label in dataset.labels[list(indices)]]
-    return InputSource(indices=indices, labels=labels, load=load)
+    if not reads_files(dataset):
+        return InputSource(indices, labels, load=lambda positions: smoothed.check_inputs(read(positions)))
+    reader = ReadAhead(read)
+    return InputSource(
+        indices, labels, load=lambda positions: smoothed.check_inputs(reader(positions)), announce=reader.announce
+    )

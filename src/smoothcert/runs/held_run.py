@@ -67,14 +67,14 @@ class HeldRun:
         return [dataclasses.replace(one, expected=None) for one in found] if self.selected else found
 
     def save(self, out: Path) -> None:
-        """Store as a run of its own."""
+        """Store as a run of its own, whole or not at all."""
         from smoothcert.runs.selected_run import save_selected
         from smoothcert.runs.store import RunStore
 
         if self.parts is not None:
             save_selected(self.points, self.parts, out)
             return
-        with RunStore.create(out, state_environment(self.manifest)) as store:
+        with RunStore.create_whole(out, state_environment(self.manifest)) as store:
             store.add(self.points)
 
 

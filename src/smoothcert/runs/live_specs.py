@@ -7,6 +7,7 @@ from pathlib import Path
 from smoothcert.certificates import Portfolio
 from smoothcert.cluster.ray_engine import RayEngine
 from smoothcert.memory import RegionMemory
+from smoothcert.models.half_precision import dtype_of
 from smoothcert.runs.run_files import INPUTS, SIGMA_RULE, place_of_object
 from smoothcert.sigma import ConstantRule, OptimisedRule, OptimisedSigma, SigmaRule
 from smoothcert.sigma.rule_files import StorableRule
@@ -24,6 +25,7 @@ from smoothcert.spec import (
     RuleLevel,
     RunSpec,
     SigmaSpec,
+    spec_dtype,
 )
 
 
@@ -53,6 +55,7 @@ def spec_of_classifier(
             num_classes=given.adapting["num_classes"],
             backend=given.adapting["backend"],
             device=given.adapting["device"],
+            dtype=spec_dtype(dtype_of(smoothed.classifier)),
         ),
         data=DataSpec(
             place=_place_in(out, INPUTS, instead="inputs given in Python"),

@@ -127,29 +127,52 @@ def make_run_results(
     spent: samples by index; only needed if their number depends on the input. certificate: only this one; `name` is
     then used as it is.
     """
-    if certificate is not None:
-        return [_make_results(points, manifest, kinds, name=name, certificate=certificate, spent=spent)]
-    return [
-        _make_results(
-            points, manifest, kinds, name=name if one is None else f"{name}@{one}", certificate=one, spent=spent
-        )
-        for one in list_certificates(manifest)
-    ]
+    collected = CollectedResults(manifest, name=name, certificate=certificate)
+    collected.add(points)
+    return collected.finish(kinds, spent=spent)
 
 
-def _make_results(
-    points: Sequence[CertifiedPoint],
+class CollectedResults:
+    """The points of a run as columns, once for each of its certificates. The points may come in batches.
+
+    certificate: only this one; `name` is then used as it is.
+    """
+
+    def __init__(self, manifest: RunManifest, *, name: str, certificate: str | None = None) -> None:
+        self._manifest = manifest
+        self._names: dict[str | None, str] = {certificate: name}
+        if certificate is None:
+            self._names = {one: name if one is None else f"{name}@{one}" for one in list_certificates(manifest)}
+        self._parts: dict[str | None, list[ResultColumns]] = {one: [] for one in self._names}
+        self._settlements: Counter[Settlement] = Counter()
+
+    def add(self, points: Sequence[CertifiedPoint]) -> None:
+        for certificate, parts in self._parts.items():
+            name = self._names[certificate]
+            parts.append(ResultColumns.from_points(points, name=name, certificate=certificate))
+        self._settlements.update(point.promise.settlement for point in points if point.promise is not None)
+
+    def finish(self, kinds: Set[TallyKind], *, spent: Mapping[int, int]) -> list[ResultColumns]:
+        """As of `make_run_results`, of all points so far."""
+        return [
+            _state_facts(first.joined(rest), self._manifest, kinds, settlements=self._settlements, spent=spent)
+            for first, *rest in self._parts.values()
+        ]
+
+
+def _state_facts(
+    columns: ResultColumns,
     manifest: RunManifest,
     kinds: Set[TallyKind],
     *,
-    name: str,
-    certificate: str | None,
+    settlements: Counter[Settlement],
     spent: Mapping[int, int],
 ) -> ResultColumns:
-    """The verdicts of one certificate, None for the points' own, with the facts of the manifest."""
+    """The columns of one certificate with the facts of the manifest, and with remarks."""
+    name = columns.name
     spec = manifest.spec
     results = dataclasses.replace(
-        ResultColumns.from_points(points, name=name, certificate=certificate),
+        columns,
         alpha=spec.alpha,
         num_classes=manifest.model.num_classes,
         class_names=manifest.model.class_names,
@@ -167,7 +190,7 @@ def _make_results(
             most_samples=_most_samples(manifest),
             extra={**results.extra, "samples": samples},
         )
-    remarks = [*_remark_halved(results, kinds), *_remark_memory(points, results), *_remark_spent(results)]
+    remarks = [*_remark_halved(results, kinds), *_remark_memory(settlements, results), *_remark_spent(results)]
     if results.scale is not None and results.has_radius:
         values = {"norm": results.norm.value, "scale": list(results.scale.numbers)}
         remarks.append(Remark(RemarkCode.SCALED_NORM, name, values))
@@ -177,6 +200,8 @@ def _make_results(
         )
     if manifest.grid is None and results.has_radius:
         remarks.append(Remark(RemarkCode.FLOAT_NOISE, name, {}))
+    if spec.model.precision is not None:
+        remarks.append(Remark(RemarkCode.HALF_PRECISION, name, {"dtype": spec.model.precision}))
     if manifest.model.has_random_weights:
         remarks.append(Remark(RemarkCode.RANDOM_WEIGHTS, name, {}))
     return dataclasses.replace(results, remarks=tuple(remarks))
@@ -219,9 +244,8 @@ def _remark_spent(results: ResultColumns) -> Iterator[Remark]:
         yield Remark(RemarkCode.DECIDED_RADII, results.name, {"radii": list(results.decided_radii)})
 
 
-def _remark_memory(points: Sequence[CertifiedPoint], results: ResultColumns) -> Iterator[Remark]:
+def _remark_memory(settlements: Counter[Settlement], results: ResultColumns) -> Iterator[Remark]:
     """For results from a memory: how often it changed an answer, and what the radii depend on."""
-    settlements = Counter(point.promise.settlement for point in points if point.promise is not None)
     if settlements and results.has_radius:
         counts = {one.value: settlements[one] for one in Settlement}
         yield Remark(RemarkCode.REGIONS_OF_MEMORY, results.name, {"settlements": counts})

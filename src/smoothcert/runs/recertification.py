@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from smoothcert.questions import (
     split_alpha_of,
     stored_votes,
 )
+from smoothcert.questions.smoothing_setup import check_levels
 from smoothcert.records import (
     CertifiedPoint,
     ConstantSigma,
@@ -30,9 +33,14 @@ from smoothcert.records import (
     envelope_from_json,
 )
 from smoothcert.runs.held_run import HeldRun, list_kinds
+from smoothcert.runs.load import CollectedResults
+from smoothcert.runs.manifest import state_environment
+from smoothcert.runs.result_columns import ResultColumns
+from smoothcert.runs.run_files import is_selected
 from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.selected_combining import hold_parts, recertify_parts
 from smoothcert.runs.selected_run import hold_stored
+from smoothcert.runs.store import RunStore
 from smoothcert.settings_text import real_number, whole_number
 from smoothcert.spec import FixedN, RunManifest, RunSpec, to_json
 from smoothcert.statistics import first_samples
@@ -77,31 +85,113 @@ def recertify_points(
     if run.parts is not None:
         changed = recertify_parts(run.parts, name, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
         return hold_parts(changed, selected=run.selected)
-    manifest, points = run.manifest, run.points
-    _check_can_recertify(manifest, points, name)
+    _check_can_recertify(run.manifest, name, inputs=len(run.points))
+    drawn = max(tally.ranges[-1][1] for point in run.points for tally in point.tallies)
+    source = _Source(name, run.manifest, list_kinds(run.points), run.points[0], drawn)
+    judge = _make_judge(source, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
+    return HeldRun(points=judge.answer(run.points), manifest=judge.manifest, selected=run.selected)
+
+
+def recertify_stored(
+    path: Path,
+    out: Path | None,
+    *,
+    alpha: float | None = None,
+    n: int | None = None,
+    certificate: str | Sequence[str] | None = None,
+    best_of: bool = False,
+) -> tuple[list[ResultColumns], RunSpec]:
+    """`recertify_run` for a run of any size, as columns; few inputs are held at once. The new spec, too.
+
+    out: also store the result there, as a run of its own, whole or not at all.
+    """
+    if is_selected(path) or not path.exists():
+        changed = recertify_run(path, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
+        if out is not None:
+            changed.save(out)
+        return changed.results(name=(out or path).name), changed.spec
+    with RunStore.open(path) as run, contextlib.ExitStack() as stack:
+        judge = _make_judge(_source_of_store(run), alpha=alpha, n=n, certificate=certificate, best_of=best_of)
+        store = None
+        if out is not None:
+            store = stack.enter_context(RunStore.create_whole(out, state_environment(judge.manifest)))
+        collected = CollectedResults(judge.manifest, name=(out or path).name)
+        spent: dict[int, int] = {}
+        for batch in run.batches():
+            points = judge.answer(batch)
+            spent |= {point.index: sum(tally.n for tally in point.tallies) for point in points}
+            collected.add(points)
+            if store is not None:
+                store.add(points)
+        return collected.finish(judge.kinds, spent=spent), judge.manifest.spec
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What is known of a run before its points are judged. kinds: of its tallies. first: its first point.
+
+    drawn: draws of the input that was sampled most.
+    """
+
+    name: str
+    manifest: RunManifest
+    kinds: Set[TallyKind]
+    first: CertifiedPoint
+    drawn: int
+
+
+def _source_of_store(run: RunStore) -> _Source:
+    indices, name = run.indices(), str(run.path)
+    _check_can_recertify(run.manifest, name, inputs=len(indices))
+    (first,) = run.points_of([min(indices)])
+    return _Source(name, run.manifest, run.kinds(), first, run.furthest_draw())
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Answers the new question of stored points. manifest: of the new run. kinds: of its tallies.
+
+    levels: the noise levels of the points so far, which must be one unless σ may vary.
+    """
+
+    name: str
+    inquiry: Inquiry
+    manifest: RunManifest
+    kinds: Set[TallyKind]
+    n: int | None
+    levels: set[float] = field(default_factory=set)
+
+    def answer(self, points: Sequence[CertifiedPoint]) -> list[CertifiedPoint]:
+        _check_every_class(points, self.inquiry.portfolio, self.name)
+        answers = self.inquiry.answer([stored_votes(point, self.inquiry, n=self.n) for point in points])
+        self.levels |= {point.sigma for point in answers}
+        check_levels(sorted(self.levels), self.inquiry.smoothing)
+        return answers
+
+
+def _make_judge(
+    source: _Source, *, alpha: float | None, n: float | None, certificate: str | Sequence[str] | None, best_of: bool
+) -> _Judge:
+    manifest = source.manifest
     alpha = None if alpha is None else real_number(alpha, name="alpha")
     n = None if n is None else whole_number(n, name="n")
     spec = _change_spec(manifest.spec, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
     portfolio = get_portfolio(spec.certificates, best_of=spec.best_of)
-    _check_kind(points, portfolio, name)
-    inquiry = _make_inquiry(spec, portfolio, points, _smoothing_of(manifest, name), n=n)
-    votes = [stored_votes(point, inquiry, n=n) for point in points]
-    return HeldRun(
-        points=inquiry.answer(votes),
-        manifest=msgspec.structs.replace(
-            manifest,
-            spec=spec,
-            alpha_split=split_alpha_of(spec.question, portfolio, alpha=spec.alpha),
-            recertified_from=to_json(manifest),
-        ),
-        selected=run.selected,
+    _check_kinds(source.kinds, portfolio, source.name)
+    inquiry = _make_inquiry(spec, portfolio, source, _smoothing_of(manifest, source.name), n=n)
+    changed = msgspec.structs.replace(
+        manifest,
+        spec=spec,
+        alpha_split=split_alpha_of(spec.question, portfolio, alpha=spec.alpha),
+        recertified_from=to_json(manifest),
     )
+    return _Judge(source.name, inquiry, changed, source.kinds, n)
 
 
-def _check_can_recertify(manifest: RunManifest, points: Sequence[CertifiedPoint], name: str) -> None:
+def _check_can_recertify(manifest: RunManifest, name: str, *, inputs: int) -> None:
     if manifest.task == "predict":
         raise RunError(f"{name} is a {manifest.task} run; only the votes of a certify run can be certified again")
-    if not points:
+    if not inputs:
         raise RunError(f"{name} holds no finished input yet")
     if manifest.digests.memory is not None:
         raise RunError(
@@ -126,18 +216,17 @@ def _change_spec(
 
 
 def _make_inquiry(
-    spec: RunSpec, portfolio: Portfolio, points: Sequence[CertifiedPoint], smoothing: Smoothing, *, n: int | None
+    spec: RunSpec, portfolio: Portfolio, source: _Source, smoothing: Smoothing, *, n: int | None
 ) -> Inquiry:
     """The question of the run. Plain votes that are taken from pairs are half as many."""
     question = spec.question
     if not isinstance(question, FixedN):
-        drawn = max(tally.ranges[-1][1] for point in points for tally in point.tallies)
-        if n is not None and n > drawn:
-            raise InputError(f"n={n} is not possible: no input was sampled further than {drawn}")
+        if n is not None and n > source.drawn:
+            raise InputError(f"n={n} is not possible: no input was sampled further than {source.drawn}")
     elif n is not None:
         # Before n is judged: this error names the n at which the stored samples can be cut.
-        first_samples([tally for tally in points[0].tallies if tally.stream.stage is Stage.ESTIMATION], n)
-    if isinstance(question, FixedN) and portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in list_kinds(points):
+        first_samples([tally for tally in source.first.tallies if tally.stream.stage is Stage.ESTIMATION], n)
+    if isinstance(question, FixedN) and portfolio.tally is TallyKind.VOTES and TallyKind.PAIRS in source.kinds:
         halved = msgspec.structs.replace(question, n=question.n // 2)
         check_question(halved, portfolio, alpha=spec.alpha, num_classes=smoothing.num_classes or 2)
     return make_inquiry(question, portfolio, alpha=spec.alpha, smoothing=smoothing)
@@ -155,6 +244,7 @@ def _smoothing_of(manifest: RunManifest, name: str) -> Smoothing:
         noise=manifest.spec.noise.kind,
         grid=manifest.grid,
         scale=scale_of_run(manifest),
+        dtype=manifest.spec.model.precision,
     )
 
 
@@ -172,16 +262,19 @@ def _read_envelope(document: dict[str, Any] | None, name: str) -> Envelope:
         raise CorruptRunError(f"{name} does not state a valid envelope for its sigma: {error}") from error
 
 
-def _check_kind(points: Sequence[CertifiedPoint], portfolio: Portfolio, name: str) -> None:
-    """Plain votes can be taken from every tally; pairs, and the gradients of all classes, must have been sampled."""
-    tallies = [tally for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION]
-    sampled = list_kinds(points)
+def _check_kinds(sampled: Set[TallyKind], portfolio: Portfolio, name: str) -> None:
+    """Plain votes can be taken from every tally; other kinds must have been sampled."""
     wanted = portfolio.certificates[0].name
     if portfolio.tally is not TallyKind.VOTES and sampled != {portfolio.tally}:
         raise RunError(
             f"{name} holds {' and '.join(sorted(sampled))}, but {portfolio} is computed from {portfolio.tally}: these "
             f"must be sampled, by `smoothcert certify --certificate {wanted}`"
         )
+
+
+def _check_every_class(points: Sequence[CertifiedPoint], portfolio: Portfolio, name: str) -> None:
+    """The gradients of all classes must have been sampled, if they are needed."""
+    tallies = [tally for point in points for tally in point.tallies if tally.stream.stage is Stage.ESTIMATION]
     if portfolio.every_class and not all(
         isinstance(tally, GradientTally) and tally.products.size == tally.num_classes + 1 for tally in tallies
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +175,23 @@ class ResultColumns:
         return replace(
             self, **columns, expected=None, extra={key: column[chosen] for key, column in self.extra.items()}
         )
+
+    def joined(self, others: Sequence[Self]) -> Self:
+        """The same run over the inputs of all of these, in order. The facts beside the columns are those of this one.
+
+        A column that only some have is nan for the inputs of the others.
+        """
+        parts = (self, *others)
+        for other in others:
+            if other.norm is not self.norm:
+                raise RunError(f"{self.name} mixes radii in {' and '.join(sorted((self.norm, other.norm)))}")
+        names = dict.fromkeys(name for part in parts for name in part.extra)
+        columns: dict[str, Any] = {key: np.concatenate([getattr(part, key) for part in parts]) for key in _COLUMNS}
+        extra = {
+            name: np.concatenate([part.extra.get(name, np.full(len(part), math.nan)) for part in parts])
+            for name in names
+        }
+        return replace(self, **columns, extra=extra, has_radius=any(part.has_radius for part in parts))
 
     @property
     def norm_symbol(self) -> str:

@@ -194,8 +194,8 @@ def _comparable(spec: SelectedSpec, stored: SelectedSpec) -> dict[str, Any]:
     return to_json(
         msgspec.structs.replace(
             spec,
-            selector=ModelSpec(place=""),
-            models=tuple(ModelSpec(place="") for _ in spec.models),
+            selector=ModelSpec(place="", dtype=spec.selector.dtype),
+            models=tuple(ModelSpec(place="", dtype=model.dtype) for model in spec.models),
             data=DataSpec(place="", skip=spec.data.skip, max_inputs=spec.data.max_inputs),
             noise=noise.settle(noise.levels),
             batch=None,

@@ -16,6 +16,7 @@ from smoothcert.errors import CorruptRunError, InputError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.records import Bounds, CertifiedPoint, Norm, Outcome, Reason, TallyKind, Verdict
 from smoothcert.runs.held_run import HeldRun
+from smoothcert.runs.run_database import stage_run
 from smoothcert.runs.run_files import SELECTION, is_selected
 from smoothcert.runs.selected_parts import Labels, SelectedParts, describe_selected
 from smoothcert.runs.selected_spec import SELECTOR, SelectedSpec
@@ -108,11 +109,11 @@ class SelectedRun:
         if not (self.path / CLAIMS).is_file():
             raise self._unfinished()
         document = _read(self.path / CLAIMS)
-        grid = self.spec.noise.levels
+        grid, dtype = self.spec.noise.levels, self.spec.selector.precision
         try:
             if document["schema"] != SCHEMA:
                 raise ValueError(f"format {document['schema']!r}; this version reads format {SCHEMA}")
-            return [_point_from_json(one, grid=grid) for one in document["points"]]
+            return [_point_from_json(one, grid=grid, dtype=dtype) for one in document["points"]]
         except (InputError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptRunError(f"{self.path / CLAIMS} is not valid: {error}") from error
 
@@ -172,10 +173,13 @@ def hold_stored(path: Path) -> HeldRun:
 
 def save_selected(points: Sequence[CertifiedPoint], parts: SelectedParts, out: Path) -> None:
     """Store a selected run in a new directory. points: the combination of the parts."""
-    run = SelectedRun.create(out, parts.spec)
-    for place, part in [(run.selector, parts.selector), *((run.level(k), part) for k, part in parts.levels.items())]:
-        part.save(place)
-    run.write_claims(points)
+    check_can_create(out)
+    with stage_run(out) as place:
+        run = SelectedRun.create(place, parts.spec)
+        parts.selector.save(run.selector)
+        for number, part in parts.levels.items():
+            part.save(run.level(number))
+        run.write_claims(points)
 
 
 def check_can_create(path: Path) -> None:
@@ -217,7 +221,7 @@ def _verdict_to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _point_from_json(document: Mapping[str, Any], *, grid: int | None) -> CertifiedPoint:
+def _point_from_json(document: Mapping[str, Any], *, grid: int | None, dtype: str | None) -> CertifiedPoint:
     first, *further = [_verdict_from_json(one) for one in document["verdicts"]]
     sigma = document["sigma"]
     return CertifiedPoint(
@@ -229,6 +233,7 @@ def _point_from_json(document: Mapping[str, Any], *, grid: int | None) -> Certif
         seconds=float(document["seconds"]),
         further=tuple(further),
         grid=grid,
+        dtype=dtype,
     )
 
 

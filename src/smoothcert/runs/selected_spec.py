@@ -91,6 +91,10 @@ class SelectedSpec(SpecPart, frozen=True, kw_only=True):
                 "a selector and its levels need a back end that is known before they are sampled: give --backend torch "
                 "or onnxruntime, instead of fastest"
             )
+        if len({model.precision for model in (self.selector, *self.models)}) > 1:
+            raise InputError(
+                "a selector and its levels are computed in one precision: give the same dtype to all models"
+            )
         if self.selector_bounds not in get_args(SelectorBounds):
             raise InputError(f"selector bounds {self.selector_bounds!r} are unknown: use two-class or multi-class")
         check_sampled(self.sampled, levels=len(self.levels))  # `selection` ignores it in a prediction

@@ -15,14 +15,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
-from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunBusyError, RunError, SmoothcertError
-from smoothcert.files import Content, write_atomically
+from smoothcert.errors import CorruptRunError, ManifestMismatchError, RunError
+from smoothcert.files import Content, remove_dead_parts, write_atomically
 from smoothcert.records import AnyTally, CertifiedPoint, CheckCounts, Promise, Stage, TallyKind, Verdict
-from smoothcert.runs.archive_files import ARCHIVE, dump_rows, open_archive
+from smoothcert.runs.archive_files import dump_rows
 from smoothcert.runs.manifest import dump_manifest, parse_manifest
-from smoothcert.runs.results_schema import SCHEMA, TABLES
+from smoothcert.runs.results_schema import SCHEMA
+from smoothcert.runs.run_database import (
+    LOCK,
+    MANIFEST,
+    acquire_lock,
+    check_can_create_run,
+    check_tables,
+    connect,
+    is_archive,
+    stage_run,
+    translate_errors,
+)
 from smoothcert.runs.run_files import HAS_PARTS, is_selected
 from smoothcert.runs.scales import scale_of_run
 from smoothcert.runs.seals import begin_seals, seal_inputs
@@ -41,12 +52,12 @@ from smoothcert.runs.stored_tallies import classes_voted_for, tally_from_row, ta
 from smoothcert.spec import RunManifest
 from smoothcert.spec_differences import list_differences
 
-MANIFEST = "manifest.json"
-RESULTS = "results.sqlite"
-LOCK = "writer.lock"
-
-_LOCK_TIMEOUT_SECONDS = 30.0
 _MOST_MANIFEST_BYTES = 2**24
+_BATCH = 1000
+"""Inputs that are held at once where not all are."""
+
+Span = tuple[int, int]
+"""The first and the last index of some inputs."""
 
 
 class RunStore:
@@ -65,46 +76,40 @@ class RunStore:
     @classmethod
     def create(cls, path: Path, manifest: RunManifest, *, files: Mapping[str, Content] | None = None) -> Self:
         """Create a run in a new or empty directory. files: what else it keeps, by name."""
-        cls.check_can_create(path)
+        check_can_create_run(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"{path} cannot be created: {error.strerror or error}") from error
-        lock = _acquire_lock(path)
+        lock = acquire_lock(path)
         try:
-            cls.check_can_create(path)
+            check_can_create_run(path)
             for leftover in path.iterdir():
                 if leftover.name != LOCK:
                     leftover.unlink()
-            with _translate_errors(path), contextlib.closing(_connect(path, create=True)) as connection:
+            with translate_errors(path), contextlib.closing(connect(path, create=True)) as connection:
                 # The results file is created first, so a directory with a manifest is always a complete run.
                 connection.executescript("BEGIN;" + SCHEMA + "COMMIT;")
                 begin_seals(connection, manifest.to_json())
             write_atomically(path / MANIFEST, dump_manifest(manifest), overwrite=False)
             _write_files(path, files or {})
-            return cls(path, manifest, _connect(path), lock)
+            return cls(path, manifest, connect(path), lock)
         except BaseException:
             lock.release()
             raise
 
     @classmethod
-    def check_can_create(cls, path: Path) -> None:
-        """Raise a RunError if the directory holds anything but leftovers of an interrupted `create`.
-
-        Results are only added after the manifest is written, so leftovers without a manifest contain none.
-        """
-        if path.exists() and not path.is_dir():
-            raise RunError(f"{path} is a file; --out must be a directory that is new or empty")
-        if path.is_dir() and not all(_is_leftover(file) for file in path.iterdir()):
-            raise RunError(
-                f"{path} exists and is not empty; existing results are never overwritten: choose another --out"
-            )
+    @contextlib.contextmanager
+    def create_whole(cls, path: Path, manifest: RunManifest) -> Iterator[Self]:
+        """Create a run that is at `path` only when the block has ended. If it raises, nothing is left."""
+        with stage_run(path) as place, cls.create(place, manifest) as store:
+            yield store
 
     @classmethod
     def resume(cls, path: Path, wanted: RunManifest, *, files: Mapping[str, Content] | None = None) -> Self:
         """Resume an existing run with the same spec. Otherwise a ManifestMismatchError lists the differences."""
         stored = read_manifest(path)
-        if _is_archive(path):
+        if is_archive(path):
             raise RunError(f"{path} is an archive, to which nothing can be added: resume the run it was made from")
         differing = list_differences(stored, wanted)
         if differing:
@@ -112,10 +117,11 @@ class RunStore:
                 f"{path} was made with other settings; choose another --out, or use the same settings to resume it:\n  "
                 + "\n  ".join(differing)
             )
-        lock = _acquire_lock(path)
+        lock = acquire_lock(path)
         try:
+            remove_dead_parts(path)
             _write_files(path, files or {})
-            run = cls(path, stored, _connect(path), lock)
+            run = cls(path, stored, connect(path), lock)
             with run._reading():
                 pass  # refuses a run that failed a check of its model
             return run
@@ -126,7 +132,7 @@ class RunStore:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Open a run for reading, also while another process writes it."""
-        return cls(path, read_manifest(path), _connect(path), None)
+        return cls(path, read_manifest(path), connect(path), None)
 
     @classmethod
     def exists(cls, path: Path) -> bool:
@@ -140,7 +146,7 @@ class RunStore:
         if self._lock is None:
             raise RunError(f"{self.path} was opened for reading")
         try:
-            with _translate_errors(self.path), self._connection:
+            with translate_errors(self.path), self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.executemany(
                     "INSERT INTO points VALUES (?,?,?,?)",
@@ -170,7 +176,7 @@ class RunStore:
 
     def add_failure(self, reason: str) -> None:
         """Store that a check of the model failed. The results of this run are refused from now on."""
-        with _translate_errors(self.path), self._connection:
+        with translate_errors(self.path), self._connection:
             self._connection.execute("INSERT INTO failures (reason) VALUES (?)", (reason,))
 
     def _check_not_failed(self) -> None:
@@ -218,76 +224,98 @@ class RunStore:
         with self._reading():
             rows = self._connection.execute("SELECT idx, counts FROM tallies WHERE stage = ?", (Stage.ESTIMATION.name,))
             for index, counts in rows:
-                classes.setdefault(index, set()).update(classes_voted_for(counts))
+                found = classes.setdefault(index, set())
+                if len(found) < 2:  # two classes are enough to know
+                    found.update(classes_voted_for(counts))
         return {index: min(each) for index, each in classes.items() if len(each) == 1 and min(each) >= 0}
 
     def points(self, *, with_tallies: bool = True) -> list[CertifiedPoint]:
         """All results, ordered by index. Without tallies this is faster, and enough for tables."""
         with self._reading():
-            # One transaction, so that a shard committed meanwhile is seen in all tables or in none.
-            self._connection.execute("BEGIN")
-            try:
-                rows = self._connection.execute("SELECT * FROM points ORDER BY idx").fetchall()
-                verdicts = self._read_verdicts()
-                promises = self._read_promises()
-                tallies = self._read_tallies() if with_tallies else {}
-            finally:
-                self._connection.execute("ROLLBACK")
-            return [
-                self._make_point(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows
-            ]
+            return self._read_points(None, with_tallies=with_tallies)
+
+    def batches(self) -> Iterator[list[CertifiedPoint]]:
+        """The results with their tallies, ordered by index, so few at a time that memory stays flat.
+
+        Each batch is read in a transaction of its own, so that a process that writes to the run does not wait long:
+        rows never change, and those of an input are committed together.
+        """
+        indices = sorted(self.indices())
+        for start in range(0, len(indices), _BATCH):
+            chosen = indices[start : start + _BATCH]
+            with self._reading():
+                batch = self._read_points((chosen[0], chosen[-1]))
+            yield batch
 
     def points_of(self, indices: Sequence[int]) -> list[CertifiedPoint]:
         """The results of these inputs, in this order, with tallies. The time does not depend on the size of the run."""
-        with self._reading():
-            self._connection.execute("BEGIN")
-            try:
-                promises = self._read_promises()
-                return [self._read_point(index, promises.get(index)) for index in indices]
-            finally:
-                self._connection.execute("ROLLBACK")
+        found = []
+        for index in indices:
+            with self._reading():
+                point = self._read_points((index, index))
+            if not point:
+                raise RunError(f"{self.path} has no result for input {index}")
+            found += point
+        return found
 
-    def _read_point(self, index: int, promise: Promise | None) -> CertifiedPoint:
-        row = self._connection.execute("SELECT * FROM points WHERE idx = ?", (index,)).fetchone()
-        if row is None:
-            raise RunError(f"{self.path} has no result for input {index}")
-        verdicts, tallies = self._read_verdicts(index)[index], self._read_tallies(index).get(index, [])
-        return self._make_point(row, verdicts, tallies, promise)
+    def furthest_draw(self) -> int:
+        """The number of draws of the input that was sampled most, in any stage."""
+        with self._reading():
+            return int(self._connection.execute("SELECT COALESCE(MAX(stop), 0) FROM tallies").fetchone()[0])
+
+    def _read_points(self, span: Span | None, *, with_tallies: bool = True) -> list[CertifiedPoint]:
+        with self._snapshot():
+            rows = self._rows_of("points", span, order="idx").fetchall()
+            verdicts = self._read_verdicts(span)
+            promises = self._read_promises(span)
+            tallies = self._read_tallies(span) if with_tallies else {}
+        return [self._make_point(row, verdicts[row[0]], tallies.get(row[0], []), promises.get(row[0])) for row in rows]
 
     def _make_point(
         self, row: Sequence[object], verdicts: Sequence[Verdict], tallies: Sequence[AnyTally], promise: Promise | None
     ) -> CertifiedPoint:
-        return point_from_row(row, verdicts, tallies, promise, grid=self.manifest.grid, scale=self._scale)
+        grid, dtype = self.manifest.grid, self.manifest.spec.model.precision
+        return point_from_row(row, verdicts, tallies, promise, grid=grid, scale=self._scale, dtype=dtype)
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        """One transaction, so that a shard committed meanwhile is seen in all tables or in none."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if self._connection.in_transaction:  # an error of the disk has ended it
+                self._connection.execute("ROLLBACK")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
-        with _translate_errors(self.path):
+        with translate_errors(self.path):
             if not self._tables_checked:
-                _check_tables(self._connection)
+                check_tables(self._connection)
                 self._check_not_failed()
                 self._tables_checked = True
             yield
 
-    def _read_verdicts(self, only: int | None = None) -> dict[int, list[Verdict]]:
+    def _read_verdicts(self, span: Span | None) -> dict[int, list[Verdict]]:
         verdicts: dict[int, list[Verdict]] = {}
-        for row in self._rows_of("verdicts", only, order="idx, place"):
+        for row in self._rows_of("verdicts", span, order="idx, place"):
             index, _, *columns = check_row(row, VERDICT_COLUMNS)
             verdicts.setdefault(index, []).append(verdict_from_row(columns))
         return verdicts
 
-    def _rows_of(self, table: str, only: int | None, *, order: str) -> sqlite3.Cursor:
-        """The rows of a table, for all inputs or for one."""
-        if only is None:
+    def _rows_of(self, table: str, span: Span | None, *, order: str) -> sqlite3.Cursor:
+        """The rows of a table, for all inputs or for those of a span."""
+        if span is None:
             return self._connection.execute(f"SELECT * FROM {table} ORDER BY {order}")
-        return self._connection.execute(f"SELECT * FROM {table} WHERE idx = ? ORDER BY {order}", (only,))
+        return self._connection.execute(f"SELECT * FROM {table} WHERE idx BETWEEN ? AND ? ORDER BY {order}", span)
 
-    def _read_promises(self) -> dict[int, Promise]:
-        rows = self._connection.execute("SELECT * FROM promises")
+    def _read_promises(self, span: Span | None) -> dict[int, Promise]:
+        rows = self._rows_of("promises", span, order="idx")
         return {row[0]: promise_from_row(check_row(row, PROMISE_COLUMNS)) for row in rows}
 
-    def _read_tallies(self, only: int | None = None) -> dict[int, list[AnyTally]]:
+    def _read_tallies(self, span: Span | None) -> dict[int, list[AnyTally]]:
         tallies: dict[int, list[AnyTally]] = {}
-        for row in self._rows_of("tallies", only, order="idx, stage DESC, start"):
+        for row in self._rows_of("tallies", span, order="idx, stage DESC, start"):
             tally = tally_from_row(check_row(row, TALLY_COLUMNS), seed=self.manifest.seed)
             tallies.setdefault(row[0], []).append(tally)
         return tallies
@@ -315,25 +343,6 @@ def _write_files(path: Path, files: Mapping[str, Content]) -> None:
             write_atomically(path / name, content, overwrite=False)
 
 
-def _is_leftover(file: Path) -> bool:
-    """Whether an interrupted `create` can leave this file."""
-    if file.name == RESULTS:
-        return _holds_no_point(file)
-    return file.name in (LOCK, f"{RESULTS}-journal") or file.match(f".{MANIFEST}.*.part")
-
-
-def _holds_no_point(file: Path) -> bool:
-    """Whether this is a results file without results."""
-    try:
-        with contextlib.closing(sqlite3.connect(file, timeout=_LOCK_TIMEOUT_SECONDS)) as connection:
-            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables <= TABLES:
-                return "points" not in tables or not connection.execute("SELECT 1 FROM points LIMIT 1").fetchone()
-    except sqlite3.Error:
-        pass
-    return False
-
-
 def read_manifest(path: Path) -> RunManifest:
     """Read the manifest of a run directory."""
     file = path / MANIFEST
@@ -349,55 +358,3 @@ def read_manifest(path: Path) -> RunManifest:
     if len(content) > _MOST_MANIFEST_BYTES:
         raise CorruptRunError(f"{file} is not a manifest: it has more than {_MOST_MANIFEST_BYTES:,} bytes")
     return parse_manifest(content, path=file)
-
-
-def _acquire_lock(path: Path) -> FileLock:
-    lock = FileLock(path / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise RunBusyError(f"another process is writing to {path}: wait for it or stop it, then try again") from error
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
-    return lock
-
-
-def _is_archive(path: Path) -> bool:
-    return not (path / RESULTS).exists() and (path / ARCHIVE).is_file()
-
-
-def _connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
-    file = path / RESULTS
-    if not create and _is_archive(path):
-        return open_archive(path / ARCHIVE, manifest=path / MANIFEST)
-    if not create and not file.is_file():
-        raise CorruptRunError(f"{path} is damaged: it has a manifest but no {RESULTS}")
-    with _translate_errors(path):
-        return sqlite3.connect(file, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False)
-
-
-def _check_tables(connection: sqlite3.Connection) -> None:
-    """Refuse views and virtual tables with the names of our tables: reading them could take forever."""
-    objects = connection.execute("SELECT name, type, sql FROM sqlite_master").fetchall()
-    for name, kind, sql in objects:
-        if name in TABLES and (kind != "table" or "virtual" in str(sql).lower()):
-            raise ValueError(f"{name} is a {kind} and not one of our tables")
-
-
-@contextlib.contextmanager
-def _translate_errors(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite and of invalid rows into a RunError or CorruptRunError about the run."""
-    try:
-        yield
-    except sqlite3.IntegrityError:
-        raise
-    except sqlite3.OperationalError as error:
-        if "no such table" in str(error) or "no such column" in str(error):
-            raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
-        raise RunError(f"{path / RESULTS} cannot be used: {error}") from error
-    except sqlite3.DatabaseError as error:
-        raise CorruptRunError(f"{path / RESULTS} is damaged: {error}") from error
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        if isinstance(error, SmoothcertError) and not isinstance(error, ValueError):
-            raise
-        raise CorruptRunError(f"{path / RESULTS} has an invalid row: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from smoothcert.strict_json import strict_loads
 
 Kinds = tuple[tuple[type, ...], ...]
 _NUMBER = (float, int)
+_MOST_KEPT = 4096
+"""Texts whose records are kept: with few samples many inputs of a run have the same votes, and so the same bounds."""
 POINT_COLUMNS: Kinds = ((int,), (int, NoneType), (*_NUMBER, NoneType), _NUMBER)
 VERDICT_COLUMNS: Kinds = ((int,), (int,), (str,), (int, NoneType), _NUMBER, (str,), (str,), (str,), (str, NoneType))
 TALLY_COLUMNS: Kinds = ((int,), (str,), (int,), (int,), _NUMBER, (str,), (int,), (str,), (bytes, NoneType))
@@ -22,12 +25,20 @@ PROMISE_COLUMNS: Kinds = ((int,), (int,), _NUMBER, (int,), (str,), (int, NoneTyp
 
 def check_row(row: Sequence[Any], kinds: Kinds) -> Sequence[Any]:
     """The row, if its columns have these types. Our tables are STRICT, but a file may come from anywhere."""
+    if _have_kinds(tuple(map(type, row)), kinds):
+        return row
     if len(row) != len(kinds):
         raise ValueError(f"{len(row)} columns, not {len(kinds)}")
     for value, kind in zip(row, kinds, strict=True):
         if type(value) not in kind:
             raise TypeError(f"{str(value)[:60]!r} is not of the expected type")
     return row
+
+
+@functools.cache
+def _have_kinds(types: tuple[type, ...], kinds: Kinds) -> bool:
+    """Whether a row of these types passes. Kept: SQLite has five types, so there are few such rows."""
+    return len(types) == len(kinds) and all(one in allowed for one, allowed in zip(types, kinds, strict=True))
 
 
 def verdict_rows(point: CertifiedPoint) -> list[tuple[Any, ...]]:
@@ -55,9 +66,19 @@ def verdict_from_row(columns: Sequence[Any]) -> Verdict:
         radius=radius,
         norm=Norm(norm),
         outcome=Outcome[outcome],
-        reason=Reason.from_json(strict_loads(reason)) if reason else None,
-        bounds=None if bounds is None else Bounds.from_json(strict_loads(bounds)),
+        reason=_read_reason(reason) if reason else None,
+        bounds=None if bounds is None else _read_bounds(bounds),
     )
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _read_reason(text: str) -> Reason:
+    return Reason.from_json(strict_loads(text))
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _read_bounds(text: str) -> Bounds:
+    return Bounds.from_json(strict_loads(text))
 
 
 def promise_row(index: int, promise: Promise) -> tuple[Any, ...]:
@@ -96,6 +117,7 @@ def point_from_row(
     *,
     grid: int | None,
     scale: FeatureScale | None,
+    dtype: str | None,
 ) -> CertifiedPoint:
     index, label, sigma, seconds = check_row(row, POINT_COLUMNS)
     if not math.isfinite(seconds) or (sigma is not None and not math.isfinite(sigma)):
@@ -112,4 +134,5 @@ def point_from_row(
         promise=promise,
         grid=grid,
         scale=scale,
+        dtype=dtype,
     )

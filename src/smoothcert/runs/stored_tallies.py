@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -74,11 +75,15 @@ def tally_from_row(row: Sequence[Any], *, seed: int) -> AnyTally:
     )
 
 
-def classes_voted_for(counts: str) -> set[int]:
-    """The classes with a vote in the counts of a row, without making the tally; -1 stands for invalid samples."""
+@functools.lru_cache(maxsize=4096)
+def classes_voted_for(counts: str) -> frozenset[int]:
+    """The classes with a vote in the counts of a row, without making the tally; -1 stands for invalid samples.
+
+    Kept: segments with few samples often have the same counts.
+    """
     stored = strict_loads(counts)
     classes = {int(label) for name in _VOTES for label, count in stored.get(name, {}).items() if count}
-    return classes | {-1} if stored.get("invalid") else classes
+    return frozenset(classes | {-1} if stored.get("invalid") else classes)
 
 
 def _pack_content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
@@ -95,7 +100,7 @@ def _pack_content(tally: AnyTally) -> tuple[dict[str, Any], bytes | None]:
 
 
 def _drop_zeros(counts: IntArray) -> dict[str, int]:
-    return {str(label): int(count) for label, count in enumerate(counts) if count}
+    return {str(label): count for label, count in enumerate(counts.tolist()) if count}
 
 
 def _fill_zeros(counts: Mapping[str, int], size: int) -> IntArray:

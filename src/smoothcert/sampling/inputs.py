@@ -20,13 +20,15 @@ _LARGEST_BYTE = 255
 class InputSource:
     """Inputs with the indices of their noise streams and their labels, if known.
 
-    load: gives the inputs at some positions, (k, *input_shape) float32; they may be read from disk only then. is_kept:
-    they are in memory. feature_names: of the columns, in the order the model takes them; empty if they have none.
+    load: gives the inputs at some positions, (k, *input_shape) float32; they may be read from disk only then. announce:
+    called with the positions that are loaded next, or with none, so that they can be read meanwhile. is_kept: they are
+    in memory. feature_names: of the columns, in the order the model takes them; empty if they have none.
     """
 
     indices: Sequence[int]
     labels: Sequence[int | None]
     load: Callable[[Sequence[int]], InputArray]
+    announce: Callable[[Sequence[int]], None] = lambda _: None
     is_kept: bool = True
     feature_names: tuple[str, ...] = ()
 

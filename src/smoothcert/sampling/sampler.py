@@ -165,7 +165,7 @@ def new_counter(classifier: BaseClassifier, inputs: InputArray, requests: Sequen
     if is_on_device(classifier):
         from smoothcert.sampling.on_device import device_counter
 
-        return device_counter(classifier, inputs, requests)
+        return device_counter(classifier, inputs, requests, draws=draws)
     return host_counter(classifier, inputs, requests, draws=draws)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InputError, MissingExtraError, ModelError
-from smoothcert.files import write_whole
+from smoothcert.files import require_readable, write_whole
 from smoothcert.sigma.rule import SigmaRule
 from smoothcert.strict_json import strict_loads
 
@@ -101,8 +101,7 @@ def _build(kind: str, tensors: Mapping[str, NDArray[Any]], document: Mapping[str
 
 def _read(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     safetensors = _import_safetensors()
-    if not path.is_file():
-        raise ModelError(f"there is no file {path}; `smoothcert sigma fit` writes a rule for sigma")
+    require_readable(path, ModelError(f"there is no file {path}; `smoothcert sigma fit` writes a rule for sigma"))
     try:
         with safetensors.safe_open(path, framework="numpy") as stream:
             text = (stream.metadata() or {}).get(_METADATA_KEY)

@@ -39,7 +39,8 @@ class NoisyScores:
         self._streams = [_name_stream(x, noise=noise, seed=seed) for x in self._inputs]
         self._drawn = [0] * len(inputs)
         self._rows = max(1, min(most_rows, _MOST_BYTES // (4 * max(1, self._inputs.shape[1]))))
-        self._together = classifier.backend.startswith(_ROWS_STAND_ALONE)
+        stands_alone = getattr(classifier, "has_independent_rows", True)  # False in half precision
+        self._together = stands_alone and classifier.backend.startswith(_ROWS_STAND_ALONE)
         self.evaluations: IntArray = np.zeros(len(inputs), dtype=np.int64)
 
     def uniform(self, *, count: int, size: int) -> FloatArray:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from smoothcert.errors import MissingExtraError
+from smoothcert.errors import InputError, MissingExtraError
 from smoothcert.files import write_whole
 from smoothcert.training.state import History
 
@@ -54,7 +56,16 @@ class TensorBoardCurves:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingExtraError("tensorboard", "tensorboard", "curves for TensorBoard") from error
-        self._writer: SummaryWriter = SummaryWriter(str(directory), purge_step=done + 1)
+        try:
+            str(directory).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"the name of the TensorBoard directory {str(directory)!r} is not UTF-8, which TensorBoard needs: "
+                "choose another"
+            ) from error
+        self._directory = directory
+        with self._naming_directory():
+            self._writer: SummaryWriter = SummaryWriter(str(directory), purge_step=done + 1)
 
     def write(self, history: History) -> None:
         result, epoch = history[-1], len(history)
@@ -65,9 +76,21 @@ class TensorBoardCurves:
             "learning rate": result.rate,
             "mean sigma": result.sigma,
         }
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, epoch)
-        self._writer.flush()
+        with self._naming_directory():
+            for name, value in scalars.items():
+                self._writer.add_scalar(name, value, epoch)
+            self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        with self._naming_directory():
+            self._writer.close()
+
+    @contextmanager
+    def _naming_directory(self) -> Iterator[None]:
+        """An error of TensorBoard's writer names no file."""
+        try:
+            yield
+        except OSError as error:
+            raise InputError(
+                f"TensorBoard curves cannot be written to {self._directory}: {error.strerror or error}"
+            ) from error

@@ -34,6 +34,7 @@ def train_selector(
     sigma: float | None = None,
     n: int = 100,
     softness: float = 0.0,
+    balance: bool = True,
     objective: str | Objective = "consistency",
     epochs: int = 10,
     batch: int = 256,
@@ -56,7 +57,8 @@ def train_selector(
     itself, the largest level if None.
 
     Each training input is sampled n times at each level. softness: a level whose estimated radius is smaller than the
-    best by less than about this much is nearly as good a choice; 0: only the best level is right.
+    best by less than about this much is nearly as good a choice; 0: only the best level is right. balance: shift the
+    outputs of the trained selector so that the mean estimated radius is largest on inputs it was not trained on.
 
     out: a checkpoint to write (.safetensors), which `certify --sigma-rule` takes; the votes are stored beside it, or in
     the file `votes`, which further selectors can use. The same call resumes an interrupted one, on the CPU bit for bit.
@@ -74,7 +76,7 @@ def train_selector(
     wanted = read_levels(levels)
     check_levels(wanted)
     config = SelectorConfig(
-        levels=wanted, n=n, softness=softness,
+        levels=wanted, n=n, softness=softness, balance=balance,
         training=TrainingConfig(
             arch=arch or find_arch(models[-1]), sigma=max(wanted) if sigma is None else sigma,
             objective=parse_objective(objective) if isinstance(objective, str) else objective,

@@ -10,17 +10,19 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from smoothcert.data import Dataset, DatasetPart, write_part
 from smoothcert.data.matching import match_dataset
 from smoothcert.errors import DataError, InputError
 from smoothcert.models import BaseClassifier, as_classifier
+from smoothcert.models.devices import resolve_device
 from smoothcert.models.tabular_names import check_same_classes, get_class_names, get_feature_names
 from smoothcert.records import IntArray, Noise
 from smoothcert.records.selection import check_levels, check_model_count
@@ -31,6 +33,7 @@ from smoothcert.training.config import TrainingConfig
 from smoothcert.training.holding_out import held_out_path, hold_out
 from smoothcert.training.level_labels import label_by_level
 from smoothcert.training.level_votes import LevelVotes
+from smoothcert.training.selector_balance import LEAST_BALANCED, MOST_BALANCED, balance_selector
 from smoothcert.training.selector_report import SelectorReport, report_choices, sample_choices
 from smoothcert.training.selector_votes import VotesRequest, sample_level_votes
 from smoothcert.training.settings import check_count
@@ -49,7 +52,8 @@ class SelectorConfig:
     levels: ascending. training: of the network; its sigma is the noise level of the selector. n: samples of each
     training input at each level. softness: in units of the radius: a level whose estimated radius is smaller than the
     best by less than about this much is nearly as good (`LevelVotes.soften`); 0 for the best level alone.
-    share_held_out: of data without a test split, held out as in `run_training`; None for data with one.
+    share_held_out: of data without a test split, held out as in `run_training`; None for data with one. balance: shift
+    the outputs so that the mean estimated radius is largest on inputs that are not trained on.
     """
 
     levels: tuple[float, ...]
@@ -57,6 +61,7 @@ class SelectorConfig:
     n: int = 100
     softness: float = 0.0
     share_held_out: float | None = None
+    balance: bool = True
 
     def __post_init__(self) -> None:
         check_levels(self.levels)
@@ -120,7 +125,8 @@ def train_selector_network(
 
     classifiers: the base classifier of each level, or one for all. votes_file: where the votes are stored, from where
     an interrupted sampling is resumed; they may be used for further selectors. votes_seed: of their noise, that of the
-    training if None. A tenth of the inputs, at most 2000, is not trained on. sampling is called with (inputs done, all
+    training if None. A tenth of the inputs, at most 2000, is not trained on: half of them, if that is enough, balance
+    the outputs, and the others are for the report. sampling is called with (inputs done, all
     inputs). The other arguments are those of `run_training`, whose resumption is bit for bit.
     """
     if out is not None:
@@ -138,16 +144,26 @@ def train_selector_network(
     votes = sample_level_votes(request, votes_file, progress=sampling, stop=stop)
     trained_on, kept = _split(len(data), seed)
     kept_data = label_by_level(data, kept, votes, softness=0.0, split="kept")
+    balanced, reported = _halve(kept) if config.balance else (kept[:0], kept)
+    target = resolve_device(device)
+
+    def adjust(module: nn.Module) -> dict[str, Any]:
+        part = DatasetPart(data, balanced, split="kept")
+        radii = votes.take(balanced).radii
+        found = balance_selector(module, part, radii, sigma=config.sigma, seed=seed, device=target, stop=stop)
+        return {} if found is None else {"balance": asdict(found)}
+
     trained = run_training(
         config.training,
         label_by_level(data, trained_on, votes, softness=config.softness, split="train"),
         held_out=kept_data, out=out, selector=config.facts, further=_describe(config, request),
+        adjust=adjust if len(balanced) else None,
         resume=resume, device=device, threads=threads, progress=progress, notice=notice, stop=stop,
     )  # fmt: skip
     if out is not None and rest is not None:
         write_part(held_out_path(out), rest)
     selector = as_classifier(trained.module, input_shape=data.input_shape, device=device)
-    reported = kept[spread_evenly(len(kept), most=_MOST_SAMPLED)]
+    reported = reported[spread_evenly(len(reported), most=_MOST_SAMPLED)]
     report = report_choices(
         sample_choices(
             selector, DatasetPart(data, reported, split="kept"), sigma=config.sigma, n=_SAMPLES_REPORTED, seed=seed,
@@ -184,10 +200,19 @@ def _split(count: int, seed: int) -> tuple[IntArray, IntArray]:
     return np.sort(order[kept:]), np.sort(order[:kept])
 
 
+def _halve(kept: IntArray) -> tuple[IntArray, IntArray]:
+    """(inputs that balance the outputs, inputs for the report). None balance them where they would be too few."""
+    balanced = kept[::2]
+    if len(balanced) < LEAST_BALANCED:
+        return kept[:0], kept
+    return balanced[spread_evenly(len(balanced), most=MOST_BALANCED)], kept[1::2]
+
+
 def _describe(config: SelectorConfig, request: VotesRequest) -> dict[str, Any]:
     """What the weights depend on, beside the settings of the training."""
     return {
         "noise_levels": list(config.levels),
         "softness": config.softness,
+        **({} if config.balance else {"balanced": False}),
         "votes": {name: value for name, value in request.to_json().items() if name != "levels"},
     }

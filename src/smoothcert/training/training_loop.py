@@ -93,6 +93,9 @@ class TrainedModel:
         return iter((self.module, self.history))
 
 
+Adjustment = Callable[[nn.Module], Mapping[str, Any]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSetup:
     """What a training loop works with.
@@ -100,7 +103,8 @@ class TrainingSetup:
     network: the module of the user, trained in place; None: built from config.arch.
     evaluated_on: inputs on which accuracy is measured. held_back: indices of training inputs that decide when to stop.
     settings: compared when resuming. computing: device, threads and torch. out: None to write nothing.
-    selector: what the checkpoint of a selector says of its levels; None for other networks.
+    selector: what the checkpoint of a selector says of its levels; None for other networks. adjust: changes the
+    finished network before it is evaluated and saved, and returns what the checkpoint says of that.
     """
 
     config: TrainingConfig
@@ -117,6 +121,7 @@ class TrainingSetup:
     progress: Callable[[TrainingProgress], None] | None
     stop: threading.Event | None
     selector: SelectorFacts | None = None
+    adjust: Adjustment | None = None
 
 
 class TrainingLoop:
@@ -177,6 +182,7 @@ class TrainingLoop:
         setup = self._setup
         if self._best:
             self._evaluated.load_state_dict(dict(self._best))
+        adjusted = {} if setup.adjust is None else setup.adjust(self._evaluated)
         if self._averaged is not None:
             self._module.load_state_dict(self._averaged.module.state_dict())
         taken = self._best_epoch() + 1 if self._best else self._epoch
@@ -191,6 +197,7 @@ class TrainingLoop:
                 **setup.settings,
                 "dataset": setup.dataset.name,
                 **self._levels.summary(),
+                **adjusted,
                 "epochs_done": self._epoch,
                 "epoch_taken": taken,
                 "loss": self._history[taken - 1].loss,

@@ -31,6 +31,7 @@ from smoothcert.training.objective import Objective
 from smoothcert.training.state import TrainingState, check_same_settings, load_state, partial_path
 from smoothcert.training.training_loop import (
     EVALUATED_EACH_EPOCH,
+    Adjustment,
     TrainedModel,
     TrainingLoop,
     TrainingProgress,
@@ -48,6 +49,7 @@ def run_training(
     network: nn.Module | None = None,
     held_out: Dataset | None = None,
     selector: SelectorFacts | None = None,
+    adjust: Adjustment | None = None,
     further: Mapping[str, Any] | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -67,7 +69,7 @@ def run_training(
 
     out: None to write nothing. network: a module of the user, trained in place; config.arch is its name.
     held_out: where accuracy under noise is measured; the training data if None. With config.hold_out it is a part of
-    `dataset`, which is written to `held_out_path(out)`. selector: for the checkpoint of a selector. further: settings
+    `dataset`, which is written to `held_out_path(out)`. selector, adjust: as in `TrainingSetup`. further: settings
     beside those of `config`, compared and recorded like them. threads: default all cores. tensorboard: a log directory.
     If the noise level is a rule, σ of every input is computed before the first step, and `preparing` is called with
     (inputs done, all inputs) for each dataset.
@@ -93,6 +95,7 @@ def run_training(
             config=config, network=network, dataset=dataset, evaluated_on=evaluated_on, held_back=held_back,
             levels=levels, settings=settings, computing=computing, out=out, device=target,
             curves=_open_curves(out, tensorboard, state), progress=progress, stop=stop, selector=selector,
+            adjust=adjust,
         )  # fmt: skip
         with torch_threads(computing["threads"]), reproducible_kernels(), _keep_random_state(target):
             loop = TrainingLoop(setup)
