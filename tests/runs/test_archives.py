@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def votes(folder: Path) -> Path:
-    return make_run("votes", folder)
+    return make_run("votes", folder / "shared")
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_equal_runs_give_equal_files_which_are_not_written_again(votes: Path, ar
 
 
 def test_other_results_are_not_overwritten(archive: Path, folder: Path, votes: Path) -> None:
-    other = make_run("uniform", folder)
+    other = make_run("uniform", folder / "shared")
     with pytest.raises(RunError, match="already exists and is not overwritten"):
         write_archive(other, archive)
     write_archive(other, archive, overwrite=True)

@@ -127,6 +127,9 @@ LANES: dict[str, Kind] = {
     ),
     "runs of every kind": Kind(
         slow=(
+            "tests/runs/test_archives.py::test_a_selected_run_becomes_a_directory_of_archives",
+            "tests/runs/test_archives.py::test_an_archive_is_read_as_its_run_and_proved",
+            "tests/runs/test_archives.py::test_the_commands_read_archives",
             "tests/report/test_report_content.py::test_every_kind_of_run_has_a_page",
             "tests/report/test_report_content.py::test_ten_thousand_inputs_stay_small",
             "tests/report/test_report_plane.py::TestAnswers",
@@ -151,6 +154,7 @@ LANES: dict[str, Kind] = {
             "tests/questions/test_adaptive.py::test_recertify_asks_the_same_question_again",
             "tests/runs/test_certificates_engine.py::test_what_is_stored_is_what_was_sampled",
             "tests/runs/test_certificate_documents.py::test_every_kind_fits_the_schema[votes]",
+            "tests/runs/test_archives.py::test_an_archive_is_read_as_its_run_and_proved[votes]",
             "tests/runs/test_model_checks_of_runs.py::test_a_run_asks_at_least_two_thousand_times[decide]",
             "tests/runs/test_python_runs.py::test_the_run_is_that_of_the_command_line",
             "tests/runs/test_python_runs.py::test_interrupted_and_called_again_is_the_same[20]",
