@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smoothcert.errors import NoiseError
 from smoothcert.noise import grid_with_numpy, with_numpy
@@ -43,10 +44,9 @@ def find_difference(maker: DeviceNoise, device: torch.device, dtype: torch.dtype
 
     Both kinds of tables, several blocks of bits with an end inside of one, and a change of the upper counter word.
     """
-    place = {"size": 69, "start": 2**33 - 3}
     for noise in (noise for noise in Noise if noise.sampled):
         for sigma, levels in ((1.0 / 3.0, None), (0.5, 256), (0.5, 2**16)):
-            case = NoiseCase(noise, sigma, levels, **place)
+            case = NoiseCase(noise, sigma, levels, size=69, start=2**33 - 3)
             if not equals_host(maker, case, device, dtype):
                 return f"it does not draw the bits of the host for {case}, {dtype}"
     return None
@@ -118,7 +118,7 @@ def _inputs(case: NoiseCase) -> InputArray:
     return values
 
 
-def _places(case: NoiseCase) -> InputArray:
+def _places(case: NoiseCase) -> NDArray[np.int32]:
     """Levels in and around the grid, and the largest that are allowed, whose sums are clipped."""
     assert case.levels is not None
     ends = itertools.cycle((-(2**23), 2**23, 0, case.levels - 1))

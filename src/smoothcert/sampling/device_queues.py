@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 _MOST_AHEAD = 4
 """So many batches may wait for the device: it never runs dry, and progress and interrupts are not far behind."""
@@ -156,7 +157,7 @@ class NoiseAhead(Generic[T]):
         return event
 
 
-def move_to(device: torch.device, values: Sequence[int]) -> torch.Tensor:
+def move_to(device: torch.device, values: ArrayLike) -> torch.Tensor:
     """Whole numbers as an int64 tensor on a device; the processor does not wait for the device."""
     numbers = torch.from_numpy(np.array(values, dtype=np.int64))
     if device.type == "cuda":
