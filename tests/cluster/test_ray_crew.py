@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -63,6 +64,9 @@ class FakeRay:
         self.cancelled: list[Call] = []
         self.looked_at: list[int] = []
         self._before_wait = before_wait
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:0")
 
     def remote(self, **_: object) -> Any:
         ray = self
