@@ -155,7 +155,7 @@ def train(**changes):
     data = digits.inputs(range(200)), (digits.labels[:200] > 4).astype(np.int64)
     settings = {
         "levels": LEVELS, "arch": "mlp-16", "sigma": 0.3, "n": 10, "epochs": 2, "batch": 32, "seed": 4, "threads": 1,
-        "device": "cpu", "progress": False,
+        "device": "cpu", "progress": False, "balance": True,
     }  # fmt: skip
     return sc.train_selector([light], data, **(settings | changes))
 

@@ -82,12 +82,12 @@ def train_selector_command(
     balance: Annotated[
         bool,
         typer.Option(
-            "--balance/--no-balance",
+            "--balance",
             rich_help_panel=o.TRAINING,
             help="At the end, shift the outputs so that the mean estimated radius is largest on inputs that were kept "
-            "out.",
+            "out. Where no choice is worth more, that is always the same level.",
         ),
-    ] = True,
+    ] = False,
     objective: Annotated[
         str,
         typer.Option("--objective", rich_help_panel=o.TRAINING, help="As in `train`, with its settings."),

@@ -34,7 +34,7 @@ def train_selector(
     sigma: float | None = None,
     n: int = 100,
     softness: float = 0.0,
-    balance: bool = True,
+    balance: bool = False,
     objective: str | Objective = "consistency",
     epochs: int = 10,
     batch: int = 256,

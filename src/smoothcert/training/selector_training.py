@@ -61,7 +61,7 @@ class SelectorConfig:
     n: int = 100
     softness: float = 0.0
     share_held_out: float | None = None
-    balance: bool = True
+    balance: bool = False
 
     def __post_init__(self) -> None:
         check_levels(self.levels)
@@ -213,6 +213,6 @@ def _describe(config: SelectorConfig, request: VotesRequest) -> dict[str, Any]:
     return {
         "noise_levels": list(config.levels),
         "softness": config.softness,
-        **({} if config.balance else {"balanced": False}),
+        **({"balanced": True} if config.balance else {}),
         "votes": {name: value for name, value in request.to_json().items() if name != "levels"},
     }
