@@ -96,7 +96,7 @@ def write_certificates(
         return write_documents(hold_stored(run), out_dir, overwrite=overwrite, progress=progress)
     with RunStore.open(run) as store:
         if not (total := len(store.indices())):
-            raise _nothing_to_write(run)
+            raise RunError(f"{run} has no finished input yet")
         documents = ((point.index, document_of(point, store.manifest)) for batch in store.batches() for point in batch)
         return _write_files(documents, total, out_dir, overwrite=overwrite, progress=progress)
 
@@ -106,12 +106,8 @@ def write_documents(
 ) -> list[Path]:
     """`write_certificates` for a run in memory."""
     if not run.points:
-        raise _nothing_to_write(out_dir)
+        raise RunError(f"nothing is written to {out_dir}: the run has no finished input")
     return _write_files(list_documents(run), len(run.points), out_dir, overwrite=overwrite, progress=progress)
-
-
-def _nothing_to_write(run: Path) -> RunError:
-    return RunError(f"{run} has no finished input yet")
 
 
 def _write_files(

@@ -86,7 +86,7 @@ def recertify_points(
         changed = recertify_parts(run.parts, name, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
         return hold_parts(changed, selected=run.selected)
     _check_can_recertify(run.manifest, name, inputs=len(run.points))
-    drawn = max(tally.ranges[-1][1] for point in run.points for tally in point.tallies)
+    drawn = max((tally.ranges[-1][1] for point in run.points for tally in point.tallies), default=0)
     source = _Source(name, run.manifest, list_kinds(run.points), run.points[0], drawn)
     judge = _make_judge(source, alpha=alpha, n=n, certificate=certificate, best_of=best_of)
     return HeldRun(points=judge.answer(run.points), manifest=judge.manifest, selected=run.selected)
