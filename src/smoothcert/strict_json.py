@@ -8,14 +8,17 @@ from typing import Any, NoReturn
 
 
 def strict_loads(content: bytes | str) -> Any:
-    """Parse JSON. Raises a ValueError for NaN, infinities, numbers like 1e999 and duplicate names in an object.
+    """Parse JSON. Raises a ValueError for NaN, infinities, numbers like 1e999, duplicate names and very deep nesting.
 
     NaN compares false with everything, and two readers can disagree about duplicate names, so neither may occur in a
     document that proves something.
     """
     if isinstance(content, bytes):
         content = content.decode(json.detect_encoding(content), "surrogatepass")
-    return _DECODER.decode(content)  # json.loads would make a new decoder for each text
+    try:
+        return _DECODER.decode(content)  # json.loads would make a new decoder for each text
+    except RecursionError as error:
+        raise ValueError("its lists or objects are nested too deeply") from error
 
 
 def _refuse_constant(name: str) -> NoReturn:

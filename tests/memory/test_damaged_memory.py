@@ -107,6 +107,56 @@ def test_certify_refuses_a_damaged_memory(tmp_path: Path) -> None:
             invoke(app, *settings, "--out", tmp_path / out)
 
 
+def run_every_verb(path: Path) -> set[str]:
+    """Run the verbs on a damaged memory: they end normally or with a RegionMemoryError. Returns those that failed."""
+    failed, messages = set(), []
+    (path.parent / "recovered.sqlite").unlink(missing_ok=True)
+    for verb in (
+        ("audit", path),
+        ("stats", path),
+        ("stats", path, "--json"),
+        ("export", path, "-o", path.parent / "claims.csv", "--force"),
+        ("export", path, "-o", path.parent / "claims.npz", "--force"),
+        ("recover", path, path.parent / "recovered.sqlite"),
+    ):
+        try:
+            if invoke(app, "memory", *verb).exit_code:
+                failed.add(str(verb[0]))
+        except RegionMemoryError as error:
+            messages.append(str(error))
+            failed.add(str(verb[0]))
+    assert all(str(path) in message for message in messages), messages
+    return failed
+
+
+def test_no_verb_ends_with_a_traceback_on_zeroed_pages(memory: Path) -> None:
+    content = memory.read_bytes()
+    for start in range(0, len(content), 16384):
+        memory.write_bytes(content[:start] + bytes(16384) + content[start + 16384 :])
+        assert run_every_verb(memory) >= {"audit", "stats", "export"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE heads SET claims = -5",
+        f"UPDATE heads SET claims = {2**62}",
+        "UPDATE claims SET radius = 9e999 WHERE position = 3",
+        "UPDATE claims SET label = -1 WHERE position = 3",
+    ],
+)
+def test_no_verb_ends_with_a_traceback_on_impossible_numbers(memory: Path, statement: str) -> None:
+    """SQLite finds nothing wrong with them."""
+    change(memory, statement)
+    assert run_every_verb(memory) >= {"audit", "stats", "export"}
+
+
+def test_no_verb_ends_with_a_traceback_on_an_endless_key(memory: Path) -> None:
+    key = "[" * 100_000
+    change(memory, f"UPDATE memories SET key = '{key}'", f"UPDATE heads SET key = '{key}'")
+    assert run_every_verb(memory) == {"audit", "stats", "export", "recover"}
+
+
 @pytest.mark.parametrize("key", [KEY, LONG], ids=["short", "long"])
 def test_every_truncation_is_refused(tmp_path: Path, key: MemoryKey) -> None:
     """Long centres fill whole pages, so the ends of pages are unused. Truncating these is detected, too."""

@@ -125,6 +125,9 @@ def _connect(ray: Any, address: str | None, *, actors: int | None, resources: Ac
 @contextlib.contextmanager
 def _keep_messages(kept: io.BytesIO) -> Iterator[None]:
     """Write to `kept` what the process prints on its standard error. Ray's C++ code prints there, every second."""
+    if sys.stderr is None:  # a process without a terminal, where nothing is printed
+        yield
+        return
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         before = os.dup(_STANDARD_ERROR)

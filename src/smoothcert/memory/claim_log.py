@@ -199,7 +199,10 @@ class ClaimLog(ABC):
         rows = self._query(query, (memory,))
         if not rows:
             raise damage_error(self.location, "the head of its log is missing")
-        return Head(*rows[0])
+        head = Head(*rows[0])
+        if head.claims < 0:
+            raise damage_error(self.location, f"the head of its log counts {head.claims} claims")
+        return head
 
     def read(self, memory: int, *, after: int, at_most: int) -> list[Row]:
         """Return the claims with positions above `after`, in order."""

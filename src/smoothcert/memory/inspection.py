@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping
@@ -77,7 +78,8 @@ def _read_outline(stored: StoredKey, log: ClaimLog) -> list[Row]:
     head = log.head(stored.number)
     rows = [row for row in log.outline(stored.number) if row.position <= head.claims]
     end = Head(len(rows), rows[-1].entry if rows else stored.identity)
-    if [row.position for row in rows] != list(range(1, head.claims + 1)) or end != head:
+    # Not a list of as many numbers as the head counts: a damaged head can count anything.
+    if [row.position for row in rows] != list(range(1, len(rows) + 1)) or end != head:
         raise damage_error(log.location, f"{stored.digest[:12]} does not hold all of its {head.claims} claims")
     return rows
 
@@ -89,6 +91,8 @@ def _summarise(key: MemoryKey, rows: list[Row], log: ClaimLog) -> MemorySummary:
         times = [datetime.fromisoformat(row.claimed_at) for row in (rows[0], rows[-1])] if rows else [None, None]
     except (KeyError, ValueError) as error:
         raise damage_error(log.location, f"a claim of {key.digest[:12]} cannot be read: {error!r}") from error
+    if not all(0 <= row.radius < math.inf and row.label >= 0 for row in rows):
+        raise damage_error(log.location, f"a claim of {key.digest[:12]} has an impossible class or radius")
     return MemorySummary(
         key=key,
         digest=key.digest,
