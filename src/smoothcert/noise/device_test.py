@@ -13,7 +13,7 @@ from smoothcert.errors import NoiseError
 from smoothcert.noise import grid_with_numpy, with_numpy
 from smoothcert.noise.device_noise import DeviceNoise, NoiseTargets, device_noise
 from smoothcert.noise.grid_law import grid_law
-from smoothcert.noise.grid_noise import from_grid
+from smoothcert.noise.grid_noise import Levels, from_grid
 from smoothcert.noise.host import scale_noise
 from smoothcert.records import InputArray, Noise, Stage, StreamId
 
@@ -43,10 +43,9 @@ def find_difference(maker: DeviceNoise, device: torch.device, dtype: torch.dtype
 
     Both kinds of tables, several blocks of bits with an end inside of one, and a change of the upper counter word.
     """
-    place = {"size": 69, "start": 2**33 - 3}
     for noise in (noise for noise in Noise if noise.sampled):
         for sigma, levels in ((1.0 / 3.0, None), (0.5, 256), (0.5, 2**16)):
-            case = NoiseCase(noise, sigma, levels, **place)
+            case = NoiseCase(noise, sigma, levels, size=69, start=2**33 - 3)
             if not equals_host(maker, case, device, dtype):
                 return f"it does not draw the bits of the host for {case}, {dtype}"
     return None
@@ -118,11 +117,11 @@ def _inputs(case: NoiseCase) -> InputArray:
     return values
 
 
-def _places(case: NoiseCase) -> InputArray:
+def _places(case: NoiseCase) -> Levels:
     """Levels in and around the grid, and the largest that are allowed, whose sums are clipped."""
     assert case.levels is not None
     ends = itertools.cycle((-(2**23), 2**23, 0, case.levels - 1))
-    k = np.arange(case.size, dtype=np.int32) * 7 % case.levels
+    k: Levels = np.arange(case.size, dtype=np.int32) * 7 % case.levels
     k[::5] = [next(ends) for _ in range(len(k[::5]))]
     return k
 
