@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from smoothcert.errors import NoiseError
 from smoothcert.noise import grid_with_numpy, with_numpy
 from smoothcert.noise.device_noise import DeviceNoise, NoiseTargets, device_noise
 from smoothcert.noise.grid_law import grid_law
-from smoothcert.noise.grid_noise import from_grid
+from smoothcert.noise.grid_noise import Levels, from_grid
 from smoothcert.noise.host import scale_noise
 from smoothcert.records import InputArray, Noise, Stage, StreamId
 
@@ -118,11 +117,11 @@ def _inputs(case: NoiseCase) -> InputArray:
     return values
 
 
-def _places(case: NoiseCase) -> NDArray[np.int32]:
+def _places(case: NoiseCase) -> Levels:
     """Levels in and around the grid, and the largest that are allowed, whose sums are clipped."""
     assert case.levels is not None
     ends = itertools.cycle((-(2**23), 2**23, 0, case.levels - 1))
-    k = np.arange(case.size, dtype=np.int32) * 7 % case.levels
+    k: Levels = np.arange(case.size, dtype=np.int32) * 7 % case.levels
     k[::5] = [next(ends) for _ in range(len(k[::5]))]
     return k
 

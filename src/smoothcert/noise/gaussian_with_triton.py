@@ -5,6 +5,9 @@ Constants are at the right of operators, as in `grid_with_triton`. A sign is cha
 minus makes 0 of 0, not -0.
 """
 
+# Triton compiles functions from their text, and would take annotations for names of its language.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+
 from __future__ import annotations
 
 import triton

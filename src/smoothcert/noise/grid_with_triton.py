@@ -6,6 +6,9 @@ Arithmetic on tensors of the type uint32 wraps. Constants are at the right of op
 tests run this with, needs that.
 """
 
+# Triton compiles functions from their text, and would take annotations for names of its language.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+
 from __future__ import annotations
 
 import triton

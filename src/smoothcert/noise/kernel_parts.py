@@ -1,5 +1,8 @@
 """What the Triton kernels of noise on a grid and of float noise share."""
 
+# Triton compiles functions from their text, and would take annotations for names of its language.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+
 from __future__ import annotations
 
 import triton

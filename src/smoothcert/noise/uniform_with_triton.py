@@ -1,5 +1,8 @@
 """Four uniform values from each block of random words in Triton operations: the same bits as `uniform_law`."""
 
+# Triton compiles functions from their text, and would take annotations for names of its language.
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, allow-untyped-calls
+
 from __future__ import annotations
 
 import triton
