@@ -229,7 +229,11 @@ def test_malformed_archives_are_refused(edit: Callable[[dict[str, Any]], None], 
     assert verify_run(archive).discrepancies
 
 
-@pytest.mark.parametrize("content", [b"", b"not compressed", gzip.compress(b"{}" * 1000)[:-20], gzip.compress(b"[1]")])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not compressed", gzip.compress(b"{}" * 1000)[:-20], gzip.compress(b"[1]")],
+    ids=["empty", "not compressed", "cut short", "a list"],
+)
 def test_damaged_files_are_refused(content: bytes, archive: Path) -> None:
     (archive / ARCHIVE).write_bytes(content)
     with pytest.raises(CorruptRunError, match=r"results\.json\.gz is damaged"):
