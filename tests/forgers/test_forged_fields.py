@@ -59,7 +59,7 @@ def exported(run: Path) -> Path:
 
 
 def documents_of(run: Path) -> list[Document]:
-    return [json.loads(file.read_text()) for file in sorted(exported(run).iterdir())]
+    return [json.loads(file.read_text()) for file in sorted(exported(run).glob("*.json"))]
 
 
 def certified_ones(run: Path) -> list[Document]:

@@ -88,7 +88,7 @@ def test_a_scale_that_cannot_be(run: Path, tmp_path: Path, noise: dict[str, Any]
 
 def test_a_document_without_the_scale_of_its_run(run: Path, tmp_path: Path) -> None:
     invoke(app, "export", run, "--format", "certificate", "-o", tmp_path / "certificates")
-    file = next(iter(sorted((tmp_path / "certificates").iterdir())))
+    file = next(iter(sorted((tmp_path / "certificates").glob("*.json"))))
     document = json.loads(file.read_text())
     for scale in (None, [1.0, 1.0]):
         document["smoothing"]["noise"]["scale"] = scale
