@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def documents(run: Path) -> list[Document]:
     out = run.parent / "certificates"
     invoke(app, "export", run, "--format", "certificate", "-o", out)
-    return [json.loads(file.read_text()) for file in sorted(out.iterdir())]
+    return [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
 
 
 @pytest.fixture(scope="module")
