@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 _EXPORTS = ("smoothcert.runs.load", "smoothcert.runs.exports", "smoothcert.runs.tsv", "smoothcert.runs.store")
 MODULES: dict[str, tuple[str, ...]] = {
     "certify": ("smoothcert.runs.execution", "sample_models", "sklearn.linear_model", "scipy.stats"),
-    "recertify a log": ("smoothcert.runs.recertify_log", "smoothcert.analysis.tables", *_EXPORTS),
     "export": _EXPORTS,
     "export csv": _EXPORTS,
     "export json": _EXPORTS,
@@ -40,7 +39,6 @@ def list_commands(run: Path, out: Path) -> dict[str, tuple[object, ...]]:
             "certify", "--model", MODEL, "--data", "digits", "--sigma", 0.25, "--n0", 20, "--n", 100, "--skip", 600,
             "--seed", 1, "--batch", 64, "--workers", 1, "--out", out / "run",
         ),
-        "recertify a log": ("recertify", out.parent / "log.tsv", "--sigma", 0.25, "--n", 200, "--out", out / "x.csv"),
         "export": ("export", run, "-o", out / "x.tsv"),
         "export csv": ("export", run, "--format", "csv", "-o", out / "x.csv"),
         "export json": ("export", run, "--format", "json", "-o", out / "x.json"),
@@ -58,7 +56,6 @@ def test_the_file_is_named(run: Path, tmp_path: Path, name: str) -> None:
     """Fails for an error of fsync or write that goes through: those name no file."""
     out, failures = tmp_path / "failing", 0
     with FailingCommands(out, "smoothcert.cli.main", *MODULES[name]) as commands:
-        commands.run("export", run, "-o", tmp_path / "log.tsv")
         words = list_commands(run, out)[name]
         out.mkdir()
         clean = commands.run(*words)
