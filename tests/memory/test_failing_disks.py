@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import sqlite3
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from cli_runner import invoke
 from damaged_memories import CLAIMS, KEY, centre, filled_memory
 from failing_disk import run_on_failing_disk, small_disk
 from smoothcert.cli.main import app
-from smoothcert.errors import DamagedMemoryError, RegionMemoryError
+from smoothcert.errors import RegionMemoryError
 from smoothcert.memory import open_existing, open_memory, sqlite_log
 
 
@@ -126,24 +125,6 @@ def test_a_locked_database_is_still_waited_for(tmp_path: Path, monkeypatch: pyte
     with open_existing(path) as memory:
         assert len(memory) == CLAIMS
     assert waits
-
-
-def test_a_page_that_the_disk_cannot_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite calls both malformed. The advice differs: the file may be whole on another disk."""
-    path = filled_memory(tmp_path / "memory.sqlite")
-    content = bytearray(path.read_bytes())
-    content[16384:32768] = bytes(16384)
-    path.write_bytes(content)
-    with pytest.raises(DamagedMemoryError, match="memory recover"):
-        open_existing(path)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(Path, "open", fail)
-    with pytest.raises(RegionMemoryError, match=r"Input/output error\. The disk is failing") as caught:
-        open_existing(path)
-    assert not isinstance(caught.value, DamagedMemoryError)
 
 
 def test_a_recovery_on_a_full_disk_names_the_new_file(tmp_path: Path) -> None:

@@ -45,7 +45,6 @@ BEGIN SELECT RAISE(ABORT, 'the head was not moved: an earlier version of smoothc
 """
 """Refuses a writer that knows nothing of heads, as in version 1."""
 _REQUIRED = {"memories", "claims", "heads", "claim_follows_head"}
-_BYTES_AT_ONCE = 2**20
 _LOG_SUFFIXES = ("-wal", "-journal")
 
 
@@ -187,7 +186,9 @@ class SqliteLog(ClaimLog):
         faults = [str(row[0]) for row in self._query("PRAGMA integrity_check")]
         if faults != ["ok"]:
             first = " ".join(faults[0].split()) if faults else "no details given"
-            raise self._describe_damage(f"SQLite's integrity check found {len(faults)} faults, the first: {first}")
+            raise damage_error(
+                self.location, f"SQLite's integrity check found {len(faults)} faults, the first: {first}"
+            )
 
     def _use_wal(self) -> None:
         """Switch the file to WAL mode. Unlike other statements this one does not wait for locks, so it is repeated."""
@@ -236,24 +237,11 @@ class SqliteLog(ClaimLog):
                     "restore a backup; `smoothcert memory recover` cannot read it"
                 )
             case "SQLITE_CORRUPT":
-                return self._describe_damage(str(error))
+                return damage_error(self.location, str(error))
             case "" if str(error).startswith("Could not decode"):
                 return damage_error(self.location, "it holds text that is not valid UTF-8")
             case _:
                 return RegionMemoryError(f"{self._path} cannot be used: {error}")
-
-    def _describe_damage(self, what: str) -> RegionMemoryError:
-        """SQLite reports a page that the disk cannot read as a damaged one. Reading the whole file tells them apart."""
-        try:
-            with self._path.open("rb") as stream:
-                while stream.read(_BYTES_AT_ONCE):
-                    pass
-        except OSError as error:
-            return RegionMemoryError(
-                f"{self._path} cannot be read: {error.strerror or error}. The disk is failing: copy the file to "
-                "another one, or restore a backup"
-            )
-        return damage_error(self.location, what)
 
 
 def _build_empty_database() -> bytes:
