@@ -210,7 +210,7 @@ class DeviceBench:
     def request_of_row(self, slices: Sequence[Slice]) -> torch.Tensor:
         """(rows,) the request each draw of a batch belongs to."""
         lengths = [piece.last_row - piece.first_row for piece in slices]
-        return move_to(self.device, np.repeat([piece.request for piece in slices], lengths))
+        return move_to(self.device, np.repeat([piece.request for piece in slices], lengths).tolist())
 
     def check(self) -> None:
         if int(self._strays) > 0:
