@@ -128,8 +128,11 @@ class Crew:
         """End all actors."""
         for member in self._members:
             self._kill(member)
-        for held in (self._members, self._first_calls, self._queue, *self._free):
-            held.clear()
+        for listed in self._free:
+            listed.clear()
+        self._members.clear()
+        self._first_calls.clear()
+        self._queue.clear()
         self._assigned = 0
 
     def _start_actor(self) -> None:
