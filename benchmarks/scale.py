@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -40,6 +39,16 @@ LARGE_SHAPE, LARGE_CLASSES = (3, 224, 224), 1000
 SAMPLES = {"small_net": 100, "lenet": 100, "large": 100}
 INPUTS = {"small_net": "25000,100000", "lenet": "2000", "large": "50"}
 BATCH = {"small_net": 1024, "lenet": 64, "large": 16}
+_LAUNCH = """
+import json, os, subprocess, sys, time
+began = time.perf_counter()
+_, status, usage = os.wait4(subprocess.Popen(sys.argv[2:]).pid, 0)
+spent = usage.ru_utime + usage.ru_stime
+with open(sys.argv[1], "w") as file:
+    json.dump([spent, time.perf_counter() - began, usage.ru_maxrss / 1024], file)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Started from a small process: a new process counts the memory of the one that started it as its own peak."""
 PARTS = ("model", "noise", "asked again", "rest")
 """Asked again: the user's own module about single copies, at least 2000 in a run."""
 COMMANDS = (("table",), ("verify",), ("report", "-o", "report.html"))
@@ -150,14 +159,13 @@ def sample(name: str, data: Path, out: Path) -> dict[str, float]:
 
 def measure_command(command: list[str], folder: Path) -> tuple[float, float, float]:
     """Seconds of the processor, seconds by the clock, peak memory in MB."""
-    began = time.perf_counter()
     with (folder / "output").open("w") as output:
-        process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
-    elapsed = time.perf_counter() - began
-    if os.waitstatus_to_exitcode(status):
+        command = [sys.executable, "-S", "-c", _LAUNCH, str(folder / "usage"), *command]
+        failed = subprocess.run(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+    if failed:
         raise RuntimeError((folder / "output").read_text()[-2000:])
-    return usage.ru_utime + usage.ru_stime, elapsed, usage.ru_maxrss / 1024
+    spent, elapsed, peak = json.loads((folder / "usage").read_text())
+    return spent, elapsed, peak
 
 
 def measure(name: str, inputs: int, folder: Path) -> None:
