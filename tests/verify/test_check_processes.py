@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -97,7 +98,7 @@ def test_no_process_can_be_started(folder: Path, several: list[bool], monkeypatc
     def refused(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(check_processes.subprocess, "Popen", refused)
+    monkeypatch.setattr(subprocess, "Popen", refused)
     assert summary_of(verify_run(run)) == in_one_process(run)
     assert not several
 
