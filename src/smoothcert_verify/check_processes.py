@@ -75,11 +75,17 @@ def _open_processes(
     if inputs < _LEAST_INPUTS or count < 2 or not sys.executable:
         yield lambda parts: iter([None] * len(parts))
         return
-    processes = [_CheckProcess(path, digest=canonical_digest(run.manifest)) for _ in range(count)]
+    processes: list[_CheckProcess] = []
+    with contextlib.suppress(OSError):  # fewer, where no more can be started
+        for _ in range(count):
+            processes.append(_CheckProcess(path, digest=canonical_digest(run.manifest)))
+    if not processes:
+        yield lambda parts: iter([None] * len(parts))
+        return
     free: SimpleQueue[_CheckProcess] = SimpleQueue()
     for process in processes:
         free.put(process)
-    threads = ThreadPoolExecutor(count)
+    threads = ThreadPoolExecutor(len(processes))
     has_failed = False
 
     def confirm(part: Sequence[Any]) -> dict[str, Any] | None:

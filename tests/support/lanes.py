@@ -145,6 +145,7 @@ LANES: dict[str, Kind] = {
             "tests/runs/test_model_checks_of_runs.py",
             "tests/runs/test_noise_options.py",
             "tests/runs/test_python_runs.py",
+            "tests/runs/test_image_folder_runs.py",
             "tests/runs/test_sigma_runs.py",
             "tests/runs/test_stored_tallies.py::test_any_json_in_place_of_the_counts_raises_what_the_store_expects",
         ),
@@ -159,6 +160,7 @@ LANES: dict[str, Kind] = {
             "tests/runs/test_python_runs.py::test_the_run_is_that_of_the_command_line",
             "tests/runs/test_python_runs.py::test_interrupted_and_called_again_is_the_same[20]",
             "tests/runs/test_python_runs.py::TestCommands::test_verify_and_replay",
+            "tests/runs/test_image_folder_runs.py::test_an_interrupt_leaves_no_thread",
         ),
     ),
     "the checker, in ball arithmetic": Kind(

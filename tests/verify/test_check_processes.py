@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -89,6 +90,17 @@ def test_processes_that_end_early(folder: Path, several: list[bool], monkeypatch
     monkeypatch.setattr(check_processes, "_START", "raise SystemExit(1)")
     assert summary_of(verify_run(run)) == in_one_process(run)
     assert not any(several)
+
+
+def test_no_process_can_be_started(folder: Path, several: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run("votes", folder / "alone")
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    assert summary_of(verify_run(run)) == in_one_process(run)
+    assert not several
 
 
 def test_a_manifest_that_was_exchanged_is_not_confirmed(

@@ -142,11 +142,11 @@ class Crew:
         """End all actors."""
         for member in self._members:
             self._kill(member)
+        for listed in self._free:
+            listed.clear()
         self._members.clear()
         self._first_calls.clear()
         self._queue.clear()
-        for free in self._free:
-            free.clear()
         self._assigned = 0
 
     def _start_actor(self) -> None:
