@@ -352,6 +352,15 @@ def test_levines_fully_connected_networks_load(tmp_path, stated, arch, widths, n
     torch.testing.assert_close(loaded.module(batch), logits, rtol=0, atol=0)
 
 
+def test_a_file_with_two_layers_for_one_place_is_refused(tmp_path):
+    network = build("mlp-10-10", num_classes=2, input_shape=(2,))
+    state = {**network.state_dict(), "lin1.weight": torch.zeros(10, 2)}
+    path = tmp_path / "checkpoint.pth.tar"
+    torch.save({"arch": "swiss_roll_net", "state_dict": state}, path)
+    with pytest.raises(ModelError, match=r"does not fit MLP: it has besides lin1\.weight"):
+        load_checkpoint(path)
+
+
 def test_naming_the_architecture_a_file_states_changes_nothing(tmp_path):
     """Published files have no normalisation constants; they are found by the architecture in the file."""
     path = tmp_path / "net.pth.tar"

@@ -25,7 +25,9 @@ class PublishedNetwork:
     layers: tuple[str, ...] = ()
 
     def rename(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors by the names of our network. Names that are not the authors' are kept."""
+        """The tensors by the names of our network. A file that has such names already is left as it is."""
+        if any(name.startswith("layers.") for name in tensors):
+            return dict(tensors)
         ours = {theirs: f"layers.{place}" for place, theirs in enumerate(self.layers)}
         parts = {name: name.rpartition(".") for name in tensors}
         return {f"{ours.get(layer, layer)}{dot}{last}": tensors[name] for name, (layer, dot, last) in parts.items()}
