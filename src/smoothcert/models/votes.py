@@ -76,7 +76,7 @@ def votes_from_logits(logits: FloatingArray) -> IntArray:
 
 
 def _votes_with_numpy(logits: FloatingArray) -> IntArray:
-    """The reference for the compiled function, and the fallback. On new data it takes six times as long."""
+    """The reference for the compiled function, and the fallback. Its branches depend on the logits, which is slow."""
     votes: IntArray = logits.argmax(axis=1).astype(np.int64, copy=False)
     is_valid = np.isfinite(logits[np.arange(len(logits)), votes])
     if not is_valid.all():
