@@ -44,6 +44,7 @@ _REMARKS = {
     RemarkCode.SCALED_NORM: {"norm": "l2", "scale": [0.1, 2.0]},
     RemarkCode.RANDOM_WEIGHTS: {},
     RemarkCode.EVERY_EVALUATION: {"n": 441, "steps": 255},
+    RemarkCode.HALF_PRECISION: {"dtype": "bfloat16"},
 }
 
 
