@@ -1,4 +1,4 @@
-"""Two published claims that are not so, each in a figure; takes seconds and needs no network and no data.
+"""Two published claims that do not hold, each in a figure; takes seconds and needs no network and no data.
 
 python docs/figures/contradicted_claims.py [-o docs/images]
 
