@@ -11,6 +11,23 @@ from smoothcert.noise import GridLaw, constants, gaussian_law, grid_law, grid_no
 from smoothcert.noise.self_test import check_noise
 from smoothcert.records import Noise
 
+
+@pytest.mark.parametrize("evaluations", [2, 3, 441, 883, 3091])
+def test_uniform_noise_may_end_at_a_border_between_steps(evaluations: int) -> None:
+    """λ = N/2q, as for comparisons with splitting: the last threshold is 0, but for the rounding of λ."""
+    check_noise(Noise.UNIFORM, sigma=evaluations / 510, levels=256)
+
+
+def test_wrong_thresholds_at_the_end_of_uniform_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = grid_law(Noise.UNIFORM, sigma=441 / 510, levels=256)
+    thresholds = law.thresholds.copy()
+    thresholds[1] += np.uint64(2**16)
+    thresholds[-2] -= np.uint64(2**16)
+    monkeypatch.setattr(self_test, "grid_law", lambda *_, **__: dataclasses.replace(law, thresholds=thresholds))
+    with pytest.raises(NoiseError, match="tables"):
+        check_noise(Noise.UNIFORM, sigma=441 / 510, levels=256)
+
+
 CASES = [
     (Noise.GAUSSIAN, 0.5, None), (Noise.UNIFORM, 0.5, None), (Noise.GAUSSIAN, 0.12, 256), (Noise.GAUSSIAN, 1.0, 256),
     (Noise.GAUSSIAN, 0.25, 4081), (Noise.GAUSSIAN, 0.1, 2), (Noise.GAUSSIAN, 0.5, 2), (Noise.GAUSSIAN, 0.01, 17),
