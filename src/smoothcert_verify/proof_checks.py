@@ -143,19 +143,20 @@ def _check_lower(
 
     quantity, stored: what the finding names; for an upper bound the count is that of the failures.
     """
-    code = _judge_lower(k, n, p, alpha, grain)
-    if code is None:
-        return []
-    return [Finding(code, {"quantity": quantity, "value": stored, "count": k, "trials": n, "alpha": alpha})]
+    values = {"quantity": quantity, "value": stored, "count": k, "trials": n, "alpha": alpha}
+    is_proved, is_loose = _judge_lower(k, n, p, alpha, grain)
+    if not is_proved:
+        return [Finding("bound-not-proved", values)]
+    return [Finding("bound-too-loose", values)] if is_loose else []
 
 
 @functools.lru_cache(maxsize=MOST_KEPT)
-def _judge_lower(k: int, n: int, p: Fraction, alpha: Fraction, grain: Fraction) -> str | None:
-    """The code of what is wrong. Kept, because many inputs of a run have the same votes."""
+def _judge_lower(k: int, n: int, p: Fraction, alpha: Fraction, grain: Fraction) -> tuple[bool, bool]:
+    """(whether it is proved, whether it is looser than it may be). Kept: many inputs of a run have the same votes."""
     if not proves_lower(k, n, p, alpha):
-        return "bound-not-proved"
+        return False, False
     closer = p + LOOSE * min(p, 1 - p) + grain if p > 0 else lower_limit(k, n, alpha)
-    return "bound-too-loose" if closer > p and proves_lower(k, n, closer, alpha) else None
+    return True, closer > p and proves_lower(k, n, closer, alpha)
 
 
 def _check_count(

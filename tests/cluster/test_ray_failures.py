@@ -55,18 +55,20 @@ def stored(out: Path) -> int:
         return len(store.indices())
 
 
-def arguments(cluster: Any, out: Path) -> tuple[object, ...]:
+def arguments(
+    cluster: Any, out: Path, *, model: object = SETTINGS["model"], n: object = SETTINGS["n"]
+) -> tuple[object, ...]:
     return (
-        "certify", "--model", SETTINGS["model"], "--data", "digits", "--sigma", 0.25, "--n0", 50, "--n", 20_000,
+        "certify", "--model", model, "--data", "digits", "--sigma", 0.25, "--n0", 50, "--n", n,
         "--max", INPUTS, "--seed", 5, "--batch", 64, "--certificate", "dipole", "--out", out,
         "--engine", "ray", "--address", cluster.address,
     )  # fmt: skip
 
 
-def started(cluster: Any, out: Path) -> subprocess.Popen[str]:
+def started(cluster: Any, out: Path, **changes: object) -> subprocess.Popen[str]:
     """A run in a process group of its own, once some of its results are stored."""
     process = subprocess.Popen(
-        command(*arguments(cluster, out)),
+        command(*arguments(cluster, out, **changes)),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 200
@@ -124,7 +126,8 @@ def test_a_node_killed_half_way(cluster: Any, whole: list[CertifiedPoint], tmp_p
 def test_the_head_killed_half_way(cluster: Any, tmp_path: Path) -> None:
     """After the other tests of this file: no cluster is left. Ray would end the driver without a word."""
     out = tmp_path / "run"
-    process = started(cluster, out)
+    # It takes longer than the driver waits for the head.
+    process = started(cluster, out, model="sample_models:unhurried_digits", n=8000)
     cluster.head_node.kill_gcs_server()
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 8, errors

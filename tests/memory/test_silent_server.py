@@ -162,7 +162,11 @@ with open_memory(sys.argv[1], KEY) as memory:
 
 @contextlib.contextmanager
 def running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    """SIGINT is what Ctrl-C sends, also where the tests run in the background of a shell, which ignores it."""
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     with process:
         try:
             yield process

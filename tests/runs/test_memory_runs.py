@@ -24,7 +24,7 @@ from run_specs import finish_run, make_spec, resumed_spec, without_times
 from smoothcert.errors import InputError, InterruptedRunError, ManifestMismatchError, RegionMemoryError, RunError
 from smoothcert.memory import Claim, open_existing
 from smoothcert.records import CertifiedPoint, Norm, Outcome, Settlement
-from smoothcert.runs.execution import _shards, execute_run, prepare_run
+from smoothcert.runs.execution import _read_source, _shards, execute_run, prepare_run
 from smoothcert.runs.load import load_results
 from smoothcert.runs.recertification import recertify_run
 from smoothcert.runs.store import RunStore, read_manifest
@@ -229,7 +229,8 @@ def claim_without_storing(settings: RunSpec, out: Path, *, shard: int) -> None:
     """Work up to this shard, and drop it after its claims were made."""
     at = 0
     with prepare_run(settings, out) as run:
-        for points in _shards(run, frozenset(), None):
+        source = _read_source(run.dataset, run.indices, run.smoothed)
+        for points in _shards(run, source, frozenset(), None):
             if at == shard:
                 return
             run.store.add(points)

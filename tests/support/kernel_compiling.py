@@ -32,17 +32,18 @@ def compile_kernel(kernel, pointers, constants, *, arch, needed):
     source = ASTSource(fn=kernel, signature=types, constexprs=values)
     code = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=dict(_EXACT)).asm["ptx"]
     operations = set(re.findall(r"\b(?:fma|mad|mul|add|sub|div|sqrt|cvt|max)\.[\w.]*f(?:32|64)[\w.]*", code))
-    return {"operations": sorted(operations), "needed": needed, "spilled_bytes": count_spilled(code, arch)}
+    return {"operations": sorted(operations), "needed": needed, "spilled_bytes": count_spilled(code)}
 
 
-def count_spilled(code, arch):
+def count_spilled(code):
     """The bytes of registers that ptxas, which triton brings, moves to memory."""
     ptxas = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
     with tempfile.TemporaryDirectory() as folder:
         text, binary = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         text.write_text(code)
+        target = re.search(r"^\.target (\w+)", code, re.MULTILINE)[1]  # sm_90a, for 90
         done = subprocess.run(
-            [ptxas, "-v", "--fmad=false", f"-arch=sm_{arch}", text, "-o", binary],
+            [ptxas, "-v", "--fmad=false", f"-arch={target}", text, "-o", binary],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
     return max(int(size) for size in re.findall(r"(\d+) bytes spill stores", done.stderr))

@@ -65,7 +65,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         rich_help_panel=WHAT,
-        help="A .safetensors, .onnx or .pth file, zoo:NAME (see `zoo`), or package.module:attribute.",
+        help="A .safetensors, .onnx or .pth file, zoo:NAME, or package.module:attribute.",
     ),
 ]
 Weights = Annotated[
