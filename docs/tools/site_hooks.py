@@ -13,9 +13,6 @@ from mkdocs.structure.files import File, Files
 
 # mkdocs loads this file by its path; the modules beside it are found in their folder.
 sys.path.insert(0, str(Path(__file__).parent))
-# The recipes and what is kept of them are beside docs/, not in the package.
-_ROOT = str(Path(__file__).resolve().parents[2])
-sys.path.append(_ROOT)
 
 from code_tables import describe_exit_codes, describe_schema
 from command_reference import describe_commands
@@ -80,8 +77,9 @@ def _generate(mark: re.Match[str]) -> str:
         case "exit-codes":
             return describe_exit_codes()
         case "kept-results":
-            if _ROOT not in sys.path:  # mkdocs restores the path after it has loaded this file
-                sys.path.append(_ROOT)
+            # mkdocs restores the path after it has loaded this file; the experiments are beside docs/.
+            if str(_REPOSITORY) not in sys.path:
+                sys.path.append(str(_REPOSITORY))
             from experiments.reproduction.kept_tables import all_tables, load_kept
             from smoothcert.analysis.table_choices import TableFormat
 
