@@ -3,7 +3,9 @@
 Trains a network under splitting for each number of evaluations, and one under uniform noise of the same level;
 certifies every input by all evaluations, and some by samples; attacks some inside their certified radius; and writes a
 table with the time of each. Without the step `uniform` there is no uniform noise. Finished steps do not run again; an
-interrupted one is resumed by the same command.
+interrupted one is resumed by the same command. `--steps keep` archives the runs in
+`experiments/results/splitting/DATASET`, from which `--steps table --out experiments/results/splitting/DATASET` makes
+the table again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from experiments.reproduction.kept import RESULTS
 from experiments.steps import Step, run_steps, spell, train_once
 from smoothcert.noise import level_of
 
@@ -80,8 +83,20 @@ def compare_splitting(
     out.mkdir(parents=True, exist_ok=True)
     wanted = steps.split(",")
     note_seconds(settings, run_steps(list_commands(settings), wanted=wanted))
+    if "keep" in wanted:
+        keep_runs(settings, RESULTS / "splitting" / data)
     if "table" in wanted:
         write_results(settings)
+
+
+def keep_runs(settings: Settings, folder: Path) -> None:
+    """Archive the runs that there are: all votes, small enough to be committed."""
+    from smoothcert.runs.archives import write_archive
+
+    runs = [settings.run(noise, count) for noise in ("splitting", "uniform") for count in settings.evaluations]
+    for run in runs:
+        if run.exists():
+            write_archive(run, folder / run.name, overwrite=True)
 
 
 def list_commands(settings: Settings) -> list[Step]:

@@ -430,7 +430,7 @@ def test_the_runs_of_a_selected_sigma_are_kept(tmp_path: Path) -> None:
 
 # What is committed.
 
-_OTHER_EXPERIMENTS = {"selected"}
+_OTHER_EXPERIMENTS = {"selected", "splitting"}
 """Folders of results that no recipe makes."""
 
 
