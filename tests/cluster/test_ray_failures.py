@@ -125,13 +125,13 @@ def test_a_node_killed_half_way(cluster: Any, whole: list[CertifiedPoint], tmp_p
 
 def test_the_head_killed_half_way(cluster: Any, tmp_path: Path) -> None:
     """After the other tests of this file: no cluster is left. Ray would end the driver without a word."""
-    out = tmp_path / "run"
+    out, address = tmp_path / "run", cluster.address
     # It takes longer than the driver waits for the head.
     process = started(cluster, out, model="sample_models:unhurried_digits", n=8000)
     cluster.head_node.kill_gcs_server()
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 8, errors
-    assert f"the head of the Ray cluster at {cluster.address} has not answered" in errors
+    assert f"the head of the Ray cluster at {address} has not answered" in errors
     assert "--engine local" in errors
     assert f"inputs are stored. Resume with: smoothcert certify --resume {out}" in errors
     assert "Traceback" not in errors
