@@ -22,7 +22,7 @@ import numpy as np
 import typer
 
 from experiments.reproduction.kept import RESULTS
-from experiments.steps import Step, run_steps, spell, train_once
+from experiments.steps import Step, archive_runs, run_steps, spell, train_once
 from smoothcert.records import FloatArray
 
 if TYPE_CHECKING:
@@ -132,12 +132,8 @@ def compare_selected(
 
 def keep_runs(settings: Settings, folder: Path) -> None:
     """Archive the runs that the table is made from, under their names."""
-    from smoothcert.runs.archives import write_archive
-
-    runs = [settings.selected, settings.published, *(settings.single(level) for level in settings.levels)]
-    for run in runs:
-        if run.exists() or run != settings.published:  # that step may be left out
-            write_archive(run, folder / run.name, overwrite=True)
+    published = [settings.published] if settings.published.exists() else []  # that step may be left out
+    archive_runs([settings.selected, *published, *(settings.single(level) for level in settings.levels)], folder)
 
 
 def list_commands(settings: Settings) -> list[Step]:

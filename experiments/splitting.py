@@ -20,7 +20,7 @@ import numpy as np
 import typer
 
 from experiments.reproduction.kept import RESULTS
-from experiments.steps import Step, run_steps, spell, train_once
+from experiments.steps import Step, archive_runs, run_steps, spell, train_once
 from smoothcert.noise import level_of
 
 RADII = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -90,13 +90,9 @@ def compare_splitting(
 
 
 def keep_runs(settings: Settings, folder: Path) -> None:
-    """Archive the runs that there are: all votes, small enough to be committed."""
-    from smoothcert.runs.archives import write_archive
-
+    """Archive the runs that there are."""
     runs = [settings.run(noise, count) for noise in ("splitting", "uniform") for count in settings.evaluations]
-    for run in runs:
-        if run.exists():
-            write_archive(run, folder / run.name, overwrite=True)
+    archive_runs([run for run in runs if run.exists()], folder)
 
 
 def list_commands(settings: Settings) -> list[Step]:

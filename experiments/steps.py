@@ -27,6 +27,14 @@ def spell(options: Mapping[str, Any]) -> list[str]:
     return [str(word) for pair in options.items() for word in pair]
 
 
+def archive_runs(runs: Iterable[Path], folder: Path) -> None:
+    """Archive runs in a folder, under their names: all votes, small enough to be committed."""
+    from smoothcert.runs.archives import write_archive
+
+    for run in runs:
+        write_archive(run, folder / run.name, overwrite=True)
+
+
 def run_steps(steps: Iterable[Step], *, wanted: Sequence[str]) -> dict[str, float]:
     """Run the wanted ones; seconds by command."""
     seconds: dict[str, float] = {}

@@ -41,13 +41,9 @@ _ORDERS = {
 def dump_rows(connection: sqlite3.Connection, manifest: Mapping[str, Any]) -> bytes:
     """The rows of a run as JSON, column by column, which compresses better than row by row; sealed with this manifest.
 
-    The manifest of an archive differs from that of its run in the places it names.
+    The manifest of an archive differs from that of its run in the places it names. The caller holds a transaction.
     """
-    connection.execute("BEGIN")
-    try:
-        tables = {table: _read_columns(connection, table, order) for table, order in _ORDERS.items()}
-    finally:
-        connection.execute("ROLLBACK")
+    tables = {table: _read_columns(connection, table, order) for table, order in _ORDERS.items()}
     return encode_rows(tables, manifest)
 
 

@@ -193,7 +193,7 @@ class RunStore:
 
     def dump_rows(self, manifest: RunManifest) -> bytes:
         """The rows as an archive with this manifest has them, before they are compressed."""
-        with self._reading():
+        with self._reading(), self._snapshot():
             return dump_rows(self._connection, manifest.to_json())
 
     def indices(self) -> set[int]:
