@@ -14,7 +14,7 @@ from typing import IO
 import psycopg
 import pytest
 
-from cli_runner import command, environment
+from cli_runner import command, start
 from damaged_memories import KEY, centre
 from memory_models import plane_points
 from silent_proxy import SilentProxy, proxy_before
@@ -162,11 +162,7 @@ with open_memory(sys.argv[1], KEY) as memory:
 
 @contextlib.contextmanager
 def running(words: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """SIGINT is what Ctrl-C sends, also where the tests run in the background of a shell, which ignores it."""
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    process = start(words)
     with process:
         try:
             yield process

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli_runner import environment, invoke
+from cli_runner import invoke, start
 from python_run_child import INPUTS, classifier, digits
 from run_specs import make_spec, resumed_spec, without_times
 from sample_models import darkness, digits_by_brightness
@@ -331,12 +331,7 @@ def test_indices_and_unknown_certificates_are_refused(tmp_path: Path) -> None:
 
 
 def start_child(out: Path) -> subprocess.Popen[str]:
-    """SIGINT is what Ctrl-C sends, also where the tests run in the background of a shell, which ignores it."""
-    command = [sys.executable, "-m", "python_run_child", str(out), "0.02"]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    return start([sys.executable, "-m", "python_run_child", str(out), "0.02"])
 
 
 def wait_for_points(out: Path, more_than: int) -> None:

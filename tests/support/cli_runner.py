@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,14 @@ def environment() -> dict[str, str]:
     """The tests' own models can be named as sample_models:NAME; one thread inside each worker."""
     places = os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": places, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    """A process that heeds Ctrl-C (SIGINT), also where the tests run in the background of a shell, which ignores it."""
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
 
 
 def smoothcert(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
